@@ -1,0 +1,41 @@
+# The two commands a newcomer needs are `make run` and `make test`; the rest is for those who live here.
+# Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
+CTEST_FLAGS ?= --output-on-failure
+
+.PHONY: run test setup build clean asan tsan clang cuda fuzz format
+
+run: setup
+	@scripts/build.sh release
+	@scripts/run.sh build/release/bin
+
+test: setup
+	@scripts/build.sh dev
+	@cd build/dev && ctest -j2 $(CTEST_FLAGS)
+
+setup:
+	@scripts/setup.sh
+
+# Sanitizer builds run the same tests.
+asan tsan: setup
+	@scripts/build.sh $@
+	@cd build/$@ && ctest -j2 $(CTEST_FLAGS)
+
+# Static checks: clang's warnings, thread-safety analysis and clang-tidy.
+clang: setup
+	@scripts/setup.sh clang
+	@scripts/build.sh clang
+
+# Compiles the CUDA backend; needs nvcc 13, not a GPU.
+cuda: setup
+	@scripts/build.sh cuda
+
+# Builds the fuzzers; `scripts/fuzz.sh [SECONDS]` runs them all.
+fuzz: setup
+	@scripts/setup.sh clang
+	@scripts/build.sh fuzz
+
+format:
+	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format -i
+
+clean:
+	rm -rf build

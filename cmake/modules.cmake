@@ -1,0 +1,81 @@
+# llorch_library(name SOURCES ... HEADERS ... [LIBS ...])
+#   A module: static library llorch_<name> rooted at src/. Its dependencies on other modules are read
+#   from src/layers.txt, so the link list cannot differ from the dependency table. HEADERS are its
+#   public headers; each is also compiled alone. LIBS are third-party libraries.
+#
+# llorch_test(name SOURCES ... [MODULES ...] [LIBS ...] [LABELS ...])
+#   A gtest program registered with CTest; every TEST becomes one CTest test.
+#
+# llorch_program(name SOURCES ... MODULES ...)
+#   A program in build/<preset>/bin.
+#
+# llorch_fuzzer(name SOURCE file CORPUS dir MODULES ...)
+#   A libFuzzer target where LLORCH_FUZZ is on; the same source with a replaying main as a test elsewhere.
+
+file(STRINGS ${CMAKE_SOURCE_DIR}/src/layers.txt llorch_layers REGEX "^[a-z_]+:")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/layers.txt)
+foreach(line IN LISTS llorch_layers)
+  string(REGEX REPLACE "^([a-z_]+):.*" "\\1" module "${line}")
+  string(REGEX REPLACE "^[a-z_]+:" "" deps "${line}")
+  string(REGEX MATCHALL "[^ ]+" deps "${deps}")
+  list(FILTER deps EXCLUDE REGEX "/")
+  set(llorch_deps_${module} "${deps}")
+endforeach()
+
+function(llorch_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;HEADERS;LIBS" ${ARGN})
+  if(NOT DEFINED llorch_deps_${name})
+    message(FATAL_ERROR "module '${name}' has no line in src/layers.txt")
+  endif()
+  add_library(llorch_${name} STATIC ${arg_SOURCES})
+  target_sources(llorch_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR}/src
+                                        FILES ${arg_HEADERS})
+  target_include_directories(llorch_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  foreach(dep IN LISTS llorch_deps_${name})
+    if(EXISTS ${CMAKE_SOURCE_DIR}/src/${dep}/CMakeLists.txt)
+      target_link_libraries(llorch_${name} PUBLIC llorch_${dep})
+    endif()
+  endforeach()
+  target_link_libraries(llorch_${name} PUBLIC ${arg_LIBS} Threads::Threads PRIVATE llorch_flags)
+endfunction()
+
+function(llorch_test name)
+  if(NOT LLORCH_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "" "SOURCES;MODULES;LIBS;LABELS" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  list(TRANSFORM arg_MODULES PREPEND llorch_)
+  target_link_libraries(${name} PRIVATE ${arg_MODULES} ${arg_LIBS} llorch_test_support
+                                        GTest::gmock GTest::gtest_main llorch_flags)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+                       PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
+endfunction()
+
+function(llorch_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;MODULES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  list(TRANSFORM arg_MODULES PREPEND llorch_)
+  target_link_libraries(${name} PRIVATE ${arg_MODULES} llorch_flags)
+endfunction()
+
+function(llorch_fuzzer name)
+  cmake_parse_arguments(arg "" "SOURCE;CORPUS" "MODULES" ${ARGN})
+  list(TRANSFORM arg_MODULES PREPEND llorch_)
+  if(LLORCH_FUZZ)
+    add_executable(${name} ${arg_SOURCE})
+    target_link_libraries(${name} PRIVATE ${arg_MODULES} llorch_flags)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  elseif(LLORCH_BUILD_TESTS)
+    add_executable(${name} ${arg_SOURCE} ${CMAKE_SOURCE_DIR}/tests/support/fuzz_replay_main.cc)
+    target_link_libraries(${name} PRIVATE ${arg_MODULES} llorch_flags)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    add_test(NAME ${name}.corpus COMMAND ${name} ${arg_CORPUS})
+    set_tests_properties(${name}.corpus PROPERTIES LABELS fuzz TIMEOUT 300)
+  endif()
+endfunction()

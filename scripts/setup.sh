@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Installs the Debian / Ubuntu packages that the build needs and that are not there yet.
+#   scripts/setup.sh          compilers, libraries, test tools
+#   scripts/setup.sh clang    also clang, clang-tidy and libFuzzer
+# Quick and offline when nothing is missing.
+set -euo pipefail
+
+packages=(g++ cmake ninja-build ccache pkg-config python3 git
+          libfmt-dev libspdlog-dev libcli11-dev libhwy-dev libssl-dev
+          libgtest-dev libgmock-dev libbenchmark-dev)
+if [ "${1:-}" = clang ]; then packages+=(clang clang-tidy clang-format); fi
+
+is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "setup: this machine has no dpkg; install by hand: ${packages[*]} and Boost >= 1.81" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
+
+# Boost's package name carries its version: 1.81 on Debian 12, 1.83 on Ubuntu 24.04.
+boost_versions=(1.81 1.83 1.88)
+boost=""
+for version in "${boost_versions[@]}"; do
+  if is_installed "libboost${version}-dev"; then boost="libboost${version}-dev"; fi
+done
+[ -n "$boost" ] || missing+=(boost)
+
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "setup: packages are missing (${missing[*]}); run as root or install sudo" >&2; exit 1; }
+  sudo=(sudo)
+fi
+echo "setup: installing ${missing[*]}"
+log=$(mktemp)
+run_apt() {
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" >"$log" 2>&1 ||
+    { cat "$log" >&2; echo "setup: 'apt-get $*' failed; see above, then run this again" >&2; exit 1; }
+}
+run_apt update
+to_install=()
+for package in "${missing[@]}"; do
+  if [ "$package" = boost ]; then
+    for version in "${boost_versions[@]}"; do
+      if apt-cache show "libboost${version}-dev" >/dev/null 2>&1; then package="libboost${version}-dev"; break; fi
+    done
+  fi
+  to_install+=("$package")
+done
+run_apt install -y --no-install-recommends "${to_install[@]}"
+rm -f "$log"

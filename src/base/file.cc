@@ -1,0 +1,142 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace llorch::base {
+namespace {
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+  // Closes now and says whether the kernel accepted all that was written.
+  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
+
+ private:
+  int fd_;
+};
+
+Error system_error(std::string_view what, const std::filesystem::path& path) {
+  const int number = errno;
+  ErrorCode code = ErrorCode::Unavailable;
+  if (number == ENOENT || number == ENOTDIR) code = ErrorCode::NotFound;
+  if (number == EACCES || number == EPERM) code = ErrorCode::Forbidden;
+  return {code, fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(number))};
+}
+
+// Opens a regular file for reading and reports its size.
+struct OpenFile {
+  int fd;
+  std::size_t size;
+};
+Result<OpenFile> open_regular_file(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return system_error("open", path);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) {
+    Error error = system_error("stat", path);
+    ::close(fd);
+    return error;
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} is not a regular file", path.string())};
+  }
+  return OpenFile{fd, static_cast<std::size_t>(info.st_size)};
+}
+
+Status write_all(int fd, std::span<const std::byte> content, const std::filesystem::path& path) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(fd, content.data(), content.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return system_error("write", path);
+    }
+    content = content.subspan(static_cast<std::size_t>(written));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
+  Result<OpenFile> opened = open_regular_file(path);
+  if (!opened.ok()) return opened.error();
+  const FileDescriptor fd(opened->fd);
+  const std::byte* data = nullptr;
+  if (opened->size > 0) {
+    void* mapped = ::mmap(nullptr, opened->size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+    if (mapped == MAP_FAILED) return system_error("map", path);
+    data = static_cast<const std::byte*>(mapped);
+  }
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, data, opened->size));
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
+  Result<OpenFile> opened = open_regular_file(path);
+  if (!opened.ok()) return opened.error();
+  const FileDescriptor fd(opened->fd);
+  if (opened->size > max_bytes) {
+    return Error{ErrorCode::TooLarge, fmt::format("{} has {} bytes, more than the {} allowed here",
+                                                  path.string(), opened->size, max_bytes)};
+  }
+  std::string text(opened->size, '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = ::read(fd.get(), text.data() + done, text.size() - done);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return system_error("read", path);
+    }
+    if (got == 0) break;  // the file shrank while we read it
+    done += static_cast<std::size_t>(got);
+  }
+  text.resize(done);
+  return text;
+}
+
+Status write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> content) {
+  std::string temporary = path.string() + ".XXXXXX";
+  FileDescriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (fd.get() < 0) return system_error("create a temporary file for", path);
+  const auto fail = [&temporary](Error error) {
+    ::unlink(temporary.c_str());
+    return error;
+  };
+  if (Status written = write_all(fd.get(), content, path); !written.ok()) return fail(written.error());
+  if (::fchmod(fd.get(), 0644) != 0) return fail(system_error("set the mode of", path));
+  if (::fsync(fd.get()) != 0) return fail(system_error("sync", path));
+  if (!fd.close()) return fail(system_error("close", path));
+  if (::rename(temporary.c_str(), path.c_str()) != 0) return fail(system_error("rename into", path));
+
+  // The rename itself is durable only once the folder is.
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const FileDescriptor folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder_fd.get() < 0 || ::fsync(folder_fd.get()) != 0) return system_error("sync the folder of", path);
+  return ok_status();
+}
+
+Status write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  return write_file_atomically(path, std::as_bytes(std::span(content)));
+}
+
+}  // namespace llorch::base

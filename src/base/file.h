@@ -1,0 +1,44 @@
+// Files: read-only memory mappings and crash-safe writes. Nothing here knows what is inside a file.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace llorch::base {
+
+// A whole file mapped read-only for the life of the object. Opening costs no reading: pages arrive when
+// touched. Immutable and safe to share between threads. The file must not be truncated while mapped.
+class MappedFile {
+ public:
+  static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size)
+      : path_(std::move(path)), data_(data), size_(size) {}
+
+  std::filesystem::path path_;
+  const std::byte* data_;  // null when the file is empty
+  std::size_t size_;
+};
+
+// The whole file as text; refuses a file larger than max_bytes before reading it.
+Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes);
+
+// Writes a temporary file beside `path`, syncs it, and renames it into place: a crash at any moment leaves
+// the old file or the new one.
+Status write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> content);
+Status write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace llorch::base

@@ -1,0 +1,128 @@
+// Arguments of the compute ops, with the shape of every tensor. Activations are F32; indices are I32.
+//
+// Two promises every backend keeps, which the layers above build on:
+//  * Row independence: what an op writes for one row depends on that row (and its own sequence's cache)
+//    alone, bit for bit, however many other rows are in the call. The order of a reduction never depends
+//    on the batch.
+//  * Ops never allocate and never fail; shapes are checked (CHECK), sizes were reserved beforehand.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "compute/weight.h"
+#include "tensor/tensor_view.h"
+
+namespace llorch::compute {
+
+using tensor::TensorView;
+
+// out[r] = table[ids[r]], or += with accumulate. Ids are within the table (the caller checked).
+struct EmbedArgs {
+  const Weight* table = nullptr;  // (num_ids, dim)
+  TensorView ids;                 // (rows) I32
+  TensorView out;                 // (rows, dim)
+  bool accumulate = false;
+};
+
+// out = (x - mean) / sqrt(var + epsilon) * weight + bias, var biased; one row at a time.
+struct LayerNormArgs {
+  TensorView x;       // (rows, dim)
+  TensorView weight;  // (dim)
+  TensorView bias;    // (dim), or null
+  float epsilon = 0;
+  TensorView out;  // (rows, dim); may be x
+};
+
+// out = x / sqrt(mean(x²) + epsilon) * weight.
+struct RmsNormArgs {
+  TensorView x;       // (rows, dim)
+  TensorView weight;  // (dim)
+  float epsilon = 0;
+  TensorView out;  // (rows, dim); may be x
+};
+
+// out = x · weightᵀ + bias, or += with accumulate (the residual connection).
+struct LinearTarget {
+  const Weight* weight = nullptr;  // (n, k)
+  TensorView bias;                 // (n), or null
+  TensorView out;                  // (rows, n); never x
+  bool accumulate = false;
+};
+// Several products of one input (Q, K, V; gate, up): the input is prepared (quantised) once.
+struct LinearArgs {
+  TensorView x;  // (rows, k)
+  std::span<const LinearTarget> targets;
+};
+
+enum class Activation : std::uint8_t {
+  GeluTanh,  // 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))): GPT-2's "gelu_new"
+  GeluErf,   // 0.5x(1 + erf(x/√2))
+  Silu,      // x · sigmoid(x)
+  Relu,
+};
+// out = f(x), times `gate_with` where given: the gated MLP's f(gate) · up in one pass.
+struct ActivationArgs {
+  Activation kind = Activation::GeluTanh;
+  TensorView x;          // (rows, dim)
+  TensorView gate_with;  // (rows, dim), or null
+  TensorView out;        // (rows, dim); may be x
+};
+
+enum class RopeStyle : std::uint8_t {
+  Adjacent,  // rotates (x0,x1), (x2,x3)…: llama weights as GGUF stores them
+  Half,      // rotates (x0,x_{d/2}), (x1,x_{d/2+1})…: Hugging Face weights, Qwen, Phi-3
+};
+// Rotates the first 2 * frequencies values of each head in place by position * frequency.
+struct RopeArgs {
+  TensorView x;            // (rows, heads, head_dim)
+  TensorView positions;    // (rows) I32
+  TensorView frequencies;  // (rotary_dim / 2) F32, radians per position
+  RopeStyle style = RopeStyle::Half;
+  float magnitude = 1.0F;  // scales the rotated values (YaRN's attention factor)
+};
+
+// One layer's keys and values for all blocks; a block holds block_tokens positions of one sequence.
+struct KvLayer {
+  TensorView keys;    // (blocks, kv_heads, block_tokens, head_dim) F32 or F16
+  TensorView values;  // same
+};
+
+// Stores each row's key and value in its slot.
+struct WriteKvArgs {
+  TensorView keys;    // (rows, kv_heads, head_dim)
+  TensorView values;  // (rows, kv_heads, head_dim)
+  TensorView slots;   // (rows) I32: block * block_tokens + offset; no slot twice in one call
+  KvLayer cache;
+};
+
+// Causal attention over paged keys and values: row r of sequence s at position p sees that sequence's
+// positions max(0, p - window + 1) .. p. Query head h reads key head h / (heads / kv_heads).
+struct AttentionArgs {
+  TensorView q;             // (rows, heads, head_dim)
+  KvLayer cache;            // already holds this call's own rows
+  TensorView positions;     // (rows) I32
+  TensorView sequences;     // (rows) I32: row of block_tables
+  TensorView block_tables;  // (num_sequences, blocks_max) I32
+  float scale = 0;          // usually 1/√head_dim
+  std::int32_t window = 0;  // 0: sees everything before it
+  float softcap = 0;        // > 0: scores become softcap · tanh(score / softcap)
+  TensorView out;           // (rows, heads, head_dim)
+  // For checkpoints: receives the scaled scores before softmax, -infinity where masked.
+  TensorView scores;  // (rows, heads, keys_max), or null
+};
+
+// out[i] = x[indices[i]].
+struct GatherRowsArgs {
+  TensorView x;        // (rows, dim)
+  TensorView indices;  // (n) I32
+  TensorView out;      // (n, dim); never x
+};
+
+// out = softmax of each row, with the maximum subtracted first.
+struct SoftmaxArgs {
+  TensorView x;    // (rows, dim)
+  TensorView out;  // (rows, dim); may be x
+};
+
+}  // namespace llorch::compute

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Checks every #include of src/ against src/layers.txt, and the table itself.
+
+Fails when a module names a module its line does not allow, when a module has no line, when the table has a cycle,
+and when a library that belongs in one place (CUDA, OpenSSL, SQLite, Boost.Asio …) is included elsewhere.
+Usage: check_layers.py SRC
+"""
+import pathlib
+import re
+import sys
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
+SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+
+# Third-party headers and the only places that may name them, as path prefixes under src/.
+CONFINED = {
+    "cuda": ["compute/cuda/"],
+    "cublas": ["compute/cuda/"],
+    "openssl/": ["http/tls", "base/digest"],
+    "sqlite3.h": ["orchestrator/job_store"],
+    "boost/asio": ["http/"],
+    "boost/beast": ["http/"],
+    "boost/json": ["base/json"],
+    "spdlog/": ["base/log"],
+    "hwy/": ["compute/cpu/"],
+    "CLI/": ["tools/", "apps/", "cli/", "worker/run", "pool/run", "orchestrator/run"],
+    "curl/": ["catalog/"],
+}
+
+
+def read_table(path):
+    table = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        line = line.split("#")[0].strip()
+        if not line:
+            continue
+        module, colon, allowed = line.partition(":")
+        if not colon or module in table:
+            raise SystemExit(f"{path}:{number}: expected one 'module: names' line per module, found '{line}'")
+        table[module] = allowed.split()
+    return table
+
+
+def find_cycle(table):
+    """Returns the modules of a cycle, or None."""
+    done, on_path = set(), []
+
+    def visit(module):
+        if module in on_path:
+            return on_path[on_path.index(module):] + [module]
+        if module in done:
+            return None
+        on_path.append(module)
+        for name in table.get(module, []):
+            cycle = visit(name.split("/")[0])
+            if cycle:
+                return cycle
+        on_path.pop()
+        done.add(module)
+        return None
+
+    for module in table:
+        cycle = visit(module)
+        if cycle:
+            return cycle
+    return None
+
+
+def check_file(path, relative, table, modules):
+    module = relative.parts[0]
+    allowed = table[module]
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        header = match.group(2)
+        for prefix, places in CONFINED.items():
+            if header.startswith(prefix) and not any(str(relative).startswith(place) for place in places):
+                yield f"{path}:{number}: <{header}> may be included only under {', '.join(places)}"
+        target = header.split("/")[0]
+        if match.group(1) != '"' or "/" not in header or target == module or target not in modules | set(table):
+            continue
+        if target not in allowed and header not in allowed:
+            yield (f"{path}:{number}: {module} may not include \"{header}\"; "
+                   f"src/layers.txt allows it: {' '.join(allowed) or '(nothing)'}")
+
+
+def check(src):
+    table = read_table(src / "layers.txt")
+    cycle = find_cycle(table)
+    if cycle:
+        return [f"src/layers.txt: cycle {' -> '.join(cycle)}"], 0
+    problems, files = [], 0
+    modules = {entry.name for entry in src.iterdir() if entry.is_dir()}
+    for module in sorted(modules - set(table)):
+        problems.append(f"src/{module}: the module has no line in src/layers.txt")
+    for path in sorted(src.rglob("*")):
+        relative = path.relative_to(src)
+        if path.suffix in SOURCE_SUFFIXES and relative.parts[0] in table:
+            files += 1
+            problems += check_file(path, relative, table, modules)
+    return problems, files
+
+
+def main():
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    problems, files = check(pathlib.Path(sys.argv[1]))
+    print("\n".join(problems) if problems else f"{files} files obey src/layers.txt")
+    if files == 0 and not problems:
+        raise SystemExit("no source files found")
+    raise SystemExit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
