@@ -578,5 +578,19 @@ TEST_P(Conformance, RowOpsDoNotDependOnTheirNeighbours) {
   }
 }
 
+using ConformanceDeathTest = Conformance;
+INSTANTIATE_TEST_SUITE_P(Best, ConformanceDeathTest, testing::Values(all_configs().front()));
+
+TEST_P(ConformanceDeathTest, WrongShapesAndUnreservedSizesAreBugsOfTheCaller) {
+  Device device(*backend_);
+  const TensorView x = device.zeros(DType::F32, {2, 8});
+  const TensorView out = device.zeros(DType::F32, {2, 9});
+  const TensorView weight = device.zeros(DType::F32, {8});
+  EXPECT_DEATH(backend_->rms_norm({.x = x, .weight = weight, .epsilon = 0, .out = out}),
+               "invariant broken");
+  const LinearCase wide = {DType::F16, 1, kLimits.columns + 100, 4};
+  EXPECT_DEATH(run(linear_op(wide)), "larger than the limits given to reserve");
+}
+
 }  // namespace
 }  // namespace llorch::compute::test
