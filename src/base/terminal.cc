@@ -77,6 +77,27 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string wrap(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out;
+  std::size_t column = indent;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::size_t word_width = count_scalars(text.substr(0, end));
+    const bool at_start = column == indent;
+    if (!at_start && column + 1 + word_width > width) {
+      out += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (!at_start) {
+      out += ' ';
+      ++column;
+    }
+    out += text.substr(0, end);
+    column += word_width;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
 std::string human_bytes(std::int64_t bytes) {
   static constexpr std::array<std::string_view, 6> kUnits = {"B",   "KiB", "MiB",
                                                              "GiB", "TiB", "PiB"};

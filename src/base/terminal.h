@@ -24,6 +24,11 @@ std::string paint(std::string_view text, Color color, bool enabled);
 // and peers.
 std::string printable(std::string_view text);
 
+// Breaks the text at spaces so that lines end before column `width`; lines after the first, which
+// is taken to begin at column `indent`, get that many spaces in front. A word longer than a line
+// stays whole.
+std::string wrap(std::string_view text, std::size_t width, std::size_t indent);
+
 // "512 B", "1.5 KiB", "23.4 GiB": three digits that matter.
 std::string human_bytes(std::int64_t bytes);
 // "512", "260 K", "1.24 B": thousands, millions, billions.

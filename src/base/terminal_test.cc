@@ -48,6 +48,14 @@ TEST(Printable, RemovesWhatCouldCommandATerminal) {
   EXPECT_EQ(printable("\xc2\xa0"), "\xc2\xa0");
 }
 
+TEST(Wrap, BreaksAtSpacesBeforeTheWidth) {
+  EXPECT_EQ(wrap("one two three", 80, 4), "one two three");
+  EXPECT_EQ(wrap("one two three", 11, 4), "one two\n    three");
+  EXPECT_EQ(wrap("one two three", 10, 4), "one\n    two\n    three");
+  EXPECT_EQ(wrap("a reallylongword b", 8, 2), "a\n  reallylongword\n  b");
+  EXPECT_EQ(wrap("", 8, 2), "");
+}
+
 TEST(TextTable, LinesColumnsUpByCharactersNotBytes) {
   using enum TextTable::Align;
   TextTable table({Left, Right, Left});
