@@ -95,7 +95,10 @@ Task<Status> Exchange::send(Response response) {
 }
 
 Task<Status> Exchange::send_error(const ErrorBody& body) {
-  Response response{.status = body.status, .headers = body.headers, .body = body.body};
+  Response response;
+  response.status = body.status;
+  response.headers = body.headers;
+  response.body = body.body;
   response.headers.set("Content-Type", body.content_type);
   co_return co_await send(std::move(response));
 }
