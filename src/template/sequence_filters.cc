@@ -137,9 +137,13 @@ Value map(Run& run, const Value& subject, CallArgs& call) {
     const std::vector<Value> path = attribute_path(run, args[0]);
     for (const Value& item : run.elements(subject)) {
       if (!run.step()) return {};
-      Value value = follow(run, item, path);
-      const bool replaced = value.is_undefined() && args.has(1) && !args[1].is_none();
-      mapped.push_back(replaced ? args[1] : std::move(value));
+      Value value = item;
+      for (const Value& key : path) {
+        value = run.item(value, key);
+        if (value.is_undefined() && args.has(1) && !args[1].is_none()) value = args[1];
+        if (run.failed()) return {};
+      }
+      mapped.push_back(std::move(value));
     }
     return run.iterator("generator", std::move(mapped));
   }

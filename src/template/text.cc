@@ -348,7 +348,7 @@ std::vector<std::string_view> split_whitespace(std::string_view text, std::size_
   text = strip(text, Side::Left);
   while (!text.empty()) {
     if (parts.size() == max_splits) {
-      parts.push_back(strip(text, Side::Right));
+      parts.push_back(text);
       break;
     }
     std::size_t end = 0;
@@ -368,7 +368,7 @@ std::vector<std::string_view> rsplit_whitespace(std::string_view text, std::size
   text = strip(text, Side::Right);
   while (!text.empty()) {
     if (parts.size() == max_splits) {
-      parts.push_back(strip(text, Side::Left));
+      parts.push_back(text);
       break;
     }
     std::size_t begin = text.size();
