@@ -90,6 +90,8 @@ Evaluator::Enter::~Enter() {
 }
 
 void Evaluator::capture_scopes(Scope* scope) {
+  constexpr std::size_t kScopeBytes = 512;  // about what a scope with a few variables takes
+  if (scope != nullptr && !scope->is_captured) run_.charge(kScopeBytes);
   for (; scope != nullptr && !scope->is_captured; scope = scope->parent) scope->is_captured = true;
 }
 

@@ -80,7 +80,7 @@ Value make_dict(Run& run, const Value&, CallArgs& call) {
 Value make_namespace(Run& run, const Value&, CallArgs& call) {
   auto space = std::make_shared<Namespace>();
   for (auto& [key, value] : dict_entries(run, call)) {
-    if (!run.step(1 + space->attributes.size() / 8)) return {};
+    if (!run.step(1 + space->attributes.size() / 8) || !run.charge(2 * sizeof(Value))) return {};
     if (const String* name = key.as_string()) space->set(name->text, std::move(value));
   }
   return run.object(std::move(space));

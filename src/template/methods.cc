@@ -87,14 +87,15 @@ Value partition(Run& run, const Value& subject, CallArgs& call) {
   return run.tuple({run.text(parts[0]), run.text(parts[1]), run.text(parts[2])});
 }
 
-// The part of the text between two optional code point positions.
+// The part of the text between two optional code point positions; without data when they are in the
+// wrong order, where not even the empty text is found.
 std::string_view window(const Args& args, std::string_view all, std::size_t first) {
   if (!args.has(first) && !args.has(first + 1)) return all;
   const auto length = static_cast<Int>(text::length(all));
   const auto clamp = [&](Int at) { return std::clamp(at < 0 ? at + length : at, Int{0}, length); };
   const Int begin = clamp(args.integer(first, 0));
   const Int end = clamp(args.integer(first + 1, length));
-  if (begin >= end) return {};
+  if (begin > end) return {};
   const std::size_t from = text::byte_offset(all, static_cast<std::size_t>(begin));
   return all.substr(from, text::byte_offset(all, static_cast<std::size_t>(end)) - from);
 }
@@ -142,12 +143,13 @@ Value find(Run& run, const Value& subject, CallArgs& call) {
   const std::string_view part = args.text(0).value_or("");
   const std::string_view all = window(args, self_text(subject), 1);
   if (!run.charge(all.size() / 8)) return {};
-  const std::size_t hit = kFromRight ? text::rfind(all, part) : text::find(all, part);
+  const std::size_t hit = all.data() == nullptr ? text::kNotFound
+                          : kFromRight          ? text::rfind(all, part)
+                                                : text::find(all, part);
   if (hit == text::kNotFound) {
     return kMustExist ? run.fail("substring not found") : Value::integer(-1);
   }
   const auto before = static_cast<std::size_t>(all.data() - self_text(subject).data()) + hit;
-  if (all.data() == nullptr) return Value::integer(0);
   return Value::integer(static_cast<Int>(text::length(self_text(subject).substr(0, before))));
 }
 
@@ -156,7 +158,7 @@ Value count_text(Run& run, const Value& subject, CallArgs& call) {
   const std::string_view part = args.text(0).value_or("");
   const std::string_view all = window(args, self_text(subject), 1);
   if (!run.charge(all.size() / 8)) return {};
-  return Value::integer(static_cast<Int>(text::count(all, part)));
+  return Value::integer(all.data() == nullptr ? 0 : static_cast<Int>(text::count(all, part)));
 }
 
 Value join(Run& run, const Value& subject, CallArgs& call) {

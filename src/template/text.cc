@@ -264,6 +264,7 @@ std::string capitalize(std::string_view text) {
 std::size_t find(std::string_view text, std::string_view needle, std::size_t from) {
   if (from > text.size()) return kNotFound;
   if (needle.empty()) return from;
+  if (needle.size() > text.size() - from) return kNotFound;
   // memmem is linear in the worst case; string_view::find is quadratic.
   const void* hit = ::memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
   if (hit == nullptr) return kNotFound;
