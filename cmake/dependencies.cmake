@@ -19,9 +19,11 @@ if(NOT LLORCH_CUDA STREQUAL "OFF")
   find_program(LLORCH_NVCC nvcc PATHS /usr/local/cuda/bin)
   if(LLORCH_NVCC)
     set(CMAKE_CUDA_COMPILER ${LLORCH_NVCC})
-    # CMake 3.25 does not know CUDA C++20: the standard is given as a plain option, CUDA_STANDARD stays unset.
     set(CMAKE_CUDA_ARCHITECTURES 75-virtual 90-real CACHE STRING "CUDA targets")
     enable_language(CUDA)
+    # CMake 3.25 does not know how nvcc is told C++20, and refuses CMAKE_CXX_STANDARD, which CUDA code inherits.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     find_package(CUDAToolkit REQUIRED)
     set(LLORCH_WITH_CUDA ON)
   elseif(LLORCH_CUDA STREQUAL "ON")
