@@ -13,6 +13,18 @@ if(LLORCH_BUILD_TESTS)
   include(GoogleTest)
 endif()
 
+# Debian has no static fmt, spdlog or Highway: the first two are compiled in from their headers and their libraries
+# then dropped as unneeded; Highway's, one small file, lies beside the tests and is found there.
+if(LLORCH_STATIC)
+  set_target_properties(fmt::fmt PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY)
+  set_target_properties(spdlog::spdlog PROPERTIES INTERFACE_COMPILE_DEFINITIONS SPDLOG_FMT_EXTERNAL)
+  add_link_options(-static-libstdc++ -static-libgcc -Wl,--as-needed)
+  set(CMAKE_BUILD_RPATH $ORIGIN)
+  find_library(LLORCH_HWY_SHARED libhwy.so.1 REQUIRED)
+  file(REAL_PATH ${LLORCH_HWY_SHARED} hwy_file)
+  file(COPY_FILE ${hwy_file} ${CMAKE_BINARY_DIR}/tests/libhwy.so.1 ONLY_IF_DIFFERENT)
+endif()
+
 # CUDA: AUTO follows the presence of nvcc, ON insists.
 set(LLORCH_WITH_CUDA OFF)
 if(NOT LLORCH_CUDA STREQUAL "OFF")

@@ -3,6 +3,7 @@ option(LLORCH_BUILD_TESTS "Build the tests" ON)
 option(LLORCH_WERROR "Warnings are errors" ON)
 option(LLORCH_DCHECK "Keep DCHECK on whatever the build type" OFF)
 option(LLORCH_FUZZ "Build libFuzzer targets (clang only)" OFF)
+option(LLORCH_STATIC "Programs that run where our libraries are not installed" OFF)
 set(LLORCH_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=VALUE (address,undefined or thread)")
 set(LLORCH_CUDA AUTO CACHE STRING "CUDA backend: AUTO (when nvcc is found), ON or OFF")
 
