@@ -23,9 +23,6 @@ class FileDescriptor {
   FileDescriptor& operator=(const FileDescriptor&) = delete;
   int get() const { return fd_; }
 
-  // Closes now and says whether the kernel accepted all that was written.
-  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
-
  private:
   int fd_;
 };
@@ -114,25 +111,45 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
   return text;
 }
 
-Status write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> content) {
+Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::filesystem::path& path) {
   std::string temporary = path.string() + ".XXXXXX";
-  FileDescriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (fd.get() < 0) return system_error("create a temporary file for", path);
-  const auto fail = [&temporary](Error error) {
-    ::unlink(temporary.c_str());
-    return error;
-  };
-  if (Status written = write_all(fd.get(), content, path); !written.ok()) return fail(written.error());
-  if (::fchmod(fd.get(), 0644) != 0) return fail(system_error("set the mode of", path));
-  if (::fsync(fd.get()) != 0) return fail(system_error("sync", path));
-  if (!fd.close()) return fail(system_error("close", path));
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return fail(system_error("rename into", path));
+  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return system_error("create a temporary file for", path);
+  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), fd));
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Status AtomicFile::write(std::span<const std::byte> content) {
+  CHECK(fd_ >= 0, "a write after commit()");
+  return write_all(fd_, content, path_);
+}
+
+Status AtomicFile::commit() {
+  CHECK(fd_ >= 0, "commit() twice");
+  if (::fchmod(fd_, 0644) != 0) return system_error("set the mode of", path_);
+  if (::fsync(fd_) != 0) return system_error("sync", path_);
+  if (::close(std::exchange(fd_, -1)) != 0) return system_error("close", path_);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error("rename into", path_);
+  temporary_.clear();
 
   // The rename itself is durable only once the folder is.
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   const FileDescriptor folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder_fd.get() < 0 || ::fsync(folder_fd.get()) != 0) return system_error("sync the folder of", path);
+  if (folder_fd.get() < 0 || ::fsync(folder_fd.get()) != 0)
+    return system_error("sync the folder of", path_);
   return ok_status();
+}
+
+Status write_file_atomically(const std::filesystem::path& path,
+                             std::span<const std::byte> content) {
+  Result<std::unique_ptr<AtomicFile>> file = AtomicFile::create(path);
+  if (!file.ok()) return file.error();
+  if (Status written = (*file)->write(content); !written.ok()) return written;
+  return (*file)->commit();
 }
 
 Status write_file_atomically(const std::filesystem::path& path, std::string_view content) {

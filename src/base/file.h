@@ -36,8 +36,29 @@ class MappedFile {
 // The whole file as text; refuses a file larger than max_bytes before reading it.
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes);
 
-// Writes a temporary file beside `path`, syncs it, and renames it into place: a crash at any moment leaves
-// the old file or the new one.
+// A file written piece by piece under a temporary name beside `path` and moved into place by commit(): a crash
+// at any moment leaves the old file or the new one. Destroyed without commit(), it leaves nothing.
+class AtomicFile {
+ public:
+  static Result<std::unique_ptr<AtomicFile>> create(const std::filesystem::path& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  Status write(std::span<const std::byte> content);
+  // Syncs and renames; the object is spent.
+  Status commit();
+
+ private:
+  AtomicFile(std::filesystem::path path, std::string temporary, int fd)
+      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+
+  std::filesystem::path path_;
+  std::string temporary_;  // empty once renamed
+  int fd_;                 // -1 once closed
+};
+
+// The same for content that is in memory.
 Status write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> content);
 Status write_file_atomically(const std::filesystem::path& path, std::string_view content);
 

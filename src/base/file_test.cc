@@ -59,6 +59,28 @@ TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
   EXPECT_EQ(entries, 1);
 }
 
+TEST(AtomicFile, WithoutCommitLeavesTheOldFileAndNothingElse) {
+  const test::TempDir dir;
+  ASSERT_TRUE(write_file_atomically(dir / "a", std::string_view("old")).ok());
+  {
+    const auto file = AtomicFile::create(dir / "a").take();
+    ASSERT_TRUE(file->write(std::as_bytes(std::span("half"))).ok());
+  }
+  EXPECT_EQ(read_text_file(dir / "a", 100).take(), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
+}
+
+TEST(AtomicFile, PiecesBecomeTheFileAtCommit) {
+  const test::TempDir dir;
+  const auto file = AtomicFile::create(dir / "a").take();
+  for (const std::string_view piece : {"one ", "", "two"}) {
+    ASSERT_TRUE(file->write(std::as_bytes(std::span(piece))).ok());
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir / "a"));
+  ASSERT_TRUE(file->commit().ok());
+  EXPECT_EQ(read_text_file(dir / "a", 100).take(), "one two");
+}
+
 TEST(WriteFileAtomically, NamesTheFileItCannotWrite) {
   const test::TempDir dir;
   const Status failed = write_file_atomically(dir / "no/such/folder", std::string_view("x"));

@@ -20,6 +20,8 @@ enum class ElementType : std::uint8_t {
   U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64,
 };
 std::string_view name(ElementType type);
+// Bytes of one element; 0 for String and Array, whose elements differ in size.
+std::size_t element_bytes(ElementType type);
 
 // `count` elements packed little-endian; strings as (u64 length, bytes) each, as GGUF stores them.
 // The reader that made it has walked it: lengths are within `bytes`.

@@ -1,0 +1,275 @@
+#include "base/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/value_stack.hpp>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <vector>
+
+namespace llorch::json {
+namespace {
+
+using BoostView = boost::json::string_view;
+using BoostError = boost::json::error_code;
+
+// Builds the value from the parser's events and refuses what Boost lets pass: duplicate keys (it
+// keeps the last) and numbers beyond double (it makes them infinite). The explanation is in
+// `failure`.
+class Handler {
+ public:
+  static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
+
+  std::string failure;
+
+  bool on_document_begin(BoostError&) {
+    stack_.reset();
+    return true;
+  }
+  bool on_document_end(BoostError&) { return true; }
+  bool on_array_begin(BoostError&) { return true; }
+  bool on_array_end(std::size_t count, BoostError&) {
+    stack_.push_array(count);
+    return true;
+  }
+  bool on_object_begin(BoostError&) { return true; }
+  bool on_object_end(std::size_t count, BoostError& error) {
+    if (!forget_keys(count)) return fail(error);
+    stack_.push_object(count);
+    return true;
+  }
+  bool on_string_part(BoostView part, std::size_t, BoostError&) {
+    stack_.push_chars(part);
+    return true;
+  }
+  bool on_string(BoostView part, std::size_t, BoostError&) {
+    stack_.push_string(part);
+    return true;
+  }
+  bool on_key_part(BoostView part, std::size_t, BoostError&) {
+    key_.append(part.data(), part.size());
+    stack_.push_chars(part);
+    return true;
+  }
+  bool on_key(BoostView part, std::size_t, BoostError&) {
+    key_.append(part.data(), part.size());
+    keys_.push_back(std::move(key_));
+    key_.clear();
+    stack_.push_key(part);
+    return true;
+  }
+  bool on_number_part(BoostView, BoostError&) { return true; }
+  bool on_int64(std::int64_t number, BoostView, BoostError&) {
+    stack_.push_int64(number);
+    return true;
+  }
+  bool on_uint64(std::uint64_t number, BoostView, BoostError&) {
+    stack_.push_uint64(number);
+    return true;
+  }
+  // `text` is the whole number because the whole document is one buffer. Boost's own conversion may
+  // be off by the last bit; from_chars is exact.
+  bool on_double(double rough, BoostView text, BoostError& error) {
+    double number = 0;
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (parsed.ec == std::errc::result_out_of_range) number = std::abs(rough) < 1 ? 0.0 : HUGE_VAL;
+    if (!std::isfinite(number)) {
+      failure = "the number is beyond the range of a double";
+      return fail(error);
+    }
+    stack_.push_double(number);
+    return true;
+  }
+  bool on_bool(bool flag, BoostError&) {
+    stack_.push_bool(flag);
+    return true;
+  }
+  bool on_null(BoostError&) {
+    stack_.push_null();
+    return true;
+  }
+  bool on_comment_part(BoostView, BoostError&) { return true; }
+  bool on_comment(BoostView, BoostError&) { return true; }
+
+  Value release() { return stack_.release(); }
+
+ private:
+  static bool fail(BoostError& error) {
+    error = boost::json::error::syntax;
+    return false;
+  }
+
+  // Drops the last `count` keys, those of the object that ends here. Sorting instead of hashing: no
+  // input can make it quadratic.
+  bool forget_keys(std::size_t count) {
+    const auto first = keys_.end() - static_cast<std::ptrdiff_t>(count);
+    std::sort(first, keys_.end());
+    const auto twice = std::adjacent_find(first, keys_.end());
+    if (twice != keys_.end()) {
+      failure = fmt::format("the key {:?} occurs twice in the object that ends here", *twice);
+      return false;
+    }
+    keys_.erase(first, keys_.end());
+    return true;
+  }
+
+  boost::json::value_stack stack_;
+  std::string key_;                // the parts so far of the key being read
+  std::vector<std::string> keys_;  // of all open objects, innermost last
+};
+
+Error error_at(std::string_view text, std::size_t offset, std::string_view what) {
+  const std::string_view before = text.substr(0, offset);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t newline = before.rfind('\n');
+  const std::size_t column = newline == std::string_view::npos ? offset : offset - newline - 1;
+  return {ErrorCode::InvalidArgument,
+          fmt::format("JSON line {}, column {} (byte {}): {}", line, column + 1, offset, what)};
+}
+
+void append_string(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) >= 0x20) {
+          out += c;
+        } else {
+          fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+        }
+    }
+  }
+  out += '"';
+}
+
+void append_double(std::string& out, double number) {
+  if (!std::isfinite(number)) {
+    out += "null";
+    return;
+  }
+  const std::size_t begin = out.size();
+  fmt::format_to(std::back_inserter(out), "{}", number);
+  if (out.find_first_of(".e", begin) == std::string::npos) out += ".0";
+}
+
+void append_value(std::string& out, const Value& value) {
+  switch (value.kind()) {
+    case boost::json::kind::null:
+      out += "null";
+      return;
+    case boost::json::kind::bool_:
+      out += value.get_bool() ? "true" : "false";
+      return;
+    case boost::json::kind::int64:
+      fmt::format_to(std::back_inserter(out), "{}", value.get_int64());
+      return;
+    case boost::json::kind::uint64:
+      fmt::format_to(std::back_inserter(out), "{}", value.get_uint64());
+      return;
+    case boost::json::kind::double_:
+      append_double(out, value.get_double());
+      return;
+    case boost::json::kind::string:
+      append_string(out, view(value.get_string()));
+      return;
+    case boost::json::kind::array: {
+      out += '[';
+      bool first = true;
+      for (const Value& element : value.get_array()) {
+        if (!first) out += ',';
+        first = false;
+        append_value(out, element);
+      }
+      out += ']';
+      return;
+    }
+    case boost::json::kind::object: {
+      out += '{';
+      bool first = true;
+      for (const auto& field : value.get_object()) {
+        if (!first) out += ',';
+        first = false;
+        append_string(out, view(field.key()));
+        out += ':';
+        append_value(out, field.value());
+      }
+      out += '}';
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+Result<Value> parse(std::string_view text, const Limits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return Error{ErrorCode::TooLarge,
+                 fmt::format("JSON text of {} bytes, more than the {} allowed here", text.size(),
+                             limits.max_bytes)};
+  }
+  boost::json::parse_options options;
+  options.max_depth = limits.max_depth;
+  boost::json::basic_parser<Handler> parser(options);
+  BoostError error;
+  const std::size_t used = parser.write_some(false, text.data(), text.size(), error);
+  if (error == boost::json::error::too_deep) {
+    return error_at(text, used,
+                    fmt::format("nested deeper than the {} levels allowed", limits.max_depth));
+  }
+  if (error) {
+    const std::string& failure = parser.handler().failure;
+    return error_at(text, used, failure.empty() ? error.message() : failure);
+  }
+  if (used != text.size()) return error_at(text, used, "more text behind the end of the document");
+  return parser.handler().release();
+}
+
+std::string serialize(const Value& value) {
+  std::string out;
+  append_value(out, value);
+  return out;
+}
+
+std::string_view kind_name(const Value& value) {
+  switch (value.kind()) {
+    case boost::json::kind::null:
+      return "null";
+    case boost::json::kind::bool_:
+      return "a boolean";
+    case boost::json::kind::int64:
+    case boost::json::kind::uint64:
+      return "an integer";
+    case boost::json::kind::double_:
+      return "a number";
+    case boost::json::kind::string:
+      return "a string";
+    case boost::json::kind::array:
+      return "an array";
+    case boost::json::kind::object:
+      return "an object";
+  }
+  return "unknown";
+}
+
+}  // namespace llorch::json

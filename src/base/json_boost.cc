@@ -1,0 +1,2 @@
+// Boost.JSON itself, compiled once; separate because it is slow to compile.
+#include <boost/json/src.hpp>
