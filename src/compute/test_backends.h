@@ -39,12 +39,15 @@ class WithBackend : public testing::TestWithParam<BackendConfig> {
   explicit WithBackend(const StepLimits& limits) : limits_(limits) {}
 
   void SetUp() override {
-    const auto probe = make_backend(GetParam().backend);
-    if (!probe.ok() && probe.error().code == ErrorCode::Unavailable) {
-      fmt::print(stderr, "SKIPPED, no device: {}\n", probe.error().message);
-      GTEST_SKIP() << probe.error().message;
+    auto backend =
+        make_backend(GetParam().backend, {.threads = GetParam().threads, .isa = GetParam().isa});
+    if (!backend.ok() && backend.error().code == ErrorCode::Unavailable) {
+      fmt::print(stderr, "SKIPPED, no device: {}\n", backend.error().message);
+      GTEST_SKIP() << backend.error().message;
     }
-    backend_ = make(GetParam(), limits_);
+    ASSERT_TRUE(backend.ok()) << backend.error().message;
+    backend_ = backend.take();
+    ASSERT_TRUE(backend_->reserve(limits_).ok());
     reference_ = make({.label = "", .backend = "reference", .isa = ""}, limits_);
   }
 
