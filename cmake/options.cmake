@@ -3,6 +3,7 @@ option(LLORCH_BUILD_TESTS "Build the tests" ON)
 option(LLORCH_WERROR "Warnings are errors" ON)
 option(LLORCH_DCHECK "Keep DCHECK on whatever the build type" OFF)
 option(LLORCH_FUZZ "Build libFuzzer targets (clang only)" OFF)
+option(LLORCH_STATIC "Programs that run where our libraries are not installed" OFF)
 set(LLORCH_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=VALUE (address,undefined or thread)")
 set(LLORCH_CUDA AUTO CACHE STRING "CUDA backend: AUTO (when nvcc is found), ON or OFF")
 
@@ -32,6 +33,12 @@ target_compile_options(llorch_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${llorch_warnings} -Wpedantic>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LLORCH_WERROR}>>:-Werror>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>)
+# The host half of CUDA code. The code that nvcc puts around it is not pedantic and casts the old way.
+list(REMOVE_ITEM llorch_warnings -Wold-style-cast)
+string(REPLACE ";" "," llorch_warnings_list "${llorch_warnings}")
+target_compile_options(llorch_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${llorch_warnings_list}>
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LLORCH_WERROR}>>:-Xcompiler=-Werror -Werror=all-warnings>)
 target_compile_definitions(llorch_flags INTERFACE
   $<$<OR:$<BOOL:${LLORCH_DCHECK}>,$<CONFIG:Debug>>:LLORCH_DCHECK_ENABLED=1>)
 if(LLORCH_SANITIZE)

@@ -31,8 +31,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::size_t step = seed % 7 + 1;
   for (std::size_t at = 0; at < text.size(); at += step, step = (step * 5 + seed) % 7 + 1) {
     pieces_ok = pieces.feed(text.substr(at, step), piece_events).ok() && pieces_ok;
-    // The next position is at + step, so the piece must have been exactly that long or the last
-    // one.
   }
   CHECK(whole_ok == pieces_ok);
   CHECK(whole_events == piece_events);

@@ -59,6 +59,7 @@ TEST(Stream, SendsChunksAndKeepsTheConnection) {
   Router router;
   router.add(Method::Get, "/", [](const Request&, Responder& responder) -> Task<Status> {
     Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
+    if (!stream.ok()) co_return stream.error();
     for (const std::string_view part : {"one,", "", "two"}) {
       const Status written = co_await stream->write(part);
       if (!written.ok()) co_return written;
