@@ -130,8 +130,7 @@ bool is_integer_type(char type) {
   return std::string_view("dxXob").find(type) != std::string_view::npos;
 }
 
-// ---- "%…" ----
-
+// "%s" % x
 class PercentFormatter {
  public:
   PercentFormatter(Run& run, std::string_view format, const Value& arguments)
@@ -257,8 +256,7 @@ class PercentFormatter {
   std::size_t next_ = 0;
 };
 
-// ---- "{…}" ----
-
+// "{}".format(x)
 class BraceFormatter {
  public:
   BraceFormatter(Run& run, std::string_view format, const CallArgs& args)
