@@ -45,6 +45,9 @@ if(LLORCH_SANITIZE)
   # Global, so that third-party templates compiled into our objects are watched too.
   add_compile_options(-fsanitize=${LLORCH_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${LLORCH_SANITIZE})
+  if(LLORCH_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    add_compile_options(-fno-sanitize=function)  # clang 14 cannot assemble it into a split coroutine
+  endif()
   if(LLORCH_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-tsan)  # Boost.Asio uses fences, which gcc's TSan only warns about.
   endif()
