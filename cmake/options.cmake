@@ -29,6 +29,9 @@ add_library(llorch_flags INTERFACE)
 set(llorch_warnings -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion
     -Wold-style-cast -Wnon-virtual-dtor
     -Wno-missing-field-initializers)  # designated initialisers name what differs from the defaults
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND llorch_warnings -Wno-restrict)  # gcc 12 at -O3 sees overlaps in "literal" + std::string
+endif()
 target_compile_options(llorch_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${llorch_warnings} -Wpedantic>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LLORCH_WERROR}>>:-Werror>
