@@ -29,6 +29,9 @@ add_library(llorch_flags INTERFACE)
 set(llorch_warnings -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion
     -Wold-style-cast -Wnon-virtual-dtor
     -Wno-missing-field-initializers)  # designated initialisers name what differs from the defaults
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND llorch_warnings -Wno-restrict)  # gcc 12 at -O3 sees overlaps in "literal" + std::string
+endif()
 target_compile_options(llorch_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${llorch_warnings} -Wpedantic>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LLORCH_WERROR}>>:-Werror>
@@ -45,6 +48,9 @@ if(LLORCH_SANITIZE)
   # Global, so that third-party templates compiled into our objects are watched too.
   add_compile_options(-fsanitize=${LLORCH_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${LLORCH_SANITIZE})
+  if(LLORCH_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    add_compile_options(-fno-sanitize=function)  # clang 14 cannot assemble it into a split coroutine
+  endif()
   if(LLORCH_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-tsan)  # Boost.Asio uses fences, which gcc's TSan only warns about.
   endif()

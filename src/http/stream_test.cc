@@ -1,6 +1,7 @@
 // Streams, feeds, disconnects, drain and stop, over real sockets.
 #include "http/stream.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -126,8 +127,7 @@ TEST(EventFeed, ABurstFromSeveralThreadsLosesNothing) {
     for (int t = 0; t < 4; ++t) {
       producers.emplace_back([&route, t] {
         for (int i = 0; i < 1000; ++i) {
-          ASSERT_TRUE(
-              route.feed->try_push(format_event("e" + std::to_string(t), std::to_string(i))));
+          ASSERT_TRUE(route.feed->try_push(format_event(fmt::format("e{}", t), std::to_string(i))));
         }
       });
     }
