@@ -10,6 +10,8 @@
 #include <iterator>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace llorch::json {
 namespace {
 
@@ -118,7 +120,8 @@ class Handler {
     std::sort(first, keys_.end());
     const auto twice = std::adjacent_find(first, keys_.end());
     if (twice != keys_.end()) {
-      failure = fmt::format("the key {:?} occurs twice in the object that ends here", *twice);
+      failure =
+          fmt::format("the key {} occurs twice in the object that ends here", base::quoted(*twice));
       return false;
     }
     keys_.erase(first, keys_.end());

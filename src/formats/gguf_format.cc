@@ -12,11 +12,13 @@ namespace {
 Status check_name(std::string_view what, std::string_view name, std::size_t bytes_max) {
   if (name.empty()) return Error{ErrorCode::Corrupt, fmt::format("an empty {}", what)};
   if (name.size() > bytes_max) {
-    return Error{ErrorCode::Corrupt, fmt::format("{} {:?}… has {} bytes; the format allows {}",
-                                                 what, name.substr(0, 32), name.size(), bytes_max)};
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("{} {}… has {} bytes; the format allows {}", what,
+                             base::quoted(name.substr(0, 32)), name.size(), bytes_max)};
   }
   if (!base::is_valid_utf8(name)) {
-    return Error{ErrorCode::Corrupt, fmt::format("{} {:?} is not valid UTF-8", what, name)};
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("{} {} is not valid UTF-8", what, base::quoted(name))};
   }
   return ok_status();
 }

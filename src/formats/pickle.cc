@@ -362,7 +362,8 @@ class Machine {
     const auto bytes = length ? cursor_.take(*length) : std::nullopt;
     if (!bytes) return cut_short();
     const std::string_view text = as_text(*bytes);
-    if (kind == Kind::String && !base::is_valid_utf8(text)) return fail("a string is not valid UTF-8");
+    if (kind == Kind::String && !base::is_valid_utf8(text))
+      return fail("a string is not valid UTF-8");
     return push({.kind = kind, .text = text});
   }
 
@@ -433,9 +434,9 @@ class Machine {
     const auto allowed = std::lower_bound(kAllowedGlobals.begin(), kAllowedGlobals.end(), full);
     if (allowed == kAllowedGlobals.end() || *allowed != full) {
       constexpr std::size_t kShownBytes = 200;
-      return fail(fmt::format("wants {:?}: refused, code in a weight file is never run; "
+      return fail(fmt::format("wants {}: refused, code in a weight file is never run; "
                               "save the bare state_dict or SafeTensors instead",
-                              std::string_view(full).substr(0, kShownBytes)),
+                              base::quoted(std::string_view(full).substr(0, kShownBytes))),
                   ErrorCode::Forbidden);
     }
     return push({.kind = Kind::Global, .text = *allowed});
