@@ -26,7 +26,8 @@ endif()
 # One interface target carries warnings and sanitizers to our own code only, never to a dependency.
 add_library(llorch_flags INTERFACE)
 set(llorch_warnings -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion
-    -Wold-style-cast -Wnon-virtual-dtor)
+    -Wold-style-cast -Wnon-virtual-dtor
+    -Wno-missing-field-initializers)  # designated initialisers name what differs from the defaults
 target_compile_options(llorch_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${llorch_warnings} -Wpedantic>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LLORCH_WERROR}>>:-Werror>

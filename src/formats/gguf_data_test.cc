@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/json.h"
 #include "formats/gguf_reader.h"
 #include "formats/gguf_test_image.h"
 #include "formats/gguf_writer.h"
@@ -28,27 +29,16 @@ std::vector<std::filesystem::path> gguf_files_under(const std::filesystem::path&
   return files;
 }
 
-// The value of the next `"key": "value"` at or after `at`, which moves behind it; empty when there
-// is none.
-std::string next_value(std::string_view json, std::string_view key, std::size_t& at) {
-  const std::string opening = fmt::format("\"{}\": \"", key);
-  const std::size_t found = json.find(opening, at);
-  if (found == std::string_view::npos) return {};
-  const std::size_t begin = found + opening.size();
-  at = json.find('"', begin);
-  return std::string(json.substr(begin, at - begin));
-}
-
 TEST(GgufData, MalformedFilesAreJudgedAsTheirManifestSays) {
   const auto manifest = test::data_path("fuzz/manifest.json");
   const auto folder = test::data_path("fuzz");
   if (!manifest || !folder) GTEST_SKIP() << "no fuzz/manifest.json in the test data";
-  const std::string json = base::read_text_file(*manifest, 1 << 20).take();
+  const auto entries = json::parse(base::read_text_file(*manifest, 1 << 20).take());
+  ASSERT_TRUE(entries.ok()) << entries.error().message;
   std::set<std::string> judged;
-  std::size_t at = 0;
-  for (std::string name = next_value(json, "file", at); !name.empty();
-       name = next_value(json, "file", at)) {
-    const std::string expect = next_value(json, "expect", at);
+  for (const json::Value& entry : entries->as_array()) {
+    const std::string name(json::view(entry.at("file").as_string()));
+    const std::string_view expect = json::view(entry.at("expect").as_string());
     if (!name.starts_with("gguf/")) continue;
     const auto file = read_gguf(*folder / name);
     const std::string outcome = file.ok() ? "accepted" : file.error().message;

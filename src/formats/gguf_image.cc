@@ -18,8 +18,7 @@ namespace {
 // Limits on what we accept from outside, beyond the format's own (gguf_format.h). Lengths and
 // counts are also held against the bytes that remain, so nothing is allocated for content that is
 // not there.
-constexpr std::uint64_t kTensorsMax =
-    65'536;  // 61 layers of 256 experts stored one by one make 47,000
+constexpr std::uint64_t kTensorsMax = 65'536;    // 61 layers of 256 separate experts make 47,000
 constexpr std::uint64_t kKeyValuesMax = 65'536;  // real files have under 100
 
 // The least a key with its value and a tensor record can take.
@@ -166,7 +165,7 @@ Result<Value> read_array(Cursor& cursor) {
   const Result<ElementType> type = read_type(cursor);
   if (!type.ok()) return type.error();
   // No writer makes these and nothing reads them; refusing also bounds the recursion.
-  if (*type == ElementType::Array) return unsupported("an array of arrays");
+  if (*type == ElementType::Array) return unsupported("arrays of arrays are not supported");
   const auto count = cursor.number<std::uint64_t>("the array length");
   if (!count.ok()) return count.error();
   const bool strings = *type == ElementType::String;

@@ -160,7 +160,7 @@ TEST(ParseGguf, RefusesUnknownTypesAndNestedArrays) {
   TestImage nested(0, 1);
   nested.text("k").u32(9);
   for (int depth = 0; depth < 20'000; ++depth) nested.u32(9).u64(1);
-  expect_error(nested, ErrorCode::Unsupported, "array of arrays");
+  expect_error(nested, ErrorCode::Unsupported, "arrays of arrays");
 }
 
 TEST(ParseGguf, RefusesFlagsThatAreNeitherTrueNorFalse) {

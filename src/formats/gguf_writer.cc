@@ -95,11 +95,6 @@ Status append_records(Bytes& to, std::span<const GgufTensor> tensors, std::uint6
   return ok_status();
 }
 
-Status write_padding(base::AtomicFile& file, std::uint64_t count) {
-  const Bytes zeros(count);
-  return file.write(zeros);
-}
-
 // Exactly `size` bytes, whoever delivers them.
 Status write_content(base::AtomicFile& file, const GgufTensor& tensor, std::uint64_t size) {
   if (!tensor.produce) return file.write(tensor.bytes);
@@ -156,48 +151,57 @@ void GgufWriter::add_tensor(GgufTensor tensor) {
   tensors_.push_back(std::move(tensor));
 }
 
-Status GgufWriter::write(const std::filesystem::path& path) const {
+Result<GgufWriter::Header> GgufWriter::make_header() const {
   if (!gguf::is_alignment(alignment_)) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("alignment {} is not a power of two", alignment_)};
   }
-  std::vector<Entry> entries = entries_;
-  if (alignment_ != gguf::kDefaultAlignment) {
-    Entry& entry = entries.emplace_back(Entry{std::string(gguf::kAlignmentKey), {}});
-    append_type(entry.value, ElementType::U32);
-    append_number(entry.value, alignment_);
-  }
-  Bytes header;
-  append(header, std::as_bytes(std::span(gguf::kMagic)));
-  append_number(header, gguf::kVersion);
-  append_number<std::uint64_t>(header, tensors_.size());
-  append_number<std::uint64_t>(header, entries.size());
+  const bool store_alignment = alignment_ != gguf::kDefaultAlignment;
+  Header header;
+  append(header.bytes, std::as_bytes(std::span(gguf::kMagic)));
+  append_number(header.bytes, gguf::kVersion);
+  append_number<std::uint64_t>(header.bytes, tensors_.size());
+  append_number<std::uint64_t>(header.bytes, entries_.size() + (store_alignment ? 1 : 0));
   std::set<std::string_view> keys;
-  for (const Entry& entry : entries) {
-    if (Status sound = gguf::check_key(entry.key); !sound.ok()) return sound;
+  if (store_alignment) {
+    keys.insert(gguf::kAlignmentKey);
+    append_text(header.bytes, gguf::kAlignmentKey);
+    append_type(header.bytes, ElementType::U32);
+    append_number(header.bytes, alignment_);
+  }
+  for (const Entry& entry : entries_) {
+    if (Status sound = gguf::check_key(entry.key); !sound.ok()) return sound.error();
     if (!keys.insert(entry.key).second) {
       return Error{ErrorCode::InvalidArgument, fmt::format("key {:?} was added twice", entry.key)};
     }
-    append_text(header, entry.key);
-    append(header, entry.value);
+    append_text(header.bytes, entry.key);
+    append(header.bytes, entry.value);
   }
-  std::vector<std::uint64_t> sizes;
-  if (Status sound = append_records(header, tensors_, alignment_, sizes); !sound.ok()) return sound;
+  Status appended = append_records(header.bytes, tensors_, alignment_, header.tensor_bytes);
+  if (!appended.ok()) return appended.error();
+  return header;
+}
 
-  Result<std::unique_ptr<base::AtomicFile>> file = base::AtomicFile::create(path);
+Status GgufWriter::write(const std::filesystem::path& path) const {
+  const Result<Header> header = make_header();
+  if (!header.ok()) return header.error();
+  const Result<std::unique_ptr<base::AtomicFile>> file = base::AtomicFile::create(path);
   if (!file.ok()) return file.error();
-  if (Status written = (*file)->write(header); !written.ok()) return written;
-  std::uint64_t position = header.size();
+  if (Status written = (*file)->write(header->bytes); !written.ok()) return written;
+  std::uint64_t position = header->bytes.size();
+  const auto pad = [&]() -> Status {
+    const Bytes zeros(gguf::align_up(position, alignment_) - position);
+    position += zeros.size();
+    return (*file)->write(zeros);
+  };
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const std::uint64_t start = gguf::align_up(position, alignment_);
-    if (Status written = write_padding(**file, start - position); !written.ok()) return written;
-    if (Status written = write_content(**file, tensors_[i], sizes[i]); !written.ok())
-      return written;
-    position = start + sizes[i];
+    if (Status padded = pad(); !padded.ok()) return padded;
+    const std::uint64_t size = header->tensor_bytes[i];
+    if (Status written = write_content(**file, tensors_[i], size); !written.ok()) return written;
+    position += size;
   }
   // Padding also after the last tensor, as the format's own tools write it.
-  const std::uint64_t end = gguf::align_up(position, alignment_);
-  if (Status written = write_padding(**file, end - position); !written.ok()) return written;
+  if (Status padded = pad(); !padded.ok()) return padded;
   return (*file)->commit();
 }
 

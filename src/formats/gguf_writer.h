@@ -57,6 +57,11 @@ class GgufWriter {
     std::string key;
     std::vector<std::byte> value;  // type and content as stored
   };
+  struct Header {
+    std::vector<std::byte> bytes;  // everything before the data, without its padding
+    std::vector<std::uint64_t> tensor_bytes;
+  };
+  Result<Header> make_header() const;
 
   std::uint32_t alignment_;
   std::vector<Entry> entries_;

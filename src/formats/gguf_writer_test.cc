@@ -230,6 +230,9 @@ TEST(GgufWriter, RefusesWhatTheFormatCannotHold) {
   twice.add_number("k", 1);
   twice.add_text("k", "2");
   EXPECT_THAT(message(twice), HasSubstr("\"k\" was added twice"));
+  GgufWriter aligned(64);
+  aligned.add_number("general.alignment", std::uint32_t{32});
+  EXPECT_THAT(message(aligned), HasSubstr("\"general.alignment\" was added twice"));
   GgufWriter twins;
   twins.add_tensor({"t", DType::F32, Shape{16}, bytes, {}});
   twins.add_tensor({"t", DType::F32, Shape{16}, bytes, {}});

@@ -45,6 +45,8 @@ Result<FileFormat> sniff(const fs::path& path) {
   const std::span<const std::byte> bytes = (*file)->bytes();
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with("GGUF")) return FileFormat::Gguf;
+  // Before the others: its first eight bytes are a length, which may spell "PK" or a pickle's first byte.
+  if (looks_like_safetensors(bytes)) return FileFormat::SafeTensors;
   if (text.starts_with("PK")) return FileFormat::PyTorch;
   if (text.starts_with("\x80"))
     return FileFormat::PyTorch;  // the old pickle form; its reader says what to do
@@ -54,7 +56,6 @@ Result<FileFormat> sniff(const fs::path& path) {
         fmt::format("{} is a Git LFS pointer, not the weights; fetch them with `git lfs pull`",
                     path.string())};
   }
-  if (looks_like_safetensors(bytes)) return FileFormat::SafeTensors;
   std::string first;
   for (const std::byte byte : bytes.first(std::min(bytes.size(), kShownBytes))) {
     first += fmt::format(" {:02x}", std::to_integer<unsigned>(byte));

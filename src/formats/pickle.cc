@@ -201,7 +201,7 @@ class Machine {
       case kDup:
         return dup();
       case kNone:
-        return push({.kind = Kind::None, .text = {}, .items = {}});
+        return push({.kind = Kind::None});
       case kNewTrue:
         return push_integer(Kind::Bool, 1);
       case kNewFalse:
@@ -301,7 +301,7 @@ class Machine {
     return ok_status();
   }
   Status push_integer(Kind kind, std::int64_t integer) {
-    return push({.kind = kind, .integer = integer, .text = {}, .items = {}});
+    return push({.kind = kind, .integer = integer});
   }
   template <class T>
   Status push_number() {
@@ -365,7 +365,7 @@ class Machine {
     const auto digits = length ? cursor_.take(*length) : std::nullopt;
     if (!digits) return cut_short();
     if (digits->size() > sizeof(std::int64_t)) {
-      return push({.kind = Kind::Bytes, .text = as_text(*digits), .items = {}});
+      return push({.kind = Kind::Bytes, .text = as_text(*digits)});
     }
     std::uint64_t bits = 0;
     for (std::size_t i = 0; i < digits->size(); ++i) {
@@ -379,10 +379,7 @@ class Machine {
   Status push_float() {  // the one big-endian number of the format
     const auto bits = cursor_.read<std::uint64_t>();
     if (!bits) return cut_short();
-    return push({.kind = Kind::Float,
-                 .number = std::bit_cast<double>(__builtin_bswap64(*bits)),
-                 .text = {},
-                 .items = {}});
+    return push({.kind = Kind::Float, .number = std::bit_cast<double>(__builtin_bswap64(*bits))});
   }
 
   template <class Length>
@@ -392,7 +389,7 @@ class Machine {
     if (!bytes) return cut_short();
     const std::string_view text = as_text(*bytes);
     if (kind == Kind::String && !is_utf8(text)) return fail("a string is not valid UTF-8");
-    return push({.kind = kind, .text = text, .items = {}});
+    return push({.kind = kind, .text = text});
   }
 
   Status push_items(Kind kind, std::size_t count) {
@@ -400,7 +397,7 @@ class Machine {
     const auto first = stack_.end() - static_cast<std::ptrdiff_t>(count);
     std::vector<PickleIndex> items(first, stack_.end());
     stack_.erase(first, stack_.end());
-    return push({.kind = kind, .text = {}, .items = std::move(items)});
+    return push({.kind = kind, .items = std::move(items)});
   }
 
   Status push_marked(Kind kind) {
@@ -408,7 +405,7 @@ class Machine {
     if (!items.ok()) return items.error();
     if (kind == Kind::Dict && items->size() % 2 != 0)
       return fail("a dict has a key without a value");
-    return push({.kind = kind, .text = {}, .items = items.take()});
+    return push({.kind = kind, .items = items.take()});
   }
 
   // Adds the topmost `count` values to the container below them.
@@ -467,7 +464,7 @@ class Machine {
                               std::string_view(full).substr(0, kShownBytes)),
                   ErrorCode::Forbidden);
     }
-    return push({.kind = Kind::Global, .text = *allowed, .items = {}});
+    return push({.kind = Kind::Global, .text = *allowed});
   }
 
   Status global() {

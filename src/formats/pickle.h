@@ -34,8 +34,8 @@ struct PickleValue {
   Kind kind = Kind::None;
   std::int64_t integer = 0;
   double number = 0;
-  std::string_view text;  // points into the pickle or into the list of allowed names
-  std::vector<PickleIndex> items;
+  std::string_view text = {};  // points into the pickle or into the list of allowed names
+  std::vector<PickleIndex> items = {};
 };
 std::string_view name(PickleValue::Kind kind);
 

@@ -1,0 +1,171 @@
+#include "base/log.h"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/ansicolor_sink.h>
+
+#include <atomic>
+#include <cmath>
+#include <iterator>
+#include <string>
+
+namespace llorch::base {
+namespace {
+
+// The process's one sink. Loggers share it, so configuring it reaches all of them.
+struct LogState {
+  LogState() { apply({}); }
+
+  void apply(const LogOptions& options) {
+    // The payload (%v) of a JSON line is the rest of the object, rendered by append_json().
+    const char* pattern = options.format == LogFormat::Json
+                              ? R"({"ts":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","module":"%n",%v})"
+                              : "%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %n: %v";
+    sink->set_formatter(
+        std::make_unique<spdlog::pattern_formatter>(pattern, spdlog::pattern_time_type::utc));
+    format = options.format;
+    level = options.level;
+  }
+
+  std::shared_ptr<spdlog::sinks::ansicolor_stderr_sink_mt> sink =
+      std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>();
+  std::atomic<LogFormat> format;
+  std::atomic<LogLevel> level;
+};
+
+LogState& state() {
+  static LogState instance;
+  return instance;
+}
+
+// The length of the valid UTF-8 sequence at the start of `text`, or 0. Surrogates, overlong forms
+// and values past U+10FFFF are not valid.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F)) return 0;
+  if ((lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F)) return 0;
+  return length;
+}
+
+// The inside of a JSON string: quotes, backslashes and control characters escaped, broken UTF-8
+// replaced.
+void append_escaped(std::string& out, std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const char first = text.front();
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";
+    } else if (first == '"' || first == '\\') {
+      out += {'\\', first};
+    } else if (first == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(first) < 0x20 || first == 0x7F) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(first));
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
+void append_quoted(std::string& out, std::string_view text) {
+  out += '"';
+  append_escaped(out, text);
+  out += '"';
+}
+
+void append_value(std::string& out, const LogField::Value& value) {
+  if (const auto* text = std::get_if<std::string_view>(&value)) return append_quoted(out, *text);
+  if (const auto* number = std::get_if<double>(&value); number && !std::isfinite(*number)) {
+    return append_quoted(out, fmt::format("{}", *number));  // JSON has no infinities
+  }
+  std::visit([&out](const auto& plain) { fmt::format_to(std::back_inserter(out), "{}", plain); },
+             value);
+}
+
+std::string json_payload(std::string_view message, std::initializer_list<LogField> fields) {
+  std::string out = "\"message\":";
+  append_quoted(out, message);
+  for (const LogField& field : fields) {
+    out += ',';
+    append_quoted(out, field.name);
+    out += ':';
+    append_value(out, field.value);
+  }
+  return out;
+}
+
+std::string pretty_payload(std::string_view message, std::initializer_list<LogField> fields) {
+  std::string out;
+  append_escaped(out, message);
+  for (const LogField& field : fields) {
+    out += ' ';
+    append_escaped(out, field.name);
+    out += '=';
+    append_value(out, field.value);
+  }
+  return out;
+}
+
+spdlog::level::level_enum library_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::Debug:
+      return spdlog::level::debug;
+    case LogLevel::Info:
+      return spdlog::level::info;
+    case LogLevel::Warn:
+      return spdlog::level::warn;
+    case LogLevel::Error:
+      return spdlog::level::err;
+    case LogLevel::Off:
+      break;
+  }
+  return spdlog::level::off;
+}
+
+}  // namespace
+
+void configure_log(const LogOptions& options) {
+  state().apply(options);
+}
+
+Logger::Logger(std::string_view module)
+    : impl_(std::make_shared<spdlog::logger>(std::string(module), state().sink)) {
+  impl_->set_level(spdlog::level::trace);  // is_enabled() decides
+  impl_->flush_on(spdlog::level::trace);
+}
+
+bool Logger::is_enabled(LogLevel level) const {
+  return level != LogLevel::Off && level >= state().level.load();
+}
+
+void Logger::write(LogLevel level, std::string_view message,
+                   std::initializer_list<LogField> fields) const {
+  if (!is_enabled(level)) return;
+  impl_->log(library_level(level), state().format.load() == LogFormat::Json
+                                       ? json_payload(message, fields)
+                                       : pretty_payload(message, fields));
+}
+
+void Logger::debug(std::string_view message, std::initializer_list<LogField> fields) const {
+  write(LogLevel::Debug, message, fields);
+}
+void Logger::info(std::string_view message, std::initializer_list<LogField> fields) const {
+  write(LogLevel::Info, message, fields);
+}
+void Logger::warn(std::string_view message, std::initializer_list<LogField> fields) const {
+  write(LogLevel::Warn, message, fields);
+}
+void Logger::error(std::string_view message, std::initializer_list<LogField> fields) const {
+  write(LogLevel::Error, message, fields);
+}
+
+}  // namespace llorch::base

@@ -1,0 +1,137 @@
+#include "base/terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/check.h"
+#include "base/utf8.h"
+
+namespace llorch::base {
+namespace {
+
+std::string_view escape_of(Color color) {
+  switch (color) {
+    case Color::None:
+      return "";
+    case Color::Bold:
+      return "\x1b[1m";
+    case Color::Dim:
+      return "\x1b[2m";
+    case Color::Red:
+      return "\x1b[31m";
+    case Color::Green:
+      return "\x1b[32m";
+    case Color::Yellow:
+      return "\x1b[33m";
+  }
+  return "";
+}
+
+// Scaled by `step` into the largest unit that leaves at least 1, with three digits that matter.
+std::string scaled(std::int64_t number, double step, std::span<const std::string_view> units) {
+  double value = static_cast<double>(number);
+  std::size_t unit = 0;
+  // 999.5 and more would be written as four digits.
+  while (value >= step - 0.5 * step / 1000 && unit + 1 < units.size()) {
+    value /= step;
+    ++unit;
+  }
+  const int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  const std::string_view separator = units[unit].empty() ? "" : " ";
+  return fmt::format("{:.{}f}{}{}", value, decimals, separator, units[unit]);
+}
+
+// C0 and DEL are one byte, C1 is U+0080..U+009F: two.
+bool is_control(std::string_view sequence) {
+  const auto lead = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return lead < 0x20 || lead == 0x7f;
+  return lead == 0xc2 && static_cast<unsigned char>(sequence[1]) < 0xa0;
+}
+
+}  // namespace
+
+bool wants_color(std::FILE* stream, const char* no_color) {
+  const bool refused = no_color != nullptr && *no_color != '\0';
+  return !refused && isatty(fileno(stream)) == 1;
+}
+
+std::string paint(std::string_view text, Color color, bool enabled) {
+  if (!enabled || color == Color::None) return std::string(text);
+  return fmt::format("{}{}\x1b[0m", escape_of(color), text);
+}
+
+std::string printable(std::string_view text) {
+  const std::string valid = to_valid_utf8(text);
+  std::string out;
+  for (std::size_t begin = 0; begin < valid.size();) {
+    std::size_t end = begin + 1;
+    while (end < valid.size() && (static_cast<unsigned char>(valid[end]) & 0xc0) == 0x80) ++end;
+    const std::string_view sequence = std::string_view(valid).substr(begin, end - begin);
+    out += is_control(sequence) ? std::string_view("\xef\xbf\xbd") : sequence;
+    begin = end;
+  }
+  return out;
+}
+
+std::string wrap(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out;
+  std::size_t column = indent;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::size_t word_width = count_scalars(text.substr(0, end));
+    const bool at_start = column == indent;
+    if (!at_start && column + 1 + word_width > width) {
+      out += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (!at_start) {
+      out += ' ';
+      ++column;
+    }
+    out += text.substr(0, end);
+    column += word_width;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+std::string human_bytes(std::int64_t bytes) {
+  static constexpr std::array<std::string_view, 6> kUnits = {"B",   "KiB", "MiB",
+                                                             "GiB", "TiB", "PiB"};
+  return scaled(bytes, 1024, kUnits);
+}
+
+std::string human_count(std::int64_t count) {
+  static constexpr std::array<std::string_view, 5> kUnits = {"", "K", "M", "B", "T"};
+  return scaled(count, 1000, kUnits);
+}
+
+void TextTable::add_row(std::vector<std::string> cells, Color color) {
+  CHECK(cells.size() == columns_.size());
+  rows_.push_back({std::move(cells), color});
+}
+
+std::string TextTable::render(std::size_t indent, bool color) const {
+  std::vector<std::size_t> widths(columns_.size());
+  for (const Row& row : rows_) {
+    for (std::size_t i = 0; i < widths.size(); ++i)
+      widths[i] = std::max(widths[i], count_scalars(row.cells[i]));
+  }
+  std::string text;
+  for (const Row& row : rows_) {
+    std::string line;
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      const std::string padding(widths[i] - count_scalars(row.cells[i]), ' ');
+      if (i > 0) line += "  ";
+      line += columns_[i] == Align::Right ? padding + row.cells[i] : row.cells[i] + padding;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += std::string(indent, ' ') + paint(line, row.color, color) + '\n';
+  }
+  return text;
+}
+
+}  // namespace llorch::base

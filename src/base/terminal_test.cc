@@ -1,0 +1,91 @@
+#include "base/terminal.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <limits>
+
+namespace llorch::base {
+namespace {
+
+TEST(HumanBytes, KeepsThreeDigitsThatMatter) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(1023), "1023 B");
+  EXPECT_EQ(human_bytes(1000), "1000 B");
+  EXPECT_EQ(human_bytes(1024), "1.00 KiB");
+  EXPECT_EQ(human_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(human_bytes(25'690'112), "24.5 MiB");
+  EXPECT_EQ(human_bytes((std::int64_t{1} << 30) - 1), "1.00 GiB");
+  EXPECT_EQ(human_bytes(std::int64_t{355} << 30), "355 GiB");
+  EXPECT_EQ(human_bytes(std::numeric_limits<std::int64_t>::max()), "8192 PiB");
+}
+
+TEST(HumanCount, UsesThousandsMillionsBillions) {
+  EXPECT_EQ(human_count(0), "0");
+  EXPECT_EQ(human_count(999), "999");
+  EXPECT_EQ(human_count(1000), "1.00 K");
+  EXPECT_EQ(human_count(260'032), "260 K");
+  EXPECT_EQ(human_count(999'999), "1.00 M");
+  EXPECT_EQ(human_count(29'230'000), "29.2 M");
+  EXPECT_EQ(human_count(124'439'808), "124 M");
+  EXPECT_EQ(human_count(6'738'415'616), "6.74 B");
+}
+
+TEST(Printable, RemovesWhatCouldCommandATerminal) {
+  EXPECT_EQ(printable("caf\xc3\xa9 \xf0\x9f\x98\x80"), "caf\xc3\xa9 \xf0\x9f\x98\x80");
+  EXPECT_EQ(printable("\x1b[2Jx"), "\xef\xbf\xbd[2Jx");
+  EXPECT_EQ(printable("a\nb\x7f"),
+            "a\xef\xbf\xbd"
+            "b\xef\xbf\xbd");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "1m"),
+            "\xef\xbf\xbd"
+            "1m")
+      << "C1 holds a one-character escape";
+  EXPECT_EQ(printable("\xff"), "\xef\xbf\xbd");
+  EXPECT_EQ(printable("\xc2\xa0"), "\xc2\xa0");
+}
+
+TEST(Wrap, BreaksAtSpacesBeforeTheWidth) {
+  EXPECT_EQ(wrap("one two three", 80, 4), "one two three");
+  EXPECT_EQ(wrap("one two three", 11, 4), "one two\n    three");
+  EXPECT_EQ(wrap("one two three", 10, 4), "one\n    two\n    three");
+  EXPECT_EQ(wrap("a reallylongword b", 8, 2), "a\n  reallylongword\n  b");
+  EXPECT_EQ(wrap("", 8, 2), "");
+}
+
+TEST(TextTable, LinesColumnsUpByCharactersNotBytes) {
+  using enum TextTable::Align;
+  TextTable table({Left, Right, Left});
+  table.add_row({"a", "1", "x"});
+  table.add_row({"\xc3\xa9\xc3\xa9\xc3\xa9", "100", ""});
+  EXPECT_EQ(table.render(2, false), "  a      1  x\n  \xc3\xa9\xc3\xa9\xc3\xa9  100\n");
+}
+
+TEST(TextTable, ColoursRowsOnlyWhenAsked) {
+  TextTable table({TextTable::Align::Left});
+  table.add_row({"no"}, Color::Red);
+  EXPECT_EQ(table.render(1, false), " no\n");
+  EXPECT_EQ(table.render(1, true), " \x1b[31mno\x1b[0m\n");
+}
+
+TEST(WantsColor, NeedsATerminalAndNoRefusal) {
+  std::FILE* plain = std::tmpfile();
+  ASSERT_NE(plain, nullptr);
+  EXPECT_FALSE(wants_color(plain, nullptr));
+  std::fclose(plain);
+  const int primary = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_TRUE(primary >= 0 && grantpt(primary) == 0 && unlockpt(primary) == 0);
+  std::FILE* terminal = std::fopen(ptsname(primary), "w");
+  ASSERT_NE(terminal, nullptr);
+  EXPECT_TRUE(wants_color(terminal, nullptr));
+  EXPECT_TRUE(wants_color(terminal, ""));
+  EXPECT_FALSE(wants_color(terminal, "1"));
+  std::fclose(terminal);
+  close(primary);
+}
+
+}  // namespace
+}  // namespace llorch::base

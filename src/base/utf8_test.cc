@@ -1,0 +1,41 @@
+#include "base/utf8.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::base {
+namespace {
+
+TEST(Utf8, AcceptsEveryBoundary) {
+  for (const char* text : {"", "a", "\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
+                           "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf",
+                           "a\xe2\x82\xac"
+                           "b"}) {
+    EXPECT_TRUE(is_valid_utf8(text)) << text;
+    EXPECT_EQ(to_valid_utf8(text), text);
+  }
+}
+
+TEST(Utf8, RefusesIllFormedSequences) {
+  for (const char* text : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                           "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff",
+                           "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xe2\x28\xa1", "\xe2\x82\x28"}) {
+    EXPECT_FALSE(is_valid_utf8(text));
+    EXPECT_TRUE(is_valid_utf8(to_valid_utf8(text)));
+  }
+}
+
+TEST(Utf8, ReplacesOnlyTheIllFormedBytes) {
+  EXPECT_EQ(to_valid_utf8("a\xff"
+                          "b\xe2\x82\xac"),
+            "a\xef\xbf\xbd"
+            "b\xe2\x82\xac");
+  EXPECT_EQ(to_valid_utf8("\xe2\x82"), "\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+TEST(Utf8, CountsScalarValuesNotBytes) {
+  EXPECT_EQ(count_scalars(""), 0U);
+  EXPECT_EQ(count_scalars("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), 4U);
+}
+
+}  // namespace
+}  // namespace llorch::base

@@ -1,0 +1,321 @@
+// Attention and the paged cache of every backend: against the reference, and the promises that need
+// no oracle.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "compute/cpu/kernels.h"
+#include "compute/create.h"
+#include "compute/test_tensors.h"
+
+namespace llorch::compute::test {
+namespace {
+
+// Relative to the largest magnitude of the whole result.
+constexpr double kTolerance = 5e-6;
+
+struct Case {
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 2;
+  std::int64_t head_dim = 64;
+  std::int64_t block_tokens = 16;
+  std::vector<std::int64_t> lengths = {23, 1, 40};  // tokens of each sequence
+  std::int64_t rows_per_sequence = 5;               // its last tokens ask; fewer when it is shorter
+  DType cache_dtype = DType::F32;
+  std::int32_t window = 0;
+  float softcap = 0;
+  bool shuffle_blocks = true;
+  std::int64_t ask_before_end = 0;  // the asking rows stop this many tokens before the end
+  std::int64_t changed_tokens = 0;  // the last tokens of a sequence have other keys and values
+  bool want_scores = false;
+  std::int64_t only_row = -1;  // call with this row alone
+};
+
+struct Rows {
+  std::vector<std::int32_t> positions;
+  std::vector<std::int32_t> sequences;
+};
+
+Rows asking_rows(const Case& c) {
+  Rows rows;
+  for (std::size_t s = 0; s < c.lengths.size(); ++s) {
+    const std::int64_t end = std::max<std::int64_t>(1, c.lengths[s] - c.ask_before_end);
+    for (std::int64_t p = std::max<std::int64_t>(0, end - c.rows_per_sequence); p < end; ++p) {
+      rows.positions.push_back(static_cast<std::int32_t>(p));
+      rows.sequences.push_back(static_cast<std::int32_t>(s));
+    }
+  }
+  return rows;
+}
+
+struct Paging {
+  std::int64_t num_blocks = 0;
+  std::int64_t blocks_max = 0;
+  std::vector<std::int32_t> tables;  // (sequences, blocks_max)
+};
+
+Paging make_paging(const Case& c) {
+  Paging paging;
+  for (const std::int64_t length : c.lengths) {
+    paging.blocks_max = std::max(paging.blocks_max, (length + c.block_tokens - 1) / c.block_tokens);
+  }
+  paging.num_blocks = paging.blocks_max * static_cast<std::int64_t>(c.lengths.size());
+  paging.tables.resize(static_cast<std::size_t>(paging.num_blocks));
+  std::iota(paging.tables.begin(), paging.tables.end(), 0);
+  if (!c.shuffle_blocks) return paging;
+  Random random(5);
+  for (std::size_t i = paging.tables.size(); i > 1; --i) {
+    std::swap(paging.tables[i - 1],
+              paging.tables[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(i)))]);
+  }
+  return paging;
+}
+
+// Writes all tokens of all sequences in one call.
+void fill_cache(Device& device, const Case& c, const Paging& paging, const KvLayer& cache) {
+  std::vector<float> keys;
+  std::vector<float> values;
+  std::vector<std::int32_t> slots;
+  for (std::size_t s = 0; s < c.lengths.size(); ++s) {
+    for (std::int64_t p = 0; p < c.lengths[s]; ++p) {
+      const bool changed = p >= c.lengths[s] - c.changed_tokens;
+      Random random(1000 * s + static_cast<std::uint64_t>(p) + (changed ? 500 : 0));
+      for (std::int64_t i = 0; i < c.kv_heads * c.head_dim; ++i) {
+        keys.push_back(random.number(2.0F));
+        values.push_back(random.number());
+      }
+      const std::int64_t at = static_cast<std::int64_t>(s) * paging.blocks_max + p / c.block_tokens;
+      slots.push_back(static_cast<std::int32_t>(
+          paging.tables[static_cast<std::size_t>(at)] * c.block_tokens + p % c.block_tokens));
+    }
+  }
+  const auto rows = static_cast<std::int64_t>(slots.size());
+  device.backend().write_kv({.keys = device.floats(keys, {rows, c.kv_heads, c.head_dim}),
+                             .values = device.floats(values, {rows, c.kv_heads, c.head_dim}),
+                             .slots = device.ints(slots),
+                             .cache = cache});
+}
+
+std::vector<float> run(Backend& backend, const Case& c) {
+  Device device(backend);
+  const Paging paging = make_paging(c);
+  const KvLayer cache = {
+      device.zeros(c.cache_dtype, {paging.num_blocks, c.kv_heads, c.block_tokens, c.head_dim}),
+      device.zeros(c.cache_dtype, {paging.num_blocks, c.kv_heads, c.block_tokens, c.head_dim})};
+  fill_cache(device, c, paging, cache);
+  Rows rows = asking_rows(c);
+  Random random(7);
+  const std::int64_t width = c.heads * c.head_dim;
+  std::vector<float> q = random.numbers(static_cast<std::int64_t>(rows.positions.size()) * width);
+  if (c.only_row >= 0) {
+    const auto row = static_cast<std::size_t>(c.only_row);
+    const auto begin = q.begin() + c.only_row * width;
+    q = std::vector<float>(begin, begin + width);
+    rows = {{rows.positions[row]}, {rows.sequences[row]}};
+  }
+  const auto num_rows = static_cast<std::int64_t>(rows.positions.size());
+  const std::int64_t keys_max = paging.blocks_max * c.block_tokens;
+  const TensorView out = device.output(num_rows, width, Layout::ColumnRange);
+  const TensorView scores = device.zeros(DType::F32, {num_rows, c.heads, keys_max});
+  const TensorView tables =
+      device.ints(paging.tables, {static_cast<std::int64_t>(c.lengths.size()), paging.blocks_max});
+  backend.attention(
+      {.q = device.matrix(q, num_rows, width, Layout::ColumnRange).split_heads(c.heads),
+       .cache = cache,
+       .positions = device.ints(rows.positions),
+       .sequences = device.ints(rows.sequences),
+       .block_tables = tables,
+       .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)),
+       .window = c.window,
+       .softcap = c.softcap,
+       .out = out.split_heads(c.heads),
+       .scores = c.want_scores ? scores : TensorView()});
+  return device.read(c.want_scores ? scores : out);
+}
+
+struct Config {
+  std::string isa;
+  int threads;
+};
+void PrintTo(const Config& config, std::ostream* out) {
+  *out << fmt::format("{}_{}threads", config.isa, config.threads);
+}
+
+std::vector<Config> all_configs() {
+  std::vector<Config> configs;
+  for (const Isa& isa : available_isas()) {
+    for (const int threads : {1, 3}) configs.push_back({std::string(isa.name), threads});
+  }
+  return configs;
+}
+
+std::unique_ptr<Backend> make(std::string_view name, const BackendOptions& options) {
+  auto backend = make_backend(name, options);
+  CHECK(backend.ok(), backend.error().message);
+  CHECK(backend.value()->reserve({.rows = 64, .columns = 512, .context = 64}).ok());
+  return backend.take();
+}
+
+class Attention : public testing::TestWithParam<Config> {
+ protected:
+  void expect_close(const Case& c, const std::string& what) {
+    SCOPED_TRACE(what);
+    const std::vector<float> expected = run(*reference_, c);
+    const std::vector<float> found = run(*backend_, c);
+    ASSERT_EQ(found.size(), expected.size());
+    double largest = 0;
+    for (const float value : expected) {
+      if (std::isfinite(value)) largest = std::max(largest, std::abs(static_cast<double>(value)));
+    }
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (std::isinf(expected[i])) {
+        ASSERT_EQ(found[i], expected[i]) << "value " << i;
+      } else {
+        ASSERT_NEAR(found[i], expected[i], kTolerance * largest) << "value " << i;
+      }
+    }
+  }
+
+  std::unique_ptr<Backend> backend_ =
+      make("cpu", {.threads = GetParam().threads, .isa = GetParam().isa});
+  std::unique_ptr<Backend> reference_ = make("reference", {});
+};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Attention, testing::ValuesIn(all_configs()), [](const auto& test) {
+  return fmt::format("{}_{}", test.param.isa, test.param.threads);
+});
+
+TEST_P(Attention, EqualsTheReferenceForEveryHeadShape) {
+  for (const DType dtype : {DType::F32, DType::F16}) {
+    for (const std::int64_t head_dim : {1, 16, 48, 64, 96, 100}) {
+      for (const auto& [heads, kv_heads] : {std::pair{14, 2}, {4, 4}, {3, 1}}) {
+        Case c;
+        c.cache_dtype = dtype;
+        c.head_dim = head_dim;
+        c.heads = heads;
+        c.kv_heads = kv_heads;
+        expect_close(
+            c, fmt::format("{} heads {}/{} of {}", tensor::name(dtype), heads, kv_heads, head_dim));
+      }
+    }
+  }
+}
+
+TEST_P(Attention, EqualsTheReferenceForWindowSoftcapAndBlockSize) {
+  for (const std::int32_t window : {0, 1, 7, 16, 100}) {
+    for (const float softcap : {0.0F, 2.5F}) {
+      for (const std::int64_t block_tokens : {1, 5, 16, 64}) {
+        Case c;
+        c.window = window;
+        c.softcap = softcap;
+        c.block_tokens = block_tokens;
+        const std::string what =
+            fmt::format("window {} softcap {} blocks of {}", window, softcap, block_tokens);
+        expect_close(c, what);
+        c.want_scores = true;
+        expect_close(c, what + ", scores");
+      }
+    }
+  }
+}
+
+TEST_P(Attention, ShuffledBlocksEqualContiguousOnesBitForBit) {
+  for (const DType dtype : {DType::F32, DType::F16}) {
+    Case shuffled;
+    shuffled.cache_dtype = dtype;
+    Case contiguous = shuffled;
+    contiguous.shuffle_blocks = false;
+    expect_same_bits(run(*backend_, shuffled), run(*backend_, contiguous), "paged");
+    Case one_block = contiguous;
+    one_block.block_tokens = 64;
+    expect_same_bits(run(*backend_, shuffled), run(*backend_, one_block), "block size");
+  }
+}
+
+TEST_P(Attention, TheFutureChangesNothing) {
+  Case c;
+  c.lengths = {23, 40};
+  c.ask_before_end = 6;
+  Case other = c;
+  other.changed_tokens = 6;
+  expect_same_bits(run(*backend_, other), run(*backend_, c), "future keys");
+  // Rows that come after the change do see it, or this would prove nothing.
+  c.ask_before_end = other.ask_before_end = 0;
+  EXPECT_NE(run(*backend_, other), run(*backend_, c));
+}
+
+TEST_P(Attention, RowsDoNotDependOnTheirNeighboursOrThreads) {
+  for (const DType dtype : {DType::F32, DType::F16}) {
+    Case c;
+    c.cache_dtype = dtype;
+    const std::vector<float> together = run(*backend_, c);
+    const auto width = static_cast<std::size_t>(c.heads * c.head_dim);
+    for (std::size_t row = 0; row < together.size() / width; ++row) {
+      c.only_row = static_cast<std::int64_t>(row);
+      expect_same_bits(run(*backend_, c), std::span(together).subspan(row * width, width),
+                       "row alone");
+    }
+    c.only_row = -1;
+    const auto two_threads = make("cpu", {.threads = 2, .isa = GetParam().isa});
+    expect_same_bits(run(*two_threads, c), together, "two threads");
+  }
+}
+
+// Fourteen query heads share two key heads in runs of seven, not by turns.
+TEST_P(Attention, QueryHeadsShareKeyHeadsInRuns) {
+  Device device(*backend_);
+  const std::vector<float> q(14 * 8, 0.5F);
+  const std::vector<float> keys(2 * 8, 0.25F);
+  std::vector<float> values(2 * 8, 1.0F);
+  std::fill(values.begin() + 8, values.end(), 2.0F);
+  const std::vector<std::int32_t> zero = {0};
+  const KvLayer cache = {device.zeros(DType::F32, {1, 2, 4, 8}),
+                         device.zeros(DType::F32, {1, 2, 4, 8})};
+  backend_->write_kv({.keys = device.floats(keys, {1, 2, 8}),
+                      .values = device.floats(values, {1, 2, 8}),
+                      .slots = device.ints(zero),
+                      .cache = cache});
+  const TensorView out = device.output(1, 14 * 8, Layout::Tight);
+  backend_->attention({.q = device.floats(q, {1, 14, 8}),
+                       .cache = cache,
+                       .positions = device.ints(zero),
+                       .sequences = device.ints(zero),
+                       .block_tables = device.ints(zero, {1, 1}),
+                       .scale = 1.0F,
+                       .out = out.split_heads(14),
+                       .scores = {}});
+  const std::vector<float> found = device.read(out);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_EQ(found[i], i / 8 < 7 ? 1.0F : 2.0F) << "head " << i / 8;
+}
+
+TEST_P(Attention, CacheRowsAreStoredExactly) {
+  for (const DType dtype : {DType::F32, DType::F16}) {
+    const auto stored = [&](Backend& backend) {
+      Device device(backend);
+      Random random(3);
+      const KvLayer cache = {device.zeros(dtype, {3, 2, 4, 6}), device.zeros(dtype, {3, 2, 4, 6})};
+      const std::vector<std::int32_t> slots = {11, 0, 6};
+      backend.write_kv(
+          {.keys = device.matrix(random.numbers(3 * 12), 3, 12, Layout::ColumnRange).split_heads(2),
+           .values =
+               device.matrix(random.numbers(3 * 12), 3, 12, Layout::ColumnRange).split_heads(2),
+           .slots = device.ints(slots),
+           .cache = cache});
+      std::vector<std::byte> bytes(static_cast<std::size_t>(144 * tensor::info(dtype).block_bytes));
+      std::vector<std::byte> all;
+      for (const TensorView& view : {cache.keys, cache.values}) {
+        backend.download(view.data, bytes);
+        all.insert(all.end(), bytes.begin(), bytes.end());
+      }
+      return all;
+    };
+    EXPECT_EQ(stored(*backend_), stored(*reference_));
+  }
+}
+
+}  // namespace
+}  // namespace llorch::compute::test

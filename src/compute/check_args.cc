@@ -1,0 +1,114 @@
+#include "compute/check_args.h"
+
+namespace llorch::compute {
+namespace {
+
+using tensor::DType;
+
+bool is(const TensorView& view, DType dtype, int rank) {
+  return view.data != nullptr && view.dtype == dtype && view.rank == rank;
+}
+bool is_matrix(const TensorView& view, std::int64_t rows, std::int64_t cols) {
+  return is(view, DType::F32, 2) && view.dims[0] == rows && view.dims[1] == cols;
+}
+bool is_vector(const TensorView& view, std::int64_t size) {
+  return is(view, DType::F32, 1) && view.dims[0] == size && view.is_contiguous();
+}
+bool is_index(const TensorView& view, std::int64_t size) {
+  return is(view, DType::I32, 1) && view.dims[0] == size && view.is_contiguous();
+}
+bool same_shape(const TensorView& a, const TensorView& b) {
+  if (a.rank != b.rank) return false;
+  for (int axis = 0; axis < a.rank; ++axis) {
+    if (a.dims[axis] != b.dims[axis]) return false;
+  }
+  return true;
+}
+
+void check_cache(const KvLayer& cache, std::int64_t kv_heads, std::int64_t head_dim) {
+  CHECK(cache.keys.dtype == DType::F32 || cache.keys.dtype == DType::F16);
+  CHECK(is(cache.keys, cache.keys.dtype, 4) && is(cache.values, cache.keys.dtype, 4));
+  CHECK(same_shape(cache.keys, cache.values));
+  CHECK(cache.keys.dims[1] == kv_heads && cache.keys.dims[2] > 0 && cache.keys.dims[3] == head_dim);
+}
+
+}  // namespace
+
+void check_args(const EmbedArgs& args) {
+  CHECK(args.table != nullptr);
+  CHECK(is_index(args.ids, args.ids.dims[0]));
+  CHECK(is_matrix(args.out, args.ids.dims[0], args.table->cols));
+}
+
+void check_args(const LayerNormArgs& args) {
+  CHECK(is(args.x, DType::F32, 2) && args.x.dims[1] > 0);
+  CHECK(is_vector(args.weight, args.x.dims[1]));
+  CHECK(!args.bias || is_vector(args.bias, args.x.dims[1]));
+  CHECK(is_matrix(args.out, args.x.dims[0], args.x.dims[1]));
+}
+
+void check_args(const RmsNormArgs& args) {
+  CHECK(is(args.x, DType::F32, 2) && args.x.dims[1] > 0);
+  CHECK(is_vector(args.weight, args.x.dims[1]));
+  CHECK(is_matrix(args.out, args.x.dims[0], args.x.dims[1]));
+}
+
+void check_args(const LinearArgs& args) {
+  CHECK(is(args.x, DType::F32, 2));
+  for (const LinearTarget& target : args.targets) {
+    CHECK(target.weight != nullptr && target.weight->cols == args.x.dims[1]);
+    CHECK(!target.bias || is_vector(target.bias, target.weight->rows));
+    CHECK(is_matrix(target.out, args.x.dims[0], target.weight->rows));
+    CHECK(target.out.data != args.x.data);
+  }
+}
+
+void check_args(const ActivationArgs& args) {
+  CHECK(is(args.x, DType::F32, 2));
+  CHECK(is_matrix(args.out, args.x.dims[0], args.x.dims[1]));
+  CHECK(!args.gate_with || is_matrix(args.gate_with, args.x.dims[0], args.x.dims[1]));
+}
+
+void check_args(const RopeArgs& args) {
+  CHECK(is(args.x, DType::F32, 3));
+  CHECK(is_index(args.positions, args.x.dims[0]));
+  CHECK(is_vector(args.frequencies, args.frequencies.dims[0]));
+  CHECK(2 * args.frequencies.dims[0] <= args.x.dims[2]);
+}
+
+void check_args(const WriteKvArgs& args) {
+  CHECK(is(args.keys, DType::F32, 3) && is(args.values, DType::F32, 3));
+  CHECK(same_shape(args.keys, args.values));
+  CHECK(is_index(args.slots, args.keys.dims[0]));
+  check_cache(args.cache, args.keys.dims[1], args.keys.dims[2]);
+}
+
+void check_args(const AttentionArgs& args) {
+  CHECK(is(args.q, DType::F32, 3) && is(args.out, DType::F32, 3) && same_shape(args.q, args.out));
+  const std::int64_t rows = args.q.dims[0];
+  const std::int64_t heads = args.q.dims[1];
+  CHECK(is_index(args.positions, rows) && is_index(args.sequences, rows));
+  CHECK(is(args.block_tables, DType::I32, 2));
+  const std::int64_t kv_heads = args.cache.keys.dims[1];
+  CHECK(kv_heads > 0 && heads % kv_heads == 0);
+  check_cache(args.cache, kv_heads, args.q.dims[2]);
+  CHECK(args.window >= 0);
+  if (args.scores) {
+    CHECK(is(args.scores, DType::F32, 3) && args.scores.dims[0] == rows &&
+          args.scores.dims[1] == heads);
+  }
+}
+
+void check_args(const GatherRowsArgs& args) {
+  CHECK(is(args.x, DType::F32, 2));
+  CHECK(is_index(args.indices, args.indices.dims[0]));
+  CHECK(is_matrix(args.out, args.indices.dims[0], args.x.dims[1]));
+  CHECK(args.out.data != args.x.data);
+}
+
+void check_args(const SoftmaxArgs& args) {
+  CHECK(is(args.x, DType::F32, 2));
+  CHECK(is_matrix(args.out, args.x.dims[0], args.x.dims[1]));
+}
+
+}  // namespace llorch::compute

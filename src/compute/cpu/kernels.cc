@@ -1,0 +1,76 @@
+// Compiles the kernels once per instruction set and lists the tables. Each set's code lives in a
+// namespace and under a target attribute of its own, so nothing compiled for one can be linked into
+// another.
+#include "compute/cpu/kernels.h"
+
+#include <cstddef>
+#include <vector>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compute/cpu/kernels.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "compute/cpu/attention_inl.h"
+#include "compute/cpu/linear_inl.h"
+#include "compute/cpu/rows_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace llorch::compute {
+namespace HWY_NAMESPACE {
+
+constexpr Kernels kKernels = {
+    .decode_row = decode_row,
+    .linear = linear,
+    .layer_norm = layer_norm,
+    .rms_norm = rms_norm,
+    .activation = activation,
+    .rotate = rotate,
+    .attend = attend,
+    .softmax = softmax,
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace llorch::compute
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace llorch::compute {
+namespace {
+
+std::vector<Isa> list_isas() {
+  std::vector<Isa> isas;
+  const std::int64_t supported = hwy::SupportedTargets();
+  const auto add = [&](std::int64_t target, const Isa& isa) {
+    if ((supported & target) != 0) isas.push_back(isa);
+  };
+#if HWY_TARGETS & HWY_AVX3
+  add(HWY_AVX3, {"avx512", "AVX-512", &N_AVX3::kKernels});
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  add(HWY_AVX2, {"avx2", "AVX2", &N_AVX2::kKernels});
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  add(HWY_SSE4, {"sse4", "SSE4", &N_SSE4::kKernels});
+#endif
+#if HWY_TARGETS & HWY_NEON
+  add(HWY_NEON, {"neon", "NEON", &N_NEON::kKernels});
+#endif
+#if HWY_TARGETS & HWY_EMU128
+  isas.push_back({"scalar", "no SIMD", &N_EMU128::kKernels});
+#endif
+#if HWY_TARGETS & HWY_SCALAR
+  isas.push_back({"scalar", "no SIMD", &N_SCALAR::kKernels});
+#endif
+  return isas;
+}
+
+}  // namespace
+
+std::span<const Isa> available_isas() {
+  static const std::vector<Isa> isas = list_isas();
+  return isas;
+}
+
+}  // namespace llorch::compute
+#endif  // HWY_ONCE

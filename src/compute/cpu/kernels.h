@@ -1,0 +1,91 @@
+// The inner loops of the CPU backend as a table of functions, one table per instruction set.
+// Everything here works on plain pointers for one thread; shapes were checked, threads were split
+// and scratch was reserved above.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "compute/ops.h"
+#include "tensor/dtype.h"
+
+namespace llorch::compute {
+
+// Weight rows that linear() decodes at a time.
+inline constexpr std::int64_t kTileCols = 4;
+
+// out[r][c] (+)= x[r] · weight[c] + bias[c] for a range of weight rows.
+struct LinearRange {
+  const float* x;         // (rows, k)
+  std::int64_t x_stride;  // elements
+  std::int64_t rows;
+  tensor::DType dtype;
+  const std::uint8_t* weight;  // (cols, k), rows of row_bytes
+  std::int64_t row_bytes;
+  std::int64_t k;
+  std::int64_t cols;
+  const float* bias;  // (cols), or null
+  bool accumulate;
+  float* out;               // (rows, cols)
+  std::int64_t out_stride;  // elements
+  float* scratch;           // (kTileCols, k)
+};
+
+// One query head of one row over the keys first..last of its sequence. Key t lives in block
+// table[t / block_tokens], `head_offset` elements into it plus t % block_tokens heads.
+struct AttendHead {
+  const float* q;  // (head_dim)
+  const void* keys;
+  const void* values;
+  tensor::DType cache_dtype;        // F32 or F16
+  std::int64_t key_block_stride;    // elements
+  std::int64_t value_block_stride;  // elements
+  std::int64_t head_offset;         // elements
+  std::int64_t block_tokens;
+  std::int64_t head_dim;
+  const std::int32_t* table;
+  std::int64_t first;
+  std::int64_t last;
+  float scale;
+  float softcap;
+  float* scratch;  // (last - first + 1)
+  float* scores;   // (last - first + 1) before softmax, or null
+  float* out;      // (head_dim)
+};
+
+// A range of a head's rotation: pairs begin..begin + count - 1 of `half`, with their cosines and
+// sines.
+struct Rotation {
+  RopeStyle style;
+  std::int64_t half;
+  std::int64_t begin;
+  std::int64_t count;
+  const float* cosines;  // (count)
+  const float* sines;    // (count)
+};
+
+struct Kernels {
+  void (*decode_row)(tensor::DType dtype, const std::uint8_t* row, std::int64_t elems, float* out);
+  void (*linear)(const LinearRange& range);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon,
+                     std::int64_t dim, float* out);
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, std::int64_t dim,
+                   float* out);
+  void (*activation)(Activation kind, const float* x, const float* gate_with, std::int64_t dim,
+                     float* out);
+  void (*rotate)(const Rotation& rotation, float* x);
+  void (*attend)(const AttendHead& head);
+  void (*softmax)(const float* x, std::int64_t dim, float* out);
+};
+
+struct Isa {
+  std::string_view name;   // as BackendOptions::isa spells it: "avx2"
+  std::string_view label;  // as people write it: "AVX2"
+  const Kernels* kernels;
+};
+
+// What this machine can run of what was compiled, best first; never empty.
+std::span<const Isa> available_isas();
+
+}  // namespace llorch::compute

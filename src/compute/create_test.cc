@@ -1,0 +1,52 @@
+#include "compute/create.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compute/cpu/cpu_backend.h"
+#include "compute/cpu/kernels.h"
+
+namespace llorch::compute {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(MakeBackend, MakesEachByName) {
+  EXPECT_EQ(make_backend("reference").value()->name(), "reference");
+  const auto cpu = make_backend("cpu", {.threads = 3});
+  ASSERT_TRUE(cpu.ok());
+  EXPECT_THAT(cpu.value()->name(), HasSubstr("cpu ("));
+  EXPECT_THAT(cpu.value()->name(), HasSubstr(", 3 threads)"));
+}
+
+TEST(MakeBackend, TakesAllCoresWhenNotTold) {
+  ASSERT_GE(usable_cores(), 1);
+  EXPECT_THAT(make_backend("cpu").value()->name(),
+              HasSubstr(std::to_string(usable_cores()) + " thread"));
+}
+
+TEST(MakeBackend, ForcesAnInstructionSet) {
+  for (const Isa& isa : available_isas()) {
+    const auto backend = make_backend("cpu", {.threads = 1, .isa = isa.name});
+    ASSERT_TRUE(backend.ok());
+    EXPECT_EQ(backend.value()->name(), "cpu (" + std::string(isa.label) + ", 1 thread)");
+  }
+  EXPECT_EQ(available_isas().back().name, "scalar");
+  const auto unknown = make_backend("cpu", {.isa = "mmx"});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_THAT(unknown.error().message, HasSubstr("no instruction set 'mmx'"));
+  EXPECT_THAT(unknown.error().message, HasSubstr("scalar"));
+}
+
+TEST(MakeBackend, SaysWhatThereIsInsteadOfFallingBack) {
+  const auto cuda = make_backend("cuda:0");
+  ASSERT_FALSE(cuda.ok());
+  EXPECT_EQ(cuda.error().message, "cuda:0: built without CUDA; there are: cpu, reference");
+  const auto unknown = make_backend("tpu");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().message, "no backend 'tpu'; there are: cpu, reference");
+  EXPECT_FALSE(make_backend("cpu", {.threads = -1}).ok());
+}
+
+}  // namespace
+}  // namespace llorch::compute

@@ -1,0 +1,22 @@
+// What the backends that live in host memory share: buffers, and taking a weight matrix in.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "compute/weight.h"
+
+namespace llorch::compute {
+
+// Zeroed, aligned to a cache line.
+Result<Buffer> allocate_host(std::int64_t bytes);
+
+// The matrix in RowMajor layout with its own dtype: the source's bytes themselves when they already
+// are that, aligned for their element type, else a gathered copy. Fails naming the tensor when we
+// have no decoder for its type or when its bytes do not hold what shape and strides say.
+Result<Weight> load_host_weight(const WeightSource& source);
+
+// Bytes from one row of a RowMajor weight to the next.
+std::int64_t row_bytes(const Weight& weight);
+
+}  // namespace llorch::compute

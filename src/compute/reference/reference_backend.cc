@@ -1,0 +1,295 @@
+#include "compute/reference/reference_backend.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "compute/check_args.h"
+#include "compute/dequantize.h"
+#include "compute/host_memory.h"
+#include "tensor/half.h"
+
+namespace llorch::compute {
+namespace {
+
+using tensor::DType;
+
+constexpr double kPi = 3.14159265358979323846;
+
+std::int64_t index_at(const TensorView& view, std::int64_t i) {
+  return *view.row<std::int32_t>(i);
+}
+
+float vector_at(const TensorView& view, std::int64_t i) {
+  return *view.row<float>(i);
+}
+
+std::vector<float> weight_row(const Weight& weight, std::int64_t row) {
+  std::vector<float> values(static_cast<std::size_t>(weight.cols));
+  const auto bytes = static_cast<std::size_t>(row_bytes(weight));
+  const auto* begin =
+      static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(row) * bytes;
+  const Status status = dequantize(weight.dtype, {begin, bytes}, values);
+  CHECK(status.ok(), "load_weight accepted a type that dequantize does not know");
+  return values;
+}
+
+double activate(Activation kind, double x) {
+  switch (kind) {
+    case Activation::GeluTanh:
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / kPi) * (x + 0.044715 * x * x * x)));
+    case Activation::GeluErf:
+      return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case Activation::Silu:
+      return x / (1.0 + std::exp(-x));
+    case Activation::Relu:
+      return x > 0 ? x : 0;
+  }
+  return x;
+}
+
+void normalise(std::vector<double>& scores) {
+  double max = -std::numeric_limits<double>::infinity();
+  for (const double score : scores) max = std::max(max, score);
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - max);
+  for (double& score : scores) score /= sum;
+}
+
+// Element of a (blocks, kv_heads, block_tokens, head_dim) cache.
+std::int64_t cache_index(const TensorView& cache, std::int64_t block, std::int64_t head,
+                         std::int64_t offset, std::int64_t i) {
+  CHECK(block >= 0 && block < cache.dims[0]);
+  return block * cache.row_stride + (head * cache.dims[2] + offset) * cache.dims[3] + i;
+}
+
+double read_cache(const TensorView& cache, std::int64_t index) {
+  if (cache.dtype == DType::F16) {
+    return tensor::half_to_float(static_cast<const std::uint16_t*>(cache.data)[index]);
+  }
+  return static_cast<const float*>(cache.data)[index];
+}
+
+void write_cache(const TensorView& cache, std::int64_t index, float value) {
+  if (cache.dtype == DType::F16) {
+    static_cast<std::uint16_t*>(cache.data)[index] = tensor::float_to_half(value);
+  } else {
+    static_cast<float*>(cache.data)[index] = value;
+  }
+}
+
+// One query head of one row.
+void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head) {
+  const TensorView& cache = args.cache.keys;
+  const std::int64_t head_dim = args.q.dims[2];
+  const std::int64_t block_tokens = cache.dims[2];
+  const std::int64_t kv_head = head / (args.q.dims[1] / cache.dims[1]);
+  const std::int64_t position = index_at(args.positions, row);
+  const std::int64_t sequence = index_at(args.sequences, row);
+  CHECK(position >= 0 && position / block_tokens < args.block_tables.dims[1]);
+  CHECK(sequence >= 0 && sequence < args.block_tables.dims[0]);
+  const std::int32_t* table = args.block_tables.row<std::int32_t>(sequence);
+  const std::int64_t first =
+      args.window > 0 ? std::max<std::int64_t>(0, position - args.window + 1) : 0;
+  const float* q = args.q.row<float>(row) + head * head_dim;
+
+  std::vector<double> scores;
+  for (std::int64_t key = first; key <= position; ++key) {
+    double score = 0;
+    for (std::int64_t i = 0; i < head_dim; ++i) {
+      const std::int64_t at =
+          cache_index(cache, table[key / block_tokens], kv_head, key % block_tokens, i);
+      score += static_cast<double>(q[i]) * read_cache(cache, at);
+    }
+    score *= args.scale;
+    if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
+    scores.push_back(score);
+  }
+  if (args.scores) {
+    CHECK(position < args.scores.dims[2]);
+    float* out = args.scores.row<float>(row) + head * args.scores.dims[2];
+    for (std::int64_t key = 0; key < args.scores.dims[2]; ++key) {
+      out[key] = key < first || key > position
+                     ? -std::numeric_limits<float>::infinity()
+                     : static_cast<float>(scores[static_cast<std::size_t>(key - first)]);
+    }
+  }
+  normalise(scores);
+  for (std::int64_t i = 0; i < head_dim; ++i) {
+    double sum = 0;
+    for (std::int64_t key = first; key <= position; ++key) {
+      const std::int64_t at =
+          cache_index(args.cache.values, table[key / block_tokens], kv_head, key % block_tokens, i);
+      sum += scores[static_cast<std::size_t>(key - first)] * read_cache(args.cache.values, at);
+    }
+    args.out.row<float>(row)[head * head_dim + i] = static_cast<float>(sum);
+  }
+}
+
+class ReferenceBackend final : public Backend {
+ public:
+  std::string name() const override { return "reference"; }
+
+  Result<Buffer> allocate(std::int64_t bytes) override { return allocate_host(bytes); }
+  void upload(std::span<const std::byte> host, void* device) override {
+    if (!host.empty()) std::memcpy(device, host.data(), host.size());
+  }
+  void download(const void* device, std::span<std::byte> host) override {
+    if (!host.empty()) std::memcpy(host.data(), device, host.size());
+  }
+  void synchronize() override {}
+  Result<Weight> load_weight(const WeightSource& source) override {
+    return load_host_weight(source);
+  }
+  Status reserve(const StepLimits&) override { return ok_status(); }
+
+  void embed(const EmbedArgs& args) override {
+    check_args(args);
+    for (std::int64_t r = 0; r < args.out.rows(); ++r) {
+      const std::int64_t id = index_at(args.ids, r);
+      CHECK(id >= 0 && id < args.table->rows);
+      const std::vector<float> values = weight_row(*args.table, id);
+      for (std::int64_t i = 0; i < args.out.dims[1]; ++i) {
+        float& out = args.out.row<float>(r)[i];
+        const float value = values[static_cast<std::size_t>(i)];
+        out = args.accumulate ? out + value : value;
+      }
+    }
+  }
+
+  void layer_norm(const LayerNormArgs& args) override {
+    check_args(args);
+    const std::int64_t dim = args.x.dims[1];
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      const float* x = args.x.row<float>(r);
+      double mean = 0;
+      for (std::int64_t i = 0; i < dim; ++i) mean += x[i];
+      mean /= static_cast<double>(dim);
+      double variance = 0;
+      for (std::int64_t i = 0; i < dim; ++i) variance += (x[i] - mean) * (x[i] - mean);
+      variance /= static_cast<double>(dim);
+      for (std::int64_t i = 0; i < dim; ++i) {
+        const double bias = args.bias ? vector_at(args.bias, i) : 0;
+        args.out.row<float>(r)[i] = static_cast<float>(
+            (x[i] - mean) / std::sqrt(variance + args.epsilon) * vector_at(args.weight, i) + bias);
+      }
+    }
+  }
+
+  void rms_norm(const RmsNormArgs& args) override {
+    check_args(args);
+    const std::int64_t dim = args.x.dims[1];
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      const float* x = args.x.row<float>(r);
+      double squares = 0;
+      for (std::int64_t i = 0; i < dim; ++i) squares += static_cast<double>(x[i]) * x[i];
+      const double root = std::sqrt(squares / static_cast<double>(dim) + args.epsilon);
+      for (std::int64_t i = 0; i < dim; ++i) {
+        args.out.row<float>(r)[i] = static_cast<float>(x[i] / root * vector_at(args.weight, i));
+      }
+    }
+  }
+
+  void linear(const LinearArgs& args) override {
+    check_args(args);
+    for (const LinearTarget& target : args.targets) {
+      for (std::int64_t n = 0; n < target.weight->rows; ++n) {
+        const std::vector<float> w = weight_row(*target.weight, n);
+        for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+          const float* x = args.x.row<float>(r);
+          double sum = target.bias ? vector_at(target.bias, n) : 0;
+          for (std::size_t i = 0; i < w.size(); ++i) sum += static_cast<double>(x[i]) * w[i];
+          float& out = target.out.row<float>(r)[n];
+          out = static_cast<float>(sum + (target.accumulate ? out : 0));
+        }
+      }
+    }
+  }
+
+  void activation(const ActivationArgs& args) override {
+    check_args(args);
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      for (std::int64_t i = 0; i < args.x.dims[1]; ++i) {
+        double value = activate(args.kind, args.x.row<float>(r)[i]);
+        if (args.gate_with) value *= args.gate_with.row<float>(r)[i];
+        args.out.row<float>(r)[i] = static_cast<float>(value);
+      }
+    }
+  }
+
+  void rope(const RopeArgs& args) override {
+    check_args(args);
+    const std::int64_t half = args.frequencies.dims[0];
+    const bool adjacent = args.style == RopeStyle::Adjacent;
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      for (std::int64_t head = 0; head < args.x.dims[1]; ++head) {
+        float* x = args.x.row<float>(r) + head * args.x.dims[2];
+        for (std::int64_t i = 0; i < half; ++i) {
+          const double angle =
+              static_cast<double>(index_at(args.positions, r)) * vector_at(args.frequencies, i);
+          float& a = x[adjacent ? 2 * i : i];
+          float& b = x[adjacent ? 2 * i + 1 : i + half];
+          const double rotated_a = (a * std::cos(angle) - b * std::sin(angle)) * args.magnitude;
+          const double rotated_b = (a * std::sin(angle) + b * std::cos(angle)) * args.magnitude;
+          a = static_cast<float>(rotated_a);
+          b = static_cast<float>(rotated_b);
+        }
+      }
+    }
+  }
+
+  void write_kv(const WriteKvArgs& args) override {
+    check_args(args);
+    const TensorView& keys = args.cache.keys;
+    for (std::int64_t r = 0; r < args.keys.rows(); ++r) {
+      const std::int64_t block = index_at(args.slots, r) / keys.dims[2];
+      const std::int64_t offset = index_at(args.slots, r) % keys.dims[2];
+      for (std::int64_t head = 0; head < keys.dims[1]; ++head) {
+        for (std::int64_t i = 0; i < keys.dims[3]; ++i) {
+          const std::int64_t from = head * keys.dims[3] + i;
+          write_cache(keys, cache_index(keys, block, head, offset, i),
+                      args.keys.row<float>(r)[from]);
+          write_cache(args.cache.values, cache_index(args.cache.values, block, head, offset, i),
+                      args.values.row<float>(r)[from]);
+        }
+      }
+    }
+  }
+
+  void attention(const AttentionArgs& args) override {
+    check_args(args);
+    for (std::int64_t r = 0; r < args.q.rows(); ++r) {
+      for (std::int64_t head = 0; head < args.q.dims[1]; ++head) attend(args, r, head);
+    }
+  }
+
+  void gather_rows(const GatherRowsArgs& args) override {
+    check_args(args);
+    for (std::int64_t r = 0; r < args.out.rows(); ++r) {
+      const std::int64_t from = index_at(args.indices, r);
+      CHECK(from >= 0 && from < args.x.rows());
+      for (std::int64_t i = 0; i < args.x.dims[1]; ++i)
+        args.out.row<float>(r)[i] = args.x.row<float>(from)[i];
+    }
+  }
+
+  void softmax(const SoftmaxArgs& args) override {
+    check_args(args);
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      const float* x = args.x.row<float>(r);
+      std::vector<double> values(x, x + args.x.dims[1]);
+      normalise(values);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        args.out.row<float>(r)[i] = static_cast<float>(values[i]);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_reference_backend() {
+  return std::make_unique<ReferenceBackend>();
+}
+
+}  // namespace llorch::compute

@@ -1,0 +1,47 @@
+// SamplingConfig: how tokens are chosen from logits. Defaults and ranges are those of POST
+// /execute.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/json_fields.h"
+
+namespace llorch::contract {
+
+// Applied in this order: repetition penalty, temperature, top-k, top-p, min-p, softmax, draw. What
+// came through read_sampling is finite and within its range.
+struct SamplingConfig {
+  float temperature = 1.0F;                     // 0..2; 0 takes the most probable token
+  float top_p = 1.0F;                           // 0..1; 1 is off
+  float min_p = 0.0F;                           // 0..1; 0 is off
+  std::int64_t top_k = 0;                       // >= 0; 0 is off
+  float repetition_penalty = 1.0F;              // > 0 and <= 2, over prompt and output; 1 is off
+  std::vector<std::string> stop = {};           // at most 4 of 1..100 bytes
+  std::optional<std::uint64_t> seed = {};       // none: the worker draws one and reports it
+  std::optional<std::int32_t> max_tokens = {};  // none: what is left of the context
+
+  friend bool operator==(const SamplingConfig&, const SamplingConfig&) = default;
+};
+
+inline bool is_greedy(const SamplingConfig& config) {
+  return config.temperature == 0.0F;
+}
+
+// Whether anything beyond temperature changes the distribution.
+bool has_advanced_sampling(const SamplingConfig& config);
+
+// For logs and people, with the parts that are on: "greedy", "stochastic(temp=0.70, top_p=0.90)".
+std::string sampling_mode(const SamplingConfig& config);
+
+// Takes the sampling fields of a request; failures are left in the reader.
+SamplingConfig read_sampling(json::FieldReader& reader);
+
+// Adds the same fields to `object`, an absent seed or max_tokens left out. Reading them gives an
+// equal config.
+void write_sampling(const SamplingConfig& config, json::Object& object);
+
+}  // namespace llorch::contract

@@ -1,0 +1,88 @@
+// Client: requests to other processes, each with a deadline; whole answers or streams. http://
+// only.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "http/message.h"
+#include "http/task.h"
+
+namespace llorch::http {
+
+struct ClientRequest {
+  Method method = Method::Get;
+  std::string url;
+  Headers headers;
+  std::string body;
+  std::chrono::milliseconds connect_timeout{3'000};
+  std::chrono::milliseconds total_timeout{30'000};  // 0: no limit, for streams that last
+  std::chrono::milliseconds idle_timeout{
+      60'000};  // the longest silence of the peer once the request is sent
+  std::size_t max_response_bytes = std::size_t{16}
+                                   << 20;  // of a whole body; streams are not bounded
+};
+
+// A response whose body is read as it comes. Used on one strand; destroying it closes the
+// connection.
+class ResponseStream {
+ public:
+  class Impl;
+  explicit ResponseStream(std::unique_ptr<Impl> impl);
+  ~ResponseStream();
+  ResponseStream(ResponseStream&&) noexcept;
+  ResponseStream& operator=(ResponseStream&&) noexcept;
+
+  int status() const;
+  const Headers& headers() const;
+
+  // What has come, as soon as something has; empty at the end of the body.
+  Task<Result<std::string>> read_some();
+
+  // Ends the connection; a read that waits fails with Unavailable.
+  void close();
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+struct ClientOptions {
+  // Finished connections kept open for later requests. Only requests that are safe to repeat use
+  // one: a server may close it at the very moment we write.
+  std::size_t max_idle_connections = 0;
+};
+
+// Errors name the host, the port and what happened: Unavailable (refused, closed early, unknown
+// host), DeadlineExceeded, TooLarge, Corrupt (not HTTP), InvalidArgument and Unsupported (the URL).
+// A status like 500 is an answer, not an error. Any thread may use one client at the same time.
+// Looking up a name may outlast the deadline: that part is the system's.
+class Client {
+ public:
+  explicit Client(const ClientOptions& options = {});
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // From plain threads: these block. Never on an io thread.
+  Result<Response> send(const ClientRequest& request);
+  // Gives each piece of a 2xx body to `on_bytes` until it returns false (Cancelled then). The body
+  // of any other status is returned whole.
+  Result<Response> stream(const ClientRequest& request,
+                          const std::function<bool(std::string_view bytes)>& on_bytes);
+
+  // From coroutines. The client must outlive the call and the stream.
+  Task<Result<Response>> async_send(ClientRequest request);
+  Task<Result<ResponseStream>> async_open(ClientRequest request);
+
+ private:
+  friend class ResponseStream::Impl;
+  class IdlePool;
+  std::unique_ptr<IdlePool> idle_;
+};
+
+}  // namespace llorch::http

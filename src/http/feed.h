@@ -1,0 +1,96 @@
+// EventFeed: how a plain thread hands items to a coroutine of the server without ever waiting for
+// it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "http/task.h"
+
+namespace llorch::http {
+
+// Wakes one waiting coroutine from any thread. A wake that comes first is remembered. It may be
+// called after the coroutine and its server are gone.
+class Waker {
+ public:
+  Waker();
+  void notify();
+  // Returns at notify() or at `deadline`, sometimes earlier: look again at what you wait for. One
+  // waiter at a time.
+  Task<void> wait_until(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// A bounded, closable queue. Any thread pushes; one coroutine takes. Shared between both through a
+// shared_ptr.
+template <class T>
+class EventFeed {
+ public:
+  explicit EventFeed(std::size_t capacity) : capacity_(capacity) {}
+
+  // Never blocks. False when full (the reader is too slow) or closed (nobody reads any more).
+  [[nodiscard]] bool try_push(T item) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_ || items_.size() >= capacity_) return false;
+      items_.push_back(std::move(item));
+    }
+    waker_.notify();
+    return true;
+  }
+
+  // No more pushes; what is queued can still be taken. Idempotent; either side may call it.
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    waker_.notify();
+  }
+
+  bool is_closed() const {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+  }
+
+  // An item; or none, with `ended` saying whether the feed is closed and empty (true) or was silent
+  // for the whole timeout (false).
+  struct Next {
+    std::optional<T> item;
+    bool ended = false;
+  };
+  Task<Next> next(std::chrono::milliseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (true) {
+      std::optional<Next> ready = take();
+      if (!ready && std::chrono::steady_clock::now() >= deadline) ready.emplace();
+      if (ready) co_return std::move(*ready);
+      co_await waker_.wait_until(deadline);
+    }
+  }
+
+ private:
+  std::optional<Next> take() {
+    const std::lock_guard lock(mutex_);
+    if (items_.empty()) return closed_ ? std::optional<Next>(Next{{}, true}) : std::nullopt;
+    Next next{std::move(items_.front()), false};
+    items_.pop_front();
+    return next;
+  }
+
+  const std::size_t capacity_;
+  mutable std::mutex mutex_;
+  std::deque<T> items_;  // guarded by mutex_
+  bool closed_ = false;  // guarded by mutex_
+  Waker waker_;
+};
+
+}  // namespace llorch::http

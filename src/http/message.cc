@@ -1,0 +1,64 @@
+#include "http/message.h"
+
+#include <algorithm>
+
+namespace llorch::http {
+namespace {
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+}  // namespace
+
+std::string_view method_name(Method method) {
+  switch (method) {
+    case Method::Get:
+      return "GET";
+    case Method::Head:
+      return "HEAD";
+    case Method::Post:
+      return "POST";
+    case Method::Put:
+      return "PUT";
+    case Method::Patch:
+      return "PATCH";
+    case Method::Delete:
+      return "DELETE";
+    case Method::Options:
+      return "OPTIONS";
+    case Method::Other:
+      break;
+  }
+  return "OTHER";
+}
+
+bool equals_ignoring_case(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower(x) == lower(y); });
+}
+
+void Headers::add(std::string name, std::string value) {
+  fields_.emplace_back(std::move(name), std::move(value));
+}
+
+void Headers::set(std::string_view name, std::string value) {
+  std::erase_if(fields_,
+                [name](const Field& field) { return equals_ignoring_case(field.first, name); });
+  add(std::string(name), std::move(value));
+}
+
+std::optional<std::string_view> Headers::find(std::string_view name) const {
+  for (const Field& field : fields_) {
+    if (equals_ignoring_case(field.first, name)) return field.second;
+  }
+  return std::nullopt;
+}
+
+Response make_response(int status, std::string content_type, std::string body) {
+  Response response{.status = status, .headers = {}, .body = std::move(body)};
+  response.headers.add("Content-Type", std::move(content_type));
+  return response;
+}
+
+}  // namespace llorch::http

@@ -1,0 +1,100 @@
+#include "http/router.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+
+namespace llorch::http {
+namespace {
+
+using Route = Router::Route;
+using Segment = Router::Segment;
+
+std::vector<Segment> parse_pattern(std::string_view pattern) {
+  CHECK(pattern.starts_with('/'), pattern);
+  pattern.remove_prefix(1);
+  std::vector<Segment> segments;
+  while (!pattern.empty()) {
+    const std::size_t end = std::min(pattern.find('/'), pattern.size());
+    const std::string_view text = pattern.substr(0, end);
+    const bool is_param = text.starts_with('{') && text.ends_with('}') && text.size() > 2;
+    CHECK(!text.empty() && (is_param || text.find_first_of("{}") == std::string_view::npos),
+          pattern);
+    segments.push_back({std::string(is_param ? text.substr(1, text.size() - 2) : text), is_param});
+    pattern.remove_prefix(std::min(end + 1, pattern.size()));
+  }
+  return segments;
+}
+
+bool same_pattern(const std::vector<Segment>& a, const std::vector<Segment>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Segment& x, const Segment& y) {
+    return x.is_param == y.is_param && (x.is_param || x.text == y.text);
+  });
+}
+
+bool fits(const Route& route, const std::vector<std::string>& segments) {
+  return std::equal(route.segments.begin(), route.segments.end(), segments.begin(), segments.end(),
+                    [](const Segment& want, const std::string& have) {
+                      return want.is_param ? !have.empty() : want.text == have;
+                    });
+}
+
+// Both fit the same path; the first segment that is literal in only one of them decides.
+bool more_literal(const Route& a, const Route& b) {
+  for (std::size_t i = 0; i < a.segments.size(); ++i) {
+    if (a.segments[i].is_param != b.segments[i].is_param) return b.segments[i].is_param;
+  }
+  return false;
+}
+
+bool answers(const Route& route, Method method) {
+  return route.method == method || (method == Method::Head && route.method == Method::Get);
+}
+
+}  // namespace
+
+void Router::add(Method method, std::string_view pattern, Handler handler, RouteOptions options) {
+  Route route{method, parse_pattern(pattern), std::move(handler), std::move(options)};
+  for (const Route& other : routes_) {
+    CHECK(other.method != method || !same_pattern(other.segments, route.segments), pattern);
+  }
+  routes_.push_back(std::move(route));
+}
+
+void Router::add(Method method, std::string_view pattern, PlainHandler handler,
+                 RouteOptions options) {
+  Handler answer = [plain = std::move(handler)](const Request& request,
+                                                Responder& responder) -> Task<Status> {
+    Result<Response> response = plain(request);
+    if (!response.ok()) co_return response.error();
+    co_return co_await responder.send(response.take());
+  };
+  add(method, pattern, std::move(answer), std::move(options));
+}
+
+Router::Match Router::find(Method method, const std::vector<std::string>& segments) const {
+  Match match;
+  std::set<std::string_view> allowed;
+  for (const Route& route : routes_) {
+    if (!fits(route, segments)) continue;
+    allowed.insert(method_name(route.method));
+    if (route.method == Method::Get) allowed.insert(method_name(Method::Head));
+    if (!answers(route, method)) continue;
+    if (match.route == nullptr || more_literal(route, *match.route)) match.route = &route;
+  }
+  if (match.route == nullptr) {
+    for (const std::string_view name : allowed) {
+      if (!match.allow.empty()) match.allow += ", ";
+      match.allow += name;
+    }
+    return match;
+  }
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Segment& segment = match.route->segments[i];
+    if (segment.is_param) match.params.emplace(segment.text, segments[i]);
+  }
+  return match;
+}
+
+}  // namespace llorch::http

@@ -1,0 +1,298 @@
+#include "http/server.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "http/connection.h"
+
+namespace llorch::http {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr std::size_t kMinTokenLength = 16;
+constexpr std::size_t kMaxRefusing = 64;  // connections being told that the server is full
+constexpr std::chrono::milliseconds kAcceptPause{50};
+constexpr std::chrono::milliseconds kStopGrace{1000};
+
+const base::Logger& logger() {
+  static const base::Logger instance("http");
+  return instance;
+}
+
+Result<tcp::endpoint> listen_endpoint(const ServerOptions& options) {
+  boost::system::error_code error;
+  const std::string host = options.host == "localhost" ? "127.0.0.1" : options.host;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (error) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("cannot listen on '{}': expected an IP address or localhost", options.host)};
+  }
+  if (!address.is_loopback() && options.bearer_token.size() < kMinTokenLength) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format(
+            "cannot listen on {}: an address that others can reach needs an API token of at "
+            "least {} characters; give one, or listen on 127.0.0.1",
+            options.host, kMinTokenLength)};
+  }
+  return tcp::endpoint(address, options.port);
+}
+
+Status open_acceptor(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
+  boost::system::error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (!error) return ok_status();
+  const std::string address = fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+  if (error == asio::error::address_in_use) {
+    return Error{
+        ErrorCode::Conflict,
+        fmt::format(
+            "cannot listen on {}: another program listens there; stop it or choose another port",
+            address)};
+  }
+  return Error{ErrorCode::Unavailable,
+               fmt::format("cannot listen on {}: {}", address, error.message())};
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(Router router, ServerOptions options)
+      : io_(std::make_unique<asio::io_context>(options.io_threads)),
+        acceptor_(std::make_unique<tcp::acceptor>(asio::make_strand(*io_))) {
+    shared_.open_to_all = options.bearer_token.empty();
+    shared_.router = std::move(router);
+    shared_.options = std::move(options);
+  }
+
+  Status start();
+  std::uint16_t port() const { return port_; }
+  std::size_t num_connections() const;
+  void drain(std::chrono::milliseconds patience);
+  void stop();
+
+ private:
+  Task<void> accept_loop();
+  void admit(tcp::socket socket);
+  void forget(const Connection* connection, bool refused);
+  void close_acceptor();
+  void tell_connections(void (Connection::*what)());
+  void run_io();
+  void shut_down();
+
+  ConnectionShared shared_;
+  std::uint16_t port_ = 0;  // constant after start()
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  struct Entry {
+    std::weak_ptr<Connection> connection;
+    asio::any_io_executor strand;
+  };
+  std::unordered_map<const Connection*, Entry> connections_;  // guarded by mutex_
+  std::size_t num_refusing_ = 0;                              // guarded by mutex_
+  bool accepting_ = true;                                     // guarded by mutex_
+  bool stopping_ = false;                                     // guarded by mutex_
+  std::mutex shut_down_mutex_;                                // held while threads are joined
+
+  // Last, so that they go first: the coroutines they hold refer to everything above.
+  std::unique_ptr<asio::io_context> io_;
+  std::unique_ptr<tcp::acceptor> acceptor_;  // used on its strand after start()
+  std::vector<std::jthread> threads_;
+};
+
+Status Server::Impl::start() {
+  if (!shared_.options.render_error) {
+    return Error{ErrorCode::InvalidArgument, "a server needs a render_error function"};
+  }
+  const Result<tcp::endpoint> endpoint = listen_endpoint(shared_.options);
+  if (!endpoint.ok()) return endpoint.error();
+  if (Status opened = open_acceptor(*acceptor_, *endpoint); !opened.ok()) return opened;
+  port_ = acceptor_->local_endpoint().port();
+  asio::co_spawn(acceptor_->get_executor(), accept_loop(), [](const std::exception_ptr& failure) {
+    if (failure) std::rethrow_exception(failure);
+  });
+  for (int i = 0; i < std::max(shared_.options.io_threads, 1); ++i) {
+    threads_.emplace_back([this] { run_io(); });
+  }
+  logger().info("listening", {{"host", shared_.options.host}, {"port", port_}});
+  return ok_status();
+}
+
+// The top frame of an io thread. What arrives here escaped a completion handler: the state behind
+// it is unknown.
+void Server::Impl::run_io() {
+  try {
+    io_->run();
+  } catch (const std::exception& exception) {
+    logger().error("io thread failed; the process ends", {{"what", exception.what()}});
+    std::terminate();
+  }
+}
+
+std::size_t Server::Impl::num_connections() const {
+  const std::lock_guard lock(mutex_);
+  return connections_.size();
+}
+
+Task<void> Server::Impl::accept_loop() {
+  const asio::any_io_executor executor = acceptor_->get_executor();
+  while (acceptor_->is_open()) {
+    const asio::any_io_executor strand = asio::make_strand(*io_);
+    auto [error, socket] =
+        co_await acceptor_->async_accept(strand, asio::as_tuple(asio::use_awaitable));
+    if (!error) {
+      admit(std::move(socket));
+      continue;
+    }
+    if (!acceptor_->is_open()) break;
+    // Out of descriptors, most likely: the connection stays in the backlog until one is free.
+    logger().warn("cannot accept", {{"why", error.message()}});
+    asio::steady_timer pause(executor, kAcceptPause);
+    co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+}
+
+void Server::Impl::admit(tcp::socket socket) {
+  const asio::any_io_executor strand = socket.get_executor();
+  const auto connection = std::make_shared<Connection>(std::move(socket), shared_);
+  bool refused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    refused = connections_.size() - num_refusing_ >= shared_.options.max_connections;
+    if (!accepting_ || (refused && num_refusing_ >= kMaxRefusing)) return;  // closes it
+    if (refused) ++num_refusing_;
+    connections_.emplace(connection.get(), Entry{connection, strand});
+  }
+  asio::co_spawn(strand, refused ? connection->refuse() : connection->run(),
+                 [this, connection, refused](const std::exception_ptr& failure) {
+                   if (failure) logger().error("connection failed unexpectedly");
+                   forget(connection.get(), refused);
+                 });
+}
+
+void Server::Impl::forget(const Connection* connection, bool refused) {
+  const std::lock_guard lock(mutex_);
+  connections_.erase(connection);
+  if (refused) --num_refusing_;
+  changed_.notify_all();
+}
+
+void Server::Impl::close_acceptor() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(accepting_, false)) return;
+  }
+  shared_.draining = true;
+  asio::post(acceptor_->get_executor(), [this] {
+    boost::system::error_code ignored;
+    acceptor_->close(ignored);
+  });
+}
+
+void Server::Impl::tell_connections(void (Connection::*what)()) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, entry] : connections_) {
+    if (const auto connection = entry.connection.lock()) {
+      asio::post(entry.strand, [connection, what] { (connection.get()->*what)(); });
+    }
+  }
+}
+
+void Server::Impl::drain(std::chrono::milliseconds patience) {
+  {
+    const std::lock_guard lock(shut_down_mutex_);
+    if (threads_.empty()) return;
+    close_acceptor();
+    tell_connections(&Connection::begin_drain);
+  }
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, patience, [this] { return stopping_ || connections_.empty(); });
+    if (!connections_.empty() && !stopping_) {
+      logger().warn("requests were still running when the drain ended",
+                    {{"connections", connections_.size()}});
+    }
+  }
+  stop();
+}
+
+void Server::Impl::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  shut_down();
+}
+
+void Server::Impl::shut_down() {
+  const std::lock_guard only_one(shut_down_mutex_);
+  if (threads_.empty()) return;
+  for (const std::jthread& thread : threads_) {
+    CHECK(thread.get_id() != std::this_thread::get_id(), "a handler stopped its own server");
+  }
+  close_acceptor();
+  tell_connections(&Connection::abort);
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kStopGrace, [this] { return connections_.empty(); });
+  }
+  io_->stop();
+  threads_.clear();
+  acceptor_.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    connections_.clear();  // their strands must not outlive the context
+  }
+  io_.reset();  // destroys the coroutines that still wait
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() {
+  impl_->stop();
+}
+
+Result<std::unique_ptr<Server>> Server::start(Router router, ServerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(router), std::move(options));
+  if (const Status started = impl->start(); !started.ok()) return started.error();
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+std::uint16_t Server::port() const {
+  return impl_->port();
+}
+std::size_t Server::num_connections() const {
+  return impl_->num_connections();
+}
+void Server::drain(std::chrono::milliseconds patience) {
+  impl_->drain(patience);
+}
+void Server::stop() {
+  impl_->stop();
+}
+
+}  // namespace llorch::http

@@ -1,0 +1,70 @@
+// Server: listens, runs one coroutine per connection, drains and stops.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "http/message.h"
+#include "http/router.h"
+
+namespace llorch::http {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";  // an IP address or "localhost"
+  std::uint16_t port = 0;          // 0 takes a free one
+  int io_threads = 2;
+
+  RenderError render_error;  // required
+
+  // Any address but loopback needs a token of at least 16 characters. With a token, every path
+  // needs "Authorization: Bearer <token>" except those named here.
+  std::string bearer_token;
+  std::vector<std::string> paths_without_auth;
+
+  std::size_t max_connections = 4096;
+  std::size_t max_header_bytes = 16 * 1024;  // request line included
+  std::size_t max_header_fields = 100;
+  std::size_t max_target_bytes = 8 * 1024;
+  std::size_t max_body_bytes = std::size_t{4} << 20;
+
+  std::chrono::milliseconds idle_timeout{75'000};  // between requests
+  std::chrono::milliseconds header_timeout{
+      10'000};  // from a request's first byte to the end of its head
+  std::chrono::milliseconds body_timeout{60'000};
+  std::chrono::milliseconds write_timeout{30'000};  // how long a peer may leave one write unread
+};
+
+// Handlers run on the io threads; a connection stays on one strand, so its handler needs no locks
+// of its own.
+class Server {
+ public:
+  // Listening when it returns. Fails when the address is taken, not ours, or open to others without
+  // a token.
+  static Result<std::unique_ptr<Server>> start(Router router, ServerOptions options);
+  ~Server();  // stops
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  std::uint16_t port() const;
+  std::size_t num_connections() const;
+
+  // Stops accepting, closes idle connections, lets running requests finish within `patience`, then
+  // stops. A stop() from another thread cuts it short. Not from an io thread, as for stop().
+  void drain(std::chrono::milliseconds patience);
+
+  // Closes every connection now: handlers see their client gone. Those that still have not returned
+  // after a short grace are destroyed where they wait. Idempotent; any thread but the io threads.
+  void stop();
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace llorch::http

@@ -1,0 +1,42 @@
+// Taking request targets and URLs apart. Everything here reads hostile text and never trusts a
+// length.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace llorch::http {
+
+// Every %XX becomes its byte. A broken escape or an encoded NUL is an error.
+Result<std::string> percent_decode(std::string_view text);
+
+// Keeps letters, digits and -._~, escapes the rest: safe as one path segment or one query value.
+std::string percent_encode(std::string_view text);
+
+// "a=1&b=%20" decoded, '+' meaning a space. A name given twice is an error.
+Result<std::map<std::string, std::string>> parse_query(std::string_view query);
+
+// A request target ("/a/b%20c?x=1", or in absolute form) in parts.
+struct Target {
+  std::string path;                   // encoded, begins with '/'
+  std::vector<std::string> segments;  // decoded; "/" has none, "/a/" has "a" and ""
+  std::map<std::string, std::string> query;
+};
+Result<Target> parse_target(std::string_view target);
+
+// An absolute http URL in parts. https is refused as unsupported; user names are refused.
+struct Url {
+  std::string host;  // without the brackets of an IPv6 address
+  std::uint16_t port = 80;
+  std::string target = "/";  // path and query, encoded
+
+  std::string authority() const;  // host:port as a Host header wants it
+};
+Result<Url> parse_url(std::string_view text);
+
+}  // namespace llorch::http

@@ -1,0 +1,45 @@
+// The architectures we run, as one explicit table: how a family is recognised, where its numbers are, what its
+// tensors are called. The only place that detects architectures.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/weight_file.h"
+#include "model/config.h"
+#include "model/tensor_map.h"
+
+namespace llorch::model {
+
+struct Architecture {
+  std::string_view name;
+  // What the family calls itself: GGUF general.architecture, config.json model_type.
+  std::span<const std::string_view> aliases;
+  Result<ModelConfig> (*read_config)(const formats::WeightFile& file);
+  std::vector<TensorSpec> (*list_tensors)(const ModelConfig& config, const formats::WeightFile& file);
+  // Tensors that such files carry and that compute nothing (masks saved as buffers).
+  bool (*is_ignored)(std::string_view tensor_name);
+};
+
+std::span<const Architecture> architectures();
+
+// The word by which the file names its family; an error when it names none.
+Result<std::string> declared_architecture(const formats::WeightFile& file);
+
+// The table's row for this file; an unknown family is an error that lists those known.
+Result<const Architecture*> find_architecture(const formats::WeightFile& file);
+
+// Everything before the weights are touched: row, validated numbers, tensors in their places.
+struct ModelPlan {
+  ModelConfig config;
+  std::vector<MappedTensor> tensors;
+};
+Result<ModelPlan> plan_model(const formats::WeightFile& file);
+
+// Parameters of the whole model: elements of every mapped tensor, a tied output counted once.
+std::int64_t count_parameters(const ModelPlan& plan);
+
+}  // namespace llorch::model

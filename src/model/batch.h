@@ -1,0 +1,27 @@
+// One step of work for a model: rows of any number of sequences, each a token at a position.
+// Integers only; this header and runner.h are all that the engine may see of a model.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace llorch::model {
+
+struct BatchRow {
+  std::int32_t token = 0;
+  std::int32_t position = 0;
+  std::int32_t sequence = 0;  // index into BatchPlan::block_tables
+  bool wants_logits = false;
+};
+
+// Rows of one sequence come in ascending positions without gaps, and everything before the first of them is already
+// in the cache: written by earlier steps, or by another sequence that shares the blocks. Prefill, chunked prefill and
+// decode differ only in how many rows a sequence has here.
+struct BatchPlan {
+  std::vector<BatchRow> rows;
+  // Per sequence: the cache block that holds positions [i * block_tokens, (i + 1) * block_tokens).
+  std::vector<std::span<const std::int32_t>> block_tables;
+};
+
+}  // namespace llorch::model

@@ -1,0 +1,392 @@
+// The twelve checkpoints against Hugging Face transformers: each passes on every backend, and each fails when the
+// thing it guards is broken.
+#include "model/checkpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "formats/open.h"
+#include "model/golden_fixture.h"
+
+namespace llorch::model {
+namespace {
+
+struct Subject {
+  std::string_view golden;   // reference
+  std::string_view path;     // weights
+  std::string_view backend;
+};
+
+std::string subject_name(const testing::TestParamInfo<Subject>& info) {
+  std::string name = fmt::format("{}_{}", info.param.path.substr(info.param.path.find("gpt2")), info.param.backend);
+  std::ranges::replace_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  return name;
+}
+
+class CheckpointTest : public testing::TestWithParam<Subject> {
+ protected:
+  // Records one trace and checks one rung, with what was measured in the log.
+  void expect_passes(int number) {
+    const Golden golden(GetParam().golden);
+    const Trace reference = golden.trace();
+    const auto backend = test_backend(GetParam().backend);
+    const auto model = load_golden_model(GetParam().path, *backend);
+    const auto greedy = static_cast<std::int32_t>(reference.greedy_ids.size() - reference.ids.size());
+    const Trace ours = record_trace(model, *backend, reference.ids, greedy).take();
+    const CheckpointResult result = compare(ours, reference)[static_cast<std::size_t>(number - 1)];
+    ASSERT_EQ(result.checkpoint.number, number);
+    EXPECT_TRUE(result.passed) << result.difference;
+    RecordProperty("max_error", fmt::format("{}", result.max_error));
+    fmt::print("checkpoint {:2} {:17} max error {:.3g} (tolerance {:g})\n", number, result.checkpoint.name,
+               result.max_error, result.checkpoint.tolerance);
+  }
+};
+
+TEST_P(CheckpointTest, C01LayerNorm) { expect_passes(1); }
+TEST_P(CheckpointTest, C02Qkv) { expect_passes(2); }
+TEST_P(CheckpointTest, C03KvCache) { expect_passes(3); }
+TEST_P(CheckpointTest, C04AttentionScoresWithCausalMask) { expect_passes(4); }
+TEST_P(CheckpointTest, C05AttentionOutput) { expect_passes(5); }
+TEST_P(CheckpointTest, C06FfnWithTanhGelu) { expect_passes(6); }
+TEST_P(CheckpointTest, C07FirstBlock) { expect_passes(7); }
+TEST_P(CheckpointTest, C08FullLogits) { expect_passes(8); }
+TEST_P(CheckpointTest, C09SelectedLogits) { expect_passes(9); }
+TEST_P(CheckpointTest, C10Argmax) { expect_passes(10); }
+TEST_P(CheckpointTest, C11Softmax) { expect_passes(11); }
+TEST_P(CheckpointTest, C12EndToEnd) { expect_passes(12); }
+
+INSTANTIATE_TEST_SUITE_P(Gpt2, CheckpointTest,
+                         testing::Values(Subject{"gpt2_tiny", "tests/golden/gpt2_tiny", "reference"},
+                                         Subject{"gpt2_tiny", "tests/golden/gpt2_tiny", "cpu"},
+                                         Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/pytorch", "cpu"},
+                                         Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/sharded_safetensors", "cpu"},
+                                         Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/sharded_pytorch", "cpu"},
+                                         Subject{"gpt2_bf16", "tests/golden/gpt2_bf16", "reference"},
+                                         Subject{"gpt2_bf16", "tests/golden/gpt2_bf16", "cpu"},
+                                         Subject{"gpt2_bf16", "tests/golden/gpt2_bf16/pytorch", "cpu"}),
+                         subject_name);
+
+// A model that can be broken on purpose: its plan is editable and tensors can be replaced by edited copies.
+class BreakableModel {
+ public:
+  BreakableModel()
+      : backend_(test_backend("cpu")),
+        file_(std::make_shared<const formats::WeightFile>(
+            formats::open_weights(test::source_path("tests/golden/gpt2_tiny")).take())),
+        plan_(plan_model(*file_).take()),
+        reference_(Golden("gpt2_tiny").trace()) {}
+
+  ModelPlan& plan() { return plan_; }
+  const Trace& reference() const { return reference_; }
+  compute::Backend& backend() { return *backend_; }
+
+  MappedTensor& mapped(Role role, std::int32_t layer) {
+    for (MappedTensor& mapped : plan_.tensors) {
+      if (mapped.spec.role == role && mapped.spec.layer == layer) return mapped;
+    }
+    CHECK(false, "no such tensor");
+  }
+
+  // Replaces a tensor by an edited copy of itself; values are F32 in the file's own order.
+  void edit(Role role, std::int32_t layer, const std::function<void(std::vector<float>&)>& change) {
+    MappedTensor& target = mapped(role, layer);
+    auto values = std::make_unique<std::vector<float>>(values_of<float>(*target.tensor));
+    change(*values);
+    auto copy = std::make_unique<formats::WeightTensor>(*target.tensor);
+    copy->bytes = std::as_bytes(std::span(*values));
+    target.tensor = copy.get();
+    owned_values_.push_back(std::move(values));
+    owned_tensors_.push_back(std::move(copy));
+  }
+
+  Trace record() {
+    const auto model = load_model(file_, plan_, *backend_).take();
+    const auto greedy = static_cast<std::int32_t>(reference_.greedy_ids.size() - reference_.ids.size());
+    return record_trace(model, *backend_, reference_.ids, greedy).take();
+  }
+
+  void expect_fails(int number) { expect_fails(number, record()); }
+  void expect_fails(int number, const Trace& ours) const {
+    const CheckpointResult result = compare(ours, reference_)[static_cast<std::size_t>(number - 1)];
+    EXPECT_FALSE(result.passed) << "checkpoint " << number << " did not notice; max error " << result.max_error;
+    EXPECT_FALSE(result.difference.empty());
+  }
+
+ private:
+  std::unique_ptr<compute::Backend> backend_;
+  std::shared_ptr<const formats::WeightFile> file_;
+  ModelPlan plan_;
+  Trace reference_;
+  std::vector<std::unique_ptr<std::vector<float>>> owned_values_;
+  std::vector<std::unique_ptr<formats::WeightTensor>> owned_tensors_;
+};
+
+constexpr std::size_t kHidden = 48;
+constexpr std::size_t kHeadDim = 12;
+
+// Swaps two column ranges of every row of a matrix stored (in, 3 * hidden).
+void swap_columns(std::vector<float>& values, std::size_t a, std::size_t b, std::size_t count) {
+  for (std::size_t row = 0; row < values.size() / (3 * kHidden); ++row) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * 3 * kHidden);
+    std::swap_ranges(begin + static_cast<std::ptrdiff_t>(a), begin + static_cast<std::ptrdiff_t>(a + count),
+                     begin + static_cast<std::ptrdiff_t>(b));
+  }
+}
+
+TEST(CheckpointNegative, UnbrokenModelPassesAll) {
+  BreakableModel model;
+  for (const CheckpointResult& result : compare(model.record(), model.reference())) {
+    EXPECT_TRUE(result.passed) << result.checkpoint.name << ": " << result.difference;
+  }
+}
+
+TEST(CheckpointNegative, C01WrongEpsilon) {
+  BreakableModel model;
+  model.plan().config.norm_epsilon = 1e-3F;
+  model.expect_fails(1);
+}
+
+TEST(CheckpointNegative, C01RmsNormInsteadOfLayerNorm) {
+  BreakableModel model;
+  model.plan().config.norm = NormKind::RmsNorm;
+  model.expect_fails(1);
+}
+
+// var · n/(n-1): an estimate's variance, not the layer's.
+TEST(CheckpointNegative, C01UnbiasedVariance) {
+  BreakableModel model;
+  Trace ours = model.record();
+  const std::vector<float> weight = values_of<float>(*model.mapped(Role::AttnNormWeight, 0).tensor);
+  const std::vector<float> bias = values_of<float>(*model.mapped(Role::AttnNormBias, 0).tensor);
+  HostTensor& normed = ours.tensors["attn_norm.0"];
+  const float shrink = std::sqrt(static_cast<float>(kHidden - 1) / static_cast<float>(kHidden));
+  for (std::size_t i = 0; i < normed.values.size(); ++i) {
+    normed.values[i] = (normed.values[i] - bias[i % kHidden]) * shrink + bias[i % kHidden];
+  }
+  ASSERT_EQ(weight.size(), kHidden);
+  model.expect_fails(1, ours);
+}
+
+TEST(CheckpointNegative, C02QueryAndKeySwapped) {
+  BreakableModel model;
+  model.edit(Role::Qkv, 0, [](std::vector<float>& values) { swap_columns(values, 0, kHidden, kHidden); });
+  model.expect_fails(2);
+}
+
+TEST(CheckpointNegative, C02BiasDropped) {
+  BreakableModel model;
+  model.edit(Role::QkvBias, 0, [](std::vector<float>& values) { std::ranges::fill(values, 0.0F); });
+  model.expect_fails(2);
+}
+
+// (in, out) read as if it were (out, in) of the same bytes.
+TEST(CheckpointNegative, C02Conv1dNotTransposed) {
+  BreakableModel model;
+  model.edit(Role::Qkv, 0, [](std::vector<float>& values) {
+    const std::vector<float> stored = values;
+    for (std::size_t in = 0; in < kHidden; ++in) {
+      for (std::size_t out = 0; out < 3 * kHidden; ++out) values[in * 3 * kHidden + out] = stored[out * kHidden + in];
+    }
+  });
+  model.expect_fails(2);
+}
+
+TEST(CheckpointNegative, C03OneBitInTheCache) {
+  BreakableModel model;
+  for (const char* name : {"cache_k.0", "cache_v.2"}) {
+    Trace ours = model.record();
+    float& value = ours.tensors[name].values[17];
+    value = std::nextafter(value, 1e9F);
+    model.expect_fails(3, ours);
+  }
+}
+
+TEST(CheckpointNegative, C03TokensStoredInTheWrongSlots) {
+  BreakableModel model;
+  Trace ours = model.record();
+  std::vector<float>& keys = ours.tensors["cache_k.1"].values;
+  std::swap_ranges(keys.begin(), keys.begin() + kHidden, keys.begin() + kHidden);
+  model.expect_fails(3, ours);
+}
+
+// Every row placed at the last position sees the whole prompt: attention without its mask.
+TEST(CheckpointNegative, C04NoMask) {
+  BreakableModel model;
+  Trace ours = model.record();
+  HostTensor& scores = ours.tensors["scores.0"];
+  const HostTensor& qkv = ours.tensors["qkv.0"];
+  const std::int64_t rows = scores.shape[0];
+  const std::int64_t heads = scores.shape[1];
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::int64_t key = row + 1; key < rows; ++key) {
+        double dot = 0;
+        for (std::size_t i = 0; i < kHeadDim; ++i) {
+          const std::size_t column = static_cast<std::size_t>(head) * kHeadDim + i;
+          dot += double{qkv.values[static_cast<std::size_t>(row) * 3 * kHidden + column]} *
+                 qkv.values[static_cast<std::size_t>(key) * 3 * kHidden + kHidden + column];
+        }
+        scores.values[static_cast<std::size_t>((row * heads + head) * rows + key)] =
+            static_cast<float>(dot / std::sqrt(double{kHeadDim}));
+      }
+    }
+  }
+  model.expect_fails(4, ours);
+}
+
+TEST(CheckpointNegative, C04NotScaledByHeadDim) {
+  BreakableModel model;
+  Trace ours = model.record();
+  for (float& score : ours.tensors["scores.0"].values) score *= std::sqrt(static_cast<float>(kHeadDim));
+  model.expect_fails(4, ours);
+}
+
+TEST(CheckpointNegative, C04HeadsSwapped) {
+  BreakableModel model;
+  model.edit(Role::Qkv, 0, [](std::vector<float>& values) { swap_columns(values, 0, kHeadDim, kHeadDim); });
+  model.expect_fails(4);
+}
+
+TEST(CheckpointNegative, C04WrongHeadCount) {
+  BreakableModel model;
+  model.plan().config.num_heads = model.plan().config.num_kv_heads = 2;
+  model.plan().config.head_dim = 24;
+  model.expect_fails(4);
+  model.expect_fails(5);
+}
+
+TEST(CheckpointNegative, C05ValueHeadsSwapped) {
+  BreakableModel model;
+  model.edit(Role::Qkv, 0, [](std::vector<float>& values) {
+    swap_columns(values, 2 * kHidden, 2 * kHidden + kHeadDim, kHeadDim);
+  });
+  model.expect_fails(5);
+}
+
+TEST(CheckpointNegative, C05ProjectionNotTransposed) {
+  BreakableModel model;
+  model.mapped(Role::AttnOut, 0).spec.transposed = false;  // square, so only the numbers tell
+  model.expect_fails(5);
+}
+
+TEST(CheckpointNegative, C06ExactGelu) {
+  BreakableModel model;
+  model.plan().config.activation = compute::Activation::GeluErf;
+  model.expect_fails(6);
+}
+
+TEST(CheckpointNegative, C06FirstNormInsteadOfSecond) {
+  BreakableModel model;
+  model.mapped(Role::FfnNormWeight, 0).tensor = model.mapped(Role::AttnNormWeight, 0).tensor;
+  model.mapped(Role::FfnNormBias, 0).tensor = model.mapped(Role::AttnNormBias, 0).tensor;
+  model.expect_fails(6);
+}
+
+TEST(CheckpointNegative, C07ResidualMissing) {
+  BreakableModel model;
+  Trace ours = model.record();
+  const std::vector<float>& embedding = ours.tensors["embedding"].values;
+  std::vector<float>& block = ours.tensors["block.0"].values;
+  for (std::size_t i = 0; i < block.size(); ++i) block[i] -= embedding[i];
+  model.expect_fails(7, ours);
+}
+
+TEST(CheckpointNegative, C07FfnBiasDropped) {
+  BreakableModel model;
+  model.edit(Role::FfnOutBias, 0, [](std::vector<float>& values) { std::ranges::fill(values, 0.0F); });
+  model.expect_fails(7);
+}
+
+TEST(CheckpointNegative, C08PositionsOffByOne) {
+  BreakableModel model;
+  model.edit(Role::PositionEmbedding, -1,
+             [](std::vector<float>& values) { std::rotate(values.begin(), values.begin() + kHidden, values.end()); });
+  model.expect_fails(8);
+}
+
+TEST(CheckpointNegative, C08FinalNormWeightsOfAnotherNorm) {
+  BreakableModel model;
+  model.mapped(Role::OutputNormWeight, -1).tensor = model.mapped(Role::AttnNormWeight, 1).tensor;
+  model.expect_fails(8);
+}
+
+TEST(CheckpointNegative, C09FirstRowInsteadOfLast) {
+  BreakableModel model;
+  Trace ours = model.record();
+  const HostTensor& logits = ours.tensors["logits"];
+  ours.tensors["selected_logits"].values.assign(logits.values.begin(), logits.values.begin() + logits.shape[1]);
+  model.expect_fails(9, ours);
+}
+
+TEST(CheckpointNegative, C10AnotherId) {
+  BreakableModel model;
+  Trace ours = model.record();
+  ours.argmax = (ours.argmax + 1) % model.plan().config.vocab_size;
+  model.expect_fails(10, ours);
+}
+
+TEST(CheckpointNegative, C11WrongTemperature) {
+  BreakableModel model;
+  Trace ours = model.record();
+  double sum = 0;
+  for (float& p : ours.tensors["softmax"].values) sum += p = std::pow(p, 0.999F);
+  for (float& p : ours.tensors["softmax"].values) p = static_cast<float>(p / sum);
+  model.expect_fails(11, ours);
+}
+
+// Pitfall 19: decode positions counted from 0 instead of from the end of the prompt.
+TEST(CheckpointNegative, C12DecodePositionsRestart) {
+  BreakableModel model;
+  const auto loaded = load_golden_model("tests/golden/gpt2_tiny", model.backend());
+  const auto runner = TransformerRunner::make(loaded, model.backend(), {}).take();
+  const std::vector<std::int32_t> blocks = {0, 1, 2, 3};
+  Trace ours = model.record();
+  std::vector<std::int32_t> ids = model.reference().ids;
+  BatchPlan plan;
+  plan.block_tables.push_back(blocks);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    plan.rows.push_back({ids[i], static_cast<std::int32_t>(i), 0, i + 1 == ids.size()});
+  }
+  std::int32_t wrong_position = 0;
+  while (ids.size() < ours.greedy_ids.size()) {
+    ids.push_back(argmax(runner->forward(plan)));
+    plan.rows = {{ids.back(), wrong_position++, 0, true}};
+  }
+  ours.greedy_ids = ids;
+  model.expect_fails(12, ours);
+}
+
+TEST(Checkpoint, RunsAreBitIdentical) {
+  BreakableModel model;
+  const Trace first = model.record();
+  const Trace second = model.record();
+  ASSERT_EQ(first.tensors.size(), second.tensors.size());
+  for (const auto& [name, tensor] : first.tensors) {
+    EXPECT_EQ(tensor.values, second.tensors.at(name).values) << name;
+  }
+  EXPECT_EQ(first.greedy_ids, second.greedy_ids);
+}
+
+TEST(Checkpoint, MissingReferenceIsAFailure) {
+  BreakableModel model;
+  const Trace ours = model.record();
+  for (const CheckpointResult& result : compare(ours, Trace{})) {
+    EXPECT_EQ(result.passed, result.checkpoint.number == 9) << result.checkpoint.name;  // 9 compares with itself
+  }
+  for (const CheckpointResult& result : compare(Trace{}, model.reference())) {
+    EXPECT_FALSE(result.passed) << result.checkpoint.name;
+  }
+}
+
+TEST(Checkpoint, NotANumberIsAFailure) {
+  BreakableModel model;
+  Trace ours = model.record();
+  ours.tensors["logits"].values[5] = std::nanf("");
+  model.expect_fails(8, ours);
+}
+
+}  // namespace
+}  // namespace llorch::model

@@ -1,0 +1,203 @@
+// What the forward pass promises whatever is in the batch (pitfalls 18, 19, 21, 22, 24, 27 of the original project).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "model/golden_fixture.h"
+
+namespace llorch::model {
+namespace {
+
+class ForwardTest : public testing::TestWithParam<std::string_view> {
+ protected:
+  ForwardTest() : golden_("gpt2_tiny"), backend_(test_backend(GetParam())) {
+    model_ = load_golden_model("tests/golden/gpt2_tiny", *backend_);
+    runner_ = make_runner();
+  }
+
+  std::unique_ptr<TransformerRunner> make_runner(tensor::DType kv_dtype = tensor::DType::F32,
+                                                 std::int32_t block_tokens = 16) {
+    RunnerOptions options;
+    options.limits = {.rows = 64, .logit_rows = 64, .sequences = 4, .num_blocks = 256 / block_tokens,
+                      .block_tokens = block_tokens};
+    options.kv_dtype = kv_dtype;
+    return TransformerRunner::make(model_, *backend_, options).take();
+  }
+
+  // Rows of one sequence at consecutive positions, all wanting logits.
+  static void append(BatchPlan& plan, std::span<const std::int32_t> ids, std::int32_t first, std::int32_t sequence) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      plan.rows.push_back({ids[i], first + static_cast<std::int32_t>(i), sequence, true});
+    }
+  }
+
+  static std::vector<float> run(ModelRunner& runner, const BatchPlan& plan) {
+    const std::span<const float> logits = runner.forward(plan);
+    return {logits.begin(), logits.end()};
+  }
+
+  std::vector<float> run_alone(std::span<const std::int32_t> ids) {
+    BatchPlan plan;
+    plan.block_tables.push_back(kBlocks);
+    append(plan, ids, 0, 0);
+    return run(*runner_, plan);
+  }
+
+  static inline const std::vector<std::int32_t> kBlocks = {0, 1, 2, 3};
+
+  Golden golden_;
+  std::unique_ptr<compute::Backend> backend_;
+  std::shared_ptr<const LoadedModel> model_;
+  std::unique_ptr<TransformerRunner> runner_;
+};
+
+TEST_P(ForwardTest, PrefillEqualsTokenByTokenBitForBit) {
+  const std::vector<std::int32_t> ids = golden_.ids("full_ids");
+  const std::vector<float> batched = run_alone(ids);
+  std::vector<float> stepped;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    BatchPlan plan;
+    plan.block_tables.push_back(kBlocks);
+    append(plan, {&ids[i], 1}, static_cast<std::int32_t>(i), 0);
+    const std::vector<float> one = run(*runner_, plan);
+    stepped.insert(stepped.end(), one.begin(), one.end());
+  }
+  EXPECT_EQ(batched, stepped);
+}
+
+TEST_P(ForwardTest, ChunkedPrefillEqualsWholePrefill) {
+  const std::vector<std::int32_t> expected = golden_.ids("greedy_ids");
+  const std::vector<std::int32_t> prompt = golden_.ids("ids");
+  const auto count = static_cast<std::int32_t>(expected.size() - prompt.size());
+  for (const std::int32_t chunk : {1, 2, 3, 5, 7, 11, 12, 64}) {
+    EXPECT_EQ(generate_greedy(*runner_, prompt, {.count = count, .chunk_rows = chunk}), expected) << chunk;
+  }
+}
+
+TEST_P(ForwardTest, SamePromptWarmAndColdGivesTheSameLogits) {
+  const std::vector<std::int32_t> ids = golden_.ids("ids");
+  const std::vector<float> cold = run_alone(ids);
+  const std::vector<std::int32_t> other(40, 3);
+  run_alone(other);  // a longer request in the very same blocks
+  EXPECT_EQ(run_alone(ids), cold);
+  EXPECT_EQ(run_alone(ids), cold);
+}
+
+TEST_P(ForwardTest, AFutureTokenChangesNoPastOutput) {
+  std::vector<std::int32_t> ids = golden_.ids("ids");
+  const std::vector<float> before = run_alone(ids);
+  const auto vocab = static_cast<std::ptrdiff_t>(runner_->vocab_size());
+  for (std::size_t changed = 1; changed < ids.size(); ++changed) {
+    std::vector<std::int32_t> edited = ids;
+    edited[changed] = (edited[changed] + 1) % runner_->vocab_size();
+    const std::vector<float> after = run_alone(edited);
+    const auto past = static_cast<std::ptrdiff_t>(changed) * vocab;
+    EXPECT_TRUE(std::equal(before.begin(), before.begin() + past, after.begin())) << changed;
+    EXPECT_FALSE(std::equal(before.begin() + past, before.end(), after.begin() + past)) << changed;
+  }
+}
+
+TEST_P(ForwardTest, ResultIsIndependentOfBatchNeighbours) {
+  const std::vector<std::int32_t> ids = golden_.ids("ids");
+  const std::vector<float> alone = run_alone(ids);
+  const std::vector<std::int32_t> first = {0};
+  const std::vector<std::int32_t> second = {7, 2};
+  const std::vector<std::int32_t> third = {5, 1, 9};
+  const std::vector<std::int32_t> noise = golden_.ids("full_ids");
+  BatchPlan plan;
+  plan.block_tables = {second, third, first};
+  append(plan, std::span(noise).first(20), 0, 0);
+  append(plan, ids, 0, 2);
+  append(plan, std::span(noise).subspan(20, 30), 0, 1);
+  const std::vector<float> together = run(*runner_, plan);
+  const auto begin = together.begin() + 20 * static_cast<std::ptrdiff_t>(runner_->vocab_size());
+  EXPECT_TRUE(std::equal(alone.begin(), alone.end(), begin));
+}
+
+TEST_P(ForwardTest, BlocksMayLieAnywhere) {
+  const std::vector<std::int32_t> prompt = golden_.ids("ids");
+  const std::vector<std::int32_t> expected = golden_.ids("greedy_ids");
+  const auto count = static_cast<std::int32_t>(expected.size() - prompt.size());
+  std::mt19937 random(7);
+  for (const std::int32_t block_tokens : {1, 4, 16, 64}) {
+    const auto runner = make_runner(tensor::DType::F32, block_tokens);
+    std::vector<std::int32_t> blocks(static_cast<std::size_t>(runner->limits().num_blocks));
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::ranges::shuffle(blocks, random);
+    blocks.resize(static_cast<std::size_t>((runner->context_length() + block_tokens - 1) / block_tokens));
+    EXPECT_EQ(generate_greedy(*runner, prompt, {.count = count, .blocks = blocks}), expected) << block_tokens;
+  }
+}
+
+TEST_P(ForwardTest, SequencesMayShareTheBlocksOfAPrefix) {
+  const std::vector<std::int32_t> full = golden_.ids("full_ids");
+  const std::vector<float> alone = run_alone(std::span(full).first(24));
+  // Another sequence with the same first block continues in a block of its own.
+  const std::vector<std::int32_t> shared = {0, 8};
+  BatchPlan plan;
+  plan.block_tables = {shared};
+  append(plan, std::span(full).subspan(16, 8), 16, 0);
+  const std::vector<float> continued = run(*runner_, plan);
+  EXPECT_TRUE(std::equal(continued.begin(), continued.end(),
+                         alone.begin() + 16 * static_cast<std::ptrdiff_t>(runner_->vocab_size())));
+}
+
+TEST_P(ForwardTest, FillsTheContextToItsLastSlot) {
+  const std::vector<std::int32_t> full = golden_.ids("full_ids");
+  ASSERT_EQ(static_cast<std::int32_t>(full.size()), runner_->context_length());
+  EXPECT_EQ(generate_greedy(*runner_, std::span(full).first(1), {.count = runner_->context_length() - 1}), full);
+  const std::vector<float> ours = run_alone(full);
+  const HostTensor expected = golden_.tensor("full_logits");
+  ASSERT_EQ(ours.size(), expected.values.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], expected.values[i], 1e-3) << i;
+}
+
+TEST_P(ForwardTest, LogitsOnlyWhereWanted) {
+  const std::vector<std::int32_t> ids = golden_.ids("ids");
+  const std::vector<float> all = run_alone(ids);
+  BatchPlan plan;
+  plan.block_tables.push_back(kBlocks);
+  append(plan, ids, 0, 0);
+  for (BatchRow& row : plan.rows) row.wants_logits = row.position == 3 || row.position == 8;
+  const std::vector<float> some = run(*runner_, plan);
+  const auto vocab = static_cast<std::ptrdiff_t>(runner_->vocab_size());
+  ASSERT_EQ(static_cast<std::ptrdiff_t>(some.size()), 2 * vocab);
+  EXPECT_TRUE(std::equal(some.begin(), some.begin() + vocab, all.begin() + 3 * vocab));
+  EXPECT_TRUE(std::equal(some.begin() + vocab, some.end(), all.begin() + 8 * vocab));
+  for (BatchRow& row : plan.rows) row.wants_logits = false;
+  EXPECT_TRUE(runner_->forward(plan).empty());
+}
+
+TEST_P(ForwardTest, HalfPrecisionCacheStaysClose) {
+  const std::vector<std::int32_t> ids = golden_.ids("full_ids");
+  const std::vector<float> exact = run_alone(ids);
+  const auto half = make_runner(tensor::DType::F16);
+  BatchPlan plan;
+  plan.block_tables.push_back(kBlocks);
+  append(plan, ids, 0, 0);
+  const std::vector<float> close = run(*half, plan);
+  EXPECT_NE(close, exact);
+  double worst = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) worst = std::max(worst, std::abs(double{close[i]} - exact[i]));
+  EXPECT_LT(worst, 0.05);
+}
+
+TEST_P(ForwardTest, BrokenPlansAreBugs) {
+  const auto forward = [this](BatchRow row) {
+    BatchPlan plan;
+    plan.block_tables.push_back(kBlocks);
+    plan.rows.push_back(row);
+    runner_->forward(plan);
+  };
+  EXPECT_DEATH(forward({.token = 211, .position = 0, .sequence = 0}), "invariant broken");
+  EXPECT_DEATH(forward({.token = -1, .position = 0, .sequence = 0}), "invariant broken");
+  EXPECT_DEATH(forward({.token = 0, .position = 64, .sequence = 0}), "invariant broken");
+  EXPECT_DEATH(forward({.token = 0, .position = 0, .sequence = 1}), "invariant broken");
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ForwardTest, testing::Values("reference", "cpu"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace llorch::model

@@ -1,0 +1,84 @@
+// The one forward pass. Every architecture, prefill and decode, one sequence or many, runs through here;
+// what differs is in ModelConfig and ModelWeights. No state: cache and buffers are handed in.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/backend.h"
+#include "model/batch.h"
+#include "model/config.h"
+#include "model/kv_storage.h"
+#include "model/runner.h"
+#include "model/weights.h"
+
+namespace llorch::model {
+
+// Sees intermediate results of a step, for checkpoints. Watching costs extra work, so nobody watches in production.
+class ForwardObserver {
+ public:
+  virtual ~ForwardObserver() = default;
+  // name: "embedding", "attn_norm", "qkv", "scores", "attn_merged", "attn_out", "ffn_norm", "ffn_out", "block",
+  // "output_norm"; layer -1 outside layers. The view is device memory, valid during the call.
+  virtual void on_tensor(std::string_view name, std::int32_t layer, const compute::TensorView& view) = 0;
+};
+
+// The memory one step works in, sized once. One step at a time.
+class StepBuffers {
+ public:
+  // keys_observed > 0 also makes room for attention scores over that many keys (observers only).
+  static Result<StepBuffers> allocate(const ModelConfig& config, const RunnerLimits& limits,
+                                      std::int32_t keys_observed, compute::Backend& backend);
+
+ private:
+  friend class Transformer;
+  StepBuffers() = default;
+
+  RunnerLimits limits_;
+  std::int32_t blocks_max_ = 0;  // block table entries per sequence
+  compute::Buffer floats_;
+  compute::Buffer indices_;
+  compute::TensorView hidden_;  // (rows, hidden): the residual stream
+  compute::TensorView normed_;  // (rows, hidden)
+  compute::TensorView qkv_;     // (rows, qkv_width)
+  compute::TensorView merged_;  // (rows, q_width): attention's heads side by side
+  compute::TensorView ffn_;     // (rows, ffn_in_width)
+  compute::TensorView picked_;  // (logit_rows, hidden)
+  compute::TensorView logits_;  // (logit_rows, vocab)
+  compute::TensorView scores_;  // (rows, heads, keys_observed), or null
+  std::vector<std::int32_t> staging_;
+  std::vector<float> host_logits_;
+};
+
+class Transformer {
+ public:
+  // All three outlive this object.
+  Transformer(const ModelConfig& config, const ModelWeights& weights, compute::Backend& backend)
+      : config_(config), weights_(weights), backend_(backend) {}
+
+  // See ModelRunner::forward.
+  std::span<const float> forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
+                                 ForwardObserver* observer = nullptr) const;
+
+ private:
+  struct Step;  // one call's views
+
+  Step begin_step(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers, ForwardObserver* observer) const;
+  void embed(const Step& step) const;
+  void attention_block(const Step& step, std::int32_t layer) const;
+  void mlp_block(const Step& step, std::int32_t layer) const;
+  std::span<const float> output(const Step& step, StepBuffers& buffers) const;
+  void normalize(const compute::TensorView& x, const Norm& norm, const compute::TensorView& out) const;
+  void project(const compute::TensorView& x, std::span<const Linear> parts, const compute::TensorView& out) const;
+  void project_onto_residual(const Step& step, const compute::TensorView& x, const Linear& linear,
+                             std::string_view observed_name, std::int32_t layer) const;
+
+  const ModelConfig& config_;
+  const ModelWeights& weights_;
+  compute::Backend& backend_;
+};
+
+}  // namespace llorch::model

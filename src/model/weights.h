@@ -1,0 +1,49 @@
+// A model's weights in the places the forward pass reads them, in device memory. Immutable after load.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/backend.h"
+#include "model/architecture.h"
+
+namespace llorch::model {
+
+struct Norm {
+  compute::TensorView weight;  // (dim) F32
+  compute::TensorView bias;    // (dim) F32, or null
+};
+
+struct Linear {
+  compute::Weight weight;    // (out, in)
+  compute::TensorView bias;  // (out) F32, or null
+};
+
+struct LayerWeights {
+  Norm attn_norm;
+  std::vector<Linear> qkv;  // one fused, or Q, K, V: their outputs stand side by side in one row
+  Linear attn_out;
+  Norm ffn_norm;
+  std::vector<Linear> ffn_in;  // up; or gate and up, fused or apart, side by side in one row
+  Linear ffn_out;
+};
+
+struct ModelWeights {
+  compute::Weight token_embedding;                    // (vocab, hidden)
+  std::optional<compute::Weight> position_embedding;  // (context, hidden)
+  std::vector<LayerWeights> layers;
+  Norm output_norm;
+  std::optional<compute::Weight> output;  // absent: the token embedding serves
+  compute::Buffer vectors;                // what every norm and bias view points into
+  std::int64_t bytes = 0;                 // of all weights, wherever they live
+
+  const compute::Weight& output_matrix() const { return output ? *output : token_embedding; }
+};
+
+// Hands every tensor of the plan to the backend. The plan's file must outlive the result: a backend may
+// use mapped bytes in place.
+Result<ModelWeights> load_weights(const ModelPlan& plan, compute::Backend& backend);
+
+}  // namespace llorch::model

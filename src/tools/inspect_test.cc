@@ -1,0 +1,218 @@
+#include "tools/inspect.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "formats/gguf_writer.h"
+#include "model/architecture.h"
+#include "support/test_paths.h"
+
+extern char** environ;
+
+namespace llorch::tools {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+// The real program with its output in files.
+Outcome run_program(std::vector<std::string> arguments) {
+  const test::TempDir folder;
+  const std::string out = folder / "out";
+  const std::string err = folder / "err";
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT, 0600);
+  arguments.insert(arguments.begin(), LLORCH_INSPECT);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  pid_t pid = 0;
+  EXPECT_EQ(posix_spawn(&pid, LLORCH_INSPECT, &actions, nullptr, argv.data(), environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  constexpr std::size_t kOutputMax = std::size_t{16} << 20;
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          base::read_text_file(out, kOutputMax).take(),
+          base::read_text_file(err, kOutputMax).take()};
+}
+
+std::string golden(std::string_view relative) {
+  return test::source_path("tests/golden") / relative;
+}
+
+TEST(InspectProgram, ShowsAModelThatRunsOnOneScreen) {
+  const Outcome run = run_program({golden("gpt2_tiny")});
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_EQ(run.err, "");
+  EXPECT_THAT(run.out, AllOf(HasSubstr("gpt2"), HasSubstr("SafeTensors"), HasSubstr("F32")));
+  EXPECT_THAT(run.out, HasSubstr("runs here:      yes"));
+  EXPECT_THAT(run.out, Not(HasSubstr("\x1b"))) << "no colour into a file";
+  EXPECT_LE(std::count(run.out.begin(), run.out.end(), '\n'), 24);
+}
+
+TEST(InspectProgram, ReadsEveryPackaging) {
+  for (const char* relative :
+       {"gpt2_tiny/model.safetensors", "gpt2_tiny/pytorch", "gpt2_tiny/pytorch/pytorch_model.bin",
+        "gpt2_tiny/sharded_safetensors", "gpt2_tiny/sharded_pytorch", "gpt2_bf16",
+        "gpt2_bf16/pytorch"}) {
+    const Outcome run = run_program({golden(relative)});
+    EXPECT_EQ(run.exit_code, 0) << relative << ": " << run.err;
+    EXPECT_THAT(run.out, HasSubstr("runs here:      yes")) << relative;
+  }
+}
+
+TEST(InspectProgram, ListsTensorsWhenAsked) {
+  EXPECT_THAT(run_program({golden("gpt2_tiny")}).out, Not(HasSubstr("ln_f.weight")));
+  EXPECT_THAT(run_program({"--tensors", golden("gpt2_tiny")}).out, HasSubstr("ln_f.weight"));
+}
+
+TEST(InspectProgram, GivesOneJsonObjectWithThePromisedKeys) {
+  const Outcome run = run_program({golden("gpt2_tiny"), "--json"});
+  EXPECT_EQ(run.exit_code, 0);
+  const Result<json::Value> value = json::parse(run.out);
+  ASSERT_TRUE(value.ok()) << value.error().message;
+  std::vector<std::string> keys;
+  for (const auto& entry : value->get_object()) keys.emplace_back(json::view(entry.key()));
+  EXPECT_THAT(
+      keys, ElementsAre("path", "format", "files", "file_bytes", "name", "architecture",
+                        "parameters", "quantization", "context_length", "vocab_size", "num_layers",
+                        "embedding_length", "num_heads", "num_kv_heads", "head_dim", "ffn_length",
+                        "tokenizer", "tensor_bytes", "types", "tensors", "runs_here", "obstacles"));
+  const Outcome help = run_program({"--help"});
+  for (const std::string& key : keys) EXPECT_THAT(help.out, HasSubstr(key)) << "not documented";
+  EXPECT_TRUE(value->get_object().at("runs_here").get_bool());
+  EXPECT_TRUE(value->get_object().at("tokenizer").is_null());
+  const json::Object& first = value->get_object().at("tensors").get_array().at(0).get_object();
+  EXPECT_TRUE(first.at("shape").is_array() && first.at("bytes").is_int64());
+}
+
+TEST(InspectProgram, ExplainsItself) {
+  const Outcome help = run_program({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("MODEL"), HasSubstr("--tensors"), HasSubstr("Examples:")));
+  EXPECT_EQ(help.err, "");
+  const Outcome version = run_program({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, StartsWith("llorch-inspect "));
+}
+
+TEST(InspectProgram, TellsUsageErrorsFromFailures) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{}, {"--colour", "x"}, {"a", "b"}, {"--json"}}) {
+    const Outcome run = run_program(arguments);
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_EQ(run.out, "");
+    EXPECT_NE(run.err, "");
+  }
+  const Outcome missing = run_program({"/nowhere/model.gguf"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.out, "");
+  EXPECT_THAT(missing.err, AllOf(StartsWith("llorch-inspect: "), HasSubstr("/nowhere/model.gguf")));
+  const Outcome source = run_program({test::source_path("tests/golden/README.md")});
+  EXPECT_EQ(source.exit_code, 1);
+  EXPECT_THAT(source.err, HasSubstr("README.md"));
+}
+
+TEST(InspectProgram, FailsWhenItsOutputCannotBeWritten) {
+  const std::string command =
+      std::string("'") + LLORCH_INSPECT + "' '" + golden("gpt2_tiny") + "' >/dev/full 2>&1";
+  const int status = std::system(command.c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
+// A GGUF file with one tensor of that type.
+std::filesystem::path write_gguf(const test::TempDir& folder, const char* architecture,
+                                 tensor::DType dtype, const char* name = "model") {
+  formats::GgufWriter writer;
+  writer.add_text("general.architecture", architecture);
+  writer.add_text("general.name", name);
+  const std::vector<std::byte> bytes(
+      static_cast<std::size_t>(tensor::storage_bytes(dtype, 256).value()));
+  writer.add_tensor({"blk.0.ffn_gate.weight", dtype, {1, 256}, bytes, {}});
+  const std::filesystem::path path = folder / "model.gguf";
+  const Status written = writer.write(path);
+  EXPECT_TRUE(written.ok()) << (written.ok() ? "" : written.error().message);
+  return path;
+}
+
+TEST(Inspect, SaysWhichArchitectureAndTypeAreMissing) {
+  const test::TempDir folder;
+  const Result<Inspection> inspection = inspect(write_gguf(folder, "mamba", tensor::DType::IQ1_S));
+  ASSERT_TRUE(inspection.ok());
+  EXPECT_FALSE(inspection->runs_here());
+  ASSERT_EQ(inspection->obstacles.size(), 2U);
+  EXPECT_THAT(inspection->obstacles[0],
+              StartsWith("architecture 'mamba' is not supported; known: "));
+  EXPECT_EQ(inspection->obstacles[1], "not supported: IQ1_S in blk.0.ffn_gate.weight");
+  EXPECT_THAT(report_text(inspection.value(), false, false),
+              HasSubstr("runs here:      no: architecture 'mamba' is not supported"));
+}
+
+TEST(Inspect, NeverSendsControlCharactersOfAFileToTheTerminal) {
+  const test::TempDir folder;
+  const Result<Inspection> inspection =
+      inspect(write_gguf(folder, "\x1b]0;owned\x07", tensor::DType::F32, "\x1b[2J\xff"));
+  ASSERT_TRUE(inspection.ok());
+  EXPECT_THAT(report_text(inspection.value(), true, false), Not(HasSubstr("\x1b")));
+  EXPECT_TRUE(json::parse(json::serialize(report_json(inspection.value()))).ok());
+}
+
+TEST(Inspect, ColoursOnlyWhenAsked) {
+  const Result<Inspection> inspection = inspect(golden("gpt2_tiny"));
+  ASSERT_TRUE(inspection.ok());
+  EXPECT_THAT(report_text(inspection.value(), false, true), HasSubstr("\x1b[32myes\x1b[0m"));
+}
+
+TEST(Inspect, CountsParametersAsTheModelDoes) {
+  for (const char* relative : {"gpt2_tiny", "gpt2_tiny/pytorch", "gpt2_bf16"}) {
+    const Result<Inspection> inspection = inspect(golden(relative));
+    ASSERT_TRUE(inspection.ok());
+    const Result<model::ModelPlan> plan = model::plan_model(inspection->file);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(inspection->summary.parameters, model::count_parameters(plan.value())) << relative;
+  }
+}
+
+TEST(Inspect, ReadsEveryRealModel) {
+  const std::optional<std::filesystem::path> data = test::data_path("weights");
+  if (!data) GTEST_SKIP() << "no real weights";
+  int models = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(data->parent_path())) {
+    const std::filesystem::path& path = entry.path();
+    const bool in_fuzz = path.string().find("/fuzz/") != std::string::npos;
+    if (in_fuzz || (path.extension() != ".gguf" && path.filename() != "model.safetensors"))
+      continue;
+    const Result<Inspection> inspection =
+        inspect(path.extension() == ".gguf" ? path : path.parent_path());
+    ASSERT_TRUE(inspection.ok()) << path << ": " << inspection.error().message;
+    EXPECT_NE(inspection->summary.architecture, "") << path;
+    EXPECT_TRUE(inspection->summary.vocab_size && inspection->summary.num_layers) << path;
+    EXPECT_TRUE(json::parse(json::serialize(report_json(inspection.value()))).ok());
+    ++models;
+  }
+  EXPECT_GE(models, 20);
+}
+
+}  // namespace
+}  // namespace llorch::tools
