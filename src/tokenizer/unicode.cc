@@ -170,14 +170,16 @@ int char_to_byte(char32_t c) {
 }
 
 bool bytes_from_chars(std::string_view written, std::string& out) {
-  out.clear();
+  out.resize(written.size());
   const ByteMap& map = byte_map();
+  std::size_t count = 0;
   for (std::size_t i = 0; i < written.size();) {
     const Utf8Char c = utf8_at(written, i);
     if (c.code_point >= map.to_byte.size() || map.to_byte[c.code_point] < 0) return false;
-    out += static_cast<char>(static_cast<std::uint8_t>(map.to_byte[c.code_point]));
+    out[count++] = static_cast<char>(static_cast<std::uint8_t>(map.to_byte[c.code_point]));
     i += c.bytes;
   }
+  out.resize(count);
   return true;
 }
 
