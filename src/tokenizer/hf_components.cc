@@ -161,7 +161,7 @@ Status add_normalizer(const json::Object& object, std::vector<NormalizeStep>& st
   using Kind = NormalizeStep::Kind;
   static constexpr std::pair<std::string_view, Kind> kPlain[] = {
       {"NFC", Kind::Nfc},   {"NFD", Kind::Nfd},             {"NFKC", Kind::Nfkc},
-      {"NFKD", Kind::Nfkd}, {"Lowercase", Kind::Lowercase}, {"StripAccents", Kind::StripAccents},
+      {"NFKD", Kind::Nfkd}, {"Lowercase", Kind::Lowercase}, {"StripAccents", Kind::StripMarks},
   };
   const std::string type = text_or(object, "type", "");
   for (const auto& [name, kind] : kPlain) {

@@ -258,6 +258,17 @@ Status list_pieces(const JsonFile& file, const std::vector<AddedToken>& added, b
   return ok_status();
 }
 
+// An added token whose content is a piece of the model has that piece's id, whatever it says itself.
+void settle_ids(bool is_byte_level, const Vocab& vocab, std::vector<AddedToken>& added) {
+  std::string content, buffer;
+  for (AddedToken& token : added) {
+    content.clear();
+    if (!append_piece(token.content, is_byte_level, buffer, content)) continue;
+    const TokenId known = vocab.id_of(content);
+    if (known != kNoToken) token.id = known;
+  }
+}
+
 Result<std::vector<Merge>> list_merges(const JsonFile& file, bool is_byte_level, const Vocab& vocab) {
   std::vector<Merge> merges;
   merges.reserve(file.merges.size());
@@ -392,6 +403,7 @@ Result<Tokenizer> from_tokenizer_json(const HuggingFaceFiles& files) {
   PieceList list;
   if (Status status = list_pieces(file, parts->added, is_byte_level, list); !status.ok()) return status.error();
   parts->vocab = std::make_unique<Vocab>(list.pieces, list.is_listed);
+  settle_ids(is_byte_level, *parts->vocab, parts->added);
   if (Status status = make_model(file, list, is_byte_level, *parts); !status.ok()) return status.error();
   if (Status status = read_side_files(files, *parts); !status.ok()) return status.error();
   return finish(std::move(parts));

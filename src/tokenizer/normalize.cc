@@ -130,16 +130,21 @@ std::string lowercase(std::string_view text) {
   });
 }
 
+std::string strip_marks(std::string_view text) {
+  return map_characters(text, [](std::string& out, char32_t c, std::string_view bytes) {
+    if (!UnicodeTable::instance().is_mark(c)) out += bytes;
+  });
+}
+
 std::string strip_accents(std::string_view text) {
   return map_characters(text, [](std::string& out, char32_t c, std::string_view bytes) {
-    if (UnicodeTable::instance().category(c) != Category::Mn) out += bytes;
+    if (UnicodeTable::instance().old_category(c) != Category::Mn) out += bytes;
   });
 }
 
 bool is_control(char32_t c) {
-  const Category category = UnicodeTable::instance().category(c);
-  return category == Category::Cc || category == Category::Cf || category == Category::Cn ||
-         category == Category::Co;
+  const Category category = UnicodeTable::instance().old_category(c);
+  return category == Category::Cc || category == Category::Cf || category == Category::Co;
 }
 
 std::string clean_text(std::string_view text) {
@@ -275,6 +280,8 @@ Result<std::string> apply_step(const NormalizeStep& step, std::string_view text)
       return lowercase(text);
     case Kind::StripAccents:
       return strip_accents(text);
+    case Kind::StripMarks:
+      return strip_marks(text);
     case Kind::Strip:
       return std::string(strip(text, step.strips_left, step.strips_right));
     case Kind::Prepend:

@@ -17,7 +17,8 @@ struct NormalizeStep {
   enum class Kind : std::uint8_t {
     Nfc, Nfd, Nfkc, Nfkd,
     Lowercase,
-    StripAccents,       // drops non-spacing marks
+    StripAccents,       // Bert: drops non-spacing marks
+    StripMarks,         // drops all marks
     Strip,              // white space at the ends
     Prepend,            // `content` in front of text that is not empty
     Replace,            // `pattern`, or each match of `regex`, by `content`

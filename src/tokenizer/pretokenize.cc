@@ -98,7 +98,8 @@ void match_characters(const SplitRule& rule, std::string_view text, MatchSplitte
     } else if (rule.kind == SplitRule::Kind::Whitespace) {
       matches = table.is_space(c.code_point);
     } else {
-      matches = is_ascii_punctuation(c.code_point) || table.is_punctuation(c.code_point);
+      const Category category = table.old_category(c.code_point);
+      matches = is_ascii_punctuation(c.code_point) || (category >= Category::Pc && category <= Category::Ps);
     }
     if (matches) splitter.match(i, i + c.bytes);
     i += c.bytes;

@@ -17,6 +17,14 @@ constexpr CategoryRange kRanges[] = {
 #include "tokenizer/unicode_ranges.inc"
 };
 
+struct CodePointRange {
+  char32_t first, last;
+};
+
+constexpr CodePointRange kUnknownToOld[] = {
+#include "tokenizer/unicode_old.inc"
+};
+
 bool is_white_space(char32_t c, Category category) {
   return category == Zs || category == Zl || category == Zp || (c >= 9 && c <= 13) || c == 0x85;
 }
@@ -101,6 +109,13 @@ UnicodeTable::UnicodeTable() {
 const UnicodeTable& UnicodeTable::instance() {
   static const UnicodeTable table;
   return table;
+}
+
+Category UnicodeTable::old_category(char32_t c) const {
+  if (c == 0x166D || c == 0x111C9) return Po;  // since then a symbol and a mark
+  const auto* after = std::upper_bound(std::begin(kUnknownToOld), std::end(kUnknownToOld), c,
+                                       [](char32_t value, CodePointRange range) { return value < range.first; });
+  return after != std::begin(kUnknownToOld) && c <= after[-1].last ? Cn : category(c);
 }
 
 bool UnicodeTable::is_mark(char32_t c) const {

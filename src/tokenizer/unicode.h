@@ -30,6 +30,9 @@ class UnicodeTable {
   bool is_punctuation(char32_t c) const;  // \p{P}
   bool is_symbol(char32_t c) const;       // \p{S}
 
+  // What the Rust tokenizers' Bert parts go by, whose tables are of an older Unicode.
+  Category old_category(char32_t c) const;
+
   static constexpr std::uint8_t kCategoryMask = 0x1F;
   static constexpr std::uint8_t kSpace = 0x20;
   static constexpr std::uint8_t kLetter = 0x40;
