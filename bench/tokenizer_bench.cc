@@ -1,6 +1,7 @@
 // How fast tokenizers load, encode and decode, on one core:
 //   tokenizer_bench TEXT_FILE MODEL...
-// One line of JSON for each model. Times are the best of several runs; memory is what the process gained by loading.
+// One line of JSON for each model. Times are the best of several runs; memory is what the process
+// gained by loading.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -36,7 +37,8 @@ long peak_kib() {
   return usage.ru_maxrss;
 }
 
-double encode_seconds(const tokenizer::Tokenizer& tokenizer, std::string_view text, std::size_t& count) {
+double encode_seconds(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                      std::size_t& count) {
   return best_of(5, [&] {
     const Result<std::vector<tokenizer::TokenId>> ids = tokenizer.encode(text);
     count = ids.ok() ? ids->size() : 0;
@@ -66,8 +68,8 @@ int measure(const std::string& model, std::string_view text) {
   line["tokens"] = count;
   line["encode_mb_per_s"] = static_cast<double>(text.size()) / seconds / 1e6;
   const std::vector<tokenizer::TokenId> ids = tokenizer->encode(text).take();
-  line["decode_mb_per_s"] =
-      static_cast<double>(text.size()) / best_of(5, [&] { static_cast<void>(tokenizer->decode(ids)); }) / 1e6;
+  line["decode_mb_per_s"] = static_cast<double>(text.size()) /
+                            best_of(5, [&] { static_cast<void>(tokenizer->decode(ids)); }) / 1e6;
   json::Object endless;
   for (const std::string_view unit : {"a", " ", "🦙"}) {
     endless[std::string(unit)] = encode_seconds(tokenizer.value(), repeated(unit), count) * 1e3;

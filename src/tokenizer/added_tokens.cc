@@ -10,8 +10,8 @@ namespace {
 bool is_word_character(char32_t c) {
   const UnicodeTable& table = UnicodeTable::instance();
   const Category category = table.category(c);
-  return table.is_letter(c) || table.is_mark(c) || category == Category::Nd || category == Category::Nl ||
-         category == Category::Pc || c == 0x200C || c == 0x200D;
+  return table.is_letter(c) || table.is_mark(c) || category == Category::Nd ||
+         category == Category::Nl || category == Category::Pc || c == 0x200C || c == 0x200D;
 }
 
 bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
@@ -43,7 +43,8 @@ AddedTokenMatcher::AddedTokenMatcher() : nodes_(1) {}
 
 std::uint32_t AddedTokenMatcher::child(std::uint32_t node, std::uint8_t byte) const {
   const auto& children = nodes_[node].children;
-  const auto found = std::lower_bound(children.begin(), children.end(), std::pair{byte, std::uint32_t{0}});
+  const auto found =
+      std::lower_bound(children.begin(), children.end(), std::pair{byte, std::uint32_t{0}});
   return found != children.end() && found->first == byte ? found->second : 0;
 }
 
@@ -61,7 +62,8 @@ void AddedTokenMatcher::add(std::string_view content, std::size_t token_index) {
     }
     node = next;
   }
-  if (nodes_[node].token_index < 0) nodes_[node].token_index = static_cast<std::int32_t>(token_index);
+  if (nodes_[node].token_index < 0)
+    nodes_[node].token_index = static_cast<std::int32_t>(token_index);
   starts_[static_cast<std::uint8_t>(content[0])] = true;
 }
 
@@ -81,8 +83,9 @@ AddedTokenMatcher::Found AddedTokenMatcher::find(std::string_view text, std::siz
   return {};
 }
 
-std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher, const std::vector<AddedToken>& tokens,
-                                   std::string_view text, bool allows_special) {
+std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher,
+                                   const std::vector<AddedToken>& tokens, std::string_view text,
+                                   bool allows_special) {
   std::vector<Segment> segments;
   std::size_t done = 0;
   if (!matcher.empty()) {

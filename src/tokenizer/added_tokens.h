@@ -55,7 +55,8 @@ struct Segment {
 };
 
 // Cuts `text` at the tokens of `matcher`; special ones only when `allows_special`.
-std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher, const std::vector<AddedToken>& tokens,
-                                   std::string_view text, bool allows_special);
+std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher,
+                                   const std::vector<AddedToken>& tokens, std::string_view text,
+                                   bool allows_special);
 
 }  // namespace llorch::tokenizer

@@ -23,27 +23,27 @@ std::size_t hash_pair(std::uint64_t pair) {
   return hash ^ hash >> 29;
 }
 
+}  // namespace
+
 // How the merges of a piece nest, for pieces whose ranks rise from the leaves up.
-struct Tree {
+struct Bpe::Tree {
   TokenId left = kNoToken, right = kNoToken;
   std::uint32_t rank = 0;
   bool is_settled = false;  // merging the piece's own text makes this tree
 };
 
-// A piece's right or left border as merging goes on: the leaf first, the piece last.
-void climb(const std::vector<Tree>& trees, TokenId piece, TokenId Tree::*side,
-           std::vector<TokenId>& spine) {
-  spine.clear();
-  for (TokenId id = piece; id != kNoToken; id = trees[static_cast<std::size_t>(id)].*side) {
-    spine.push_back(id);
-  }
-  std::reverse(spine.begin(), spine.end());
-}
-
-}  // namespace
-
 Scratch::Scratch() = default;
 Scratch::~Scratch() = default;
+
+// A piece's right or left border as merging goes on: the leaf first, the piece last.
+void Bpe::climb(const std::vector<Tree>& trees, TokenId piece, TokenId Tree::*side,
+                std::vector<Border>& borders) {
+  borders.clear();
+  for (TokenId id = piece; id != kNoToken; id = trees[static_cast<std::size_t>(id)].*side) {
+    borders.push_back({id, trees[static_cast<std::size_t>(id)].rank});
+  }
+  std::reverse(borders.begin(), borders.end());
+}
 
 Bpe::Bpe(Vocab& vocab, std::span<const Merge> merges, BpeOptions options)
     : vocab_(vocab), options_(std::move(options)) {
@@ -76,9 +76,10 @@ const Bpe::Slot* Bpe::find_merge(TokenId left, TokenId right) const {
 }
 
 // A piece AB made of settled A and B is what its text merges to when no merge crosses the border
-// between A and B before both are complete. Only the symbols at the border matter: the right border of
-// A's tree against the left border of B's, in the order in which they form. Anything unusual (ranks that
-// fall, a part that is not settled yet) leaves the piece unmarked, which costs time, never correctness.
+// between A and B before both are complete. Only the symbols at the border matter: the right border
+// of A's tree against the left border of B's, in the order in which they form. Anything unusual
+// (ranks that fall, a part that is not settled yet) leaves the piece unmarked, which costs time,
+// never correctness.
 void Bpe::mark_direct_pieces(std::span<const Merge> merges) {
   std::size_t count = vocab_.size();
   for (const auto& [c, id] : options_.extra_symbols) {
@@ -97,41 +98,47 @@ void Bpe::mark_direct_pieces(std::span<const Merge> merges) {
   }
   for (std::size_t id = vocab_.size(); id < count; ++id) trees[id].is_settled = true;
 
-  std::vector<TokenId> lefts, rights;
+  std::vector<Border> lefts, rights;
   for (const Merge& merge : merges) {
     Tree& tree = trees[static_cast<std::size_t>(merge.result)];
     const Tree& a = trees[static_cast<std::size_t>(merge.left)];
     const Tree& b = trees[static_cast<std::size_t>(merge.right)];
     if (tree.is_settled || !a.is_settled || !b.is_settled) continue;
-    if ((a.left != kNoToken && a.rank >= merge.rank) || (b.left != kNoToken && b.rank >= merge.rank)) {
+    if ((a.left != kNoToken && a.rank >= merge.rank) ||
+        (b.left != kNoToken && b.rank >= merge.rank)) {
       continue;
     }
     climb(trees, merge.left, &Tree::right, lefts);
     climb(trees, merge.right, &Tree::left, rights);
-    bool holds = true;
-    for (std::size_t i = 0, j = 0; holds;) {
-      const Slot* crossing = find_merge(lefts[i], rights[j]);
-      const std::uint32_t rank = crossing == nullptr ? kNoRank : crossing->rank;
-      if (i + 1 == lefts.size() && j + 1 == rights.size()) {
-        holds = rank == merge.rank && crossing->result == merge.result;
-        break;
-      }
-      const std::uint32_t left_next =
-          i + 1 < lefts.size() ? trees[static_cast<std::size_t>(lefts[i + 1])].rank : kNoRank;
-      const std::uint32_t right_next =
-          j + 1 < rights.size() ? trees[static_cast<std::size_t>(rights[j + 1])].rank : kNoRank;
-      if (left_next <= right_next) {
-        holds = rank >= left_next;
-        ++i;
-      } else {
-        holds = rank > right_next;
-        ++j;
-      }
-    }
-    if (!holds) continue;
+    if (!stay_apart_until(merge, lefts, rights)) continue;
     tree = {merge.left, merge.right, merge.rank, true};
     const auto result = static_cast<std::size_t>(merge.result);
-    if (options_.is_unused.empty() || options_.is_unused[result] == 0) vocab_.mark_direct(merge.result);
+    if (options_.is_unused.empty() || options_.is_unused[result] == 0)
+      vocab_.mark_direct(merge.result);
+  }
+}
+
+// Whether nothing merges across the border between the two parts before each of them is complete.
+bool Bpe::stay_apart_until(const Merge& merge, std::span<const Border> lefts,
+                           std::span<const Border> rights) const {
+  std::size_t i = 0, j = 0;
+  for (;;) {
+    const Slot* crossing = find_merge(lefts[i].id, rights[j].id);
+    const std::uint32_t rank = crossing == nullptr ? kNoRank : crossing->rank;
+    const std::uint32_t left_next = i + 1 < lefts.size() ? lefts[i + 1].rank : kNoRank;
+    const std::uint32_t right_next = j + 1 < rights.size() ? rights[j + 1].rank : kNoRank;
+    if (left_next == kNoRank && right_next == kNoRank) {
+      return crossing != nullptr && rank == merge.rank && crossing->result == merge.result;
+    }
+    // Of equal ranks the leftmost merges first: the left part's, then the crossing, then the right
+    // part's.
+    if (left_next <= right_next) {
+      if (rank < left_next) return false;
+      ++i;
+    } else {
+      if (rank <= right_next) return false;
+      ++j;
+    }
   }
 }
 
@@ -212,7 +219,8 @@ void Bpe::make_symbols(std::string_view word, std::vector<TokenId>& ids) const {
     i += c.bytes;
     TokenId id = c.bytes == 1 ? single_[c.code_point] : vocab_.id_of(character);
     if (id == kNoToken && options_.falls_back_late) {
-      // Unknown to the merges too: the code point itself, above every symbol, for emit() to resolve.
+      // Unknown to the merges too: the code point itself, above every symbol, for emit() to
+      // resolve.
       const auto extra = options_.extra_symbols.find(c.code_point);
       id = extra != options_.extra_symbols.end()
                ? extra->second
@@ -232,9 +240,7 @@ void Bpe::make_symbols(std::string_view word, std::vector<TokenId>& ids) const {
 }
 
 void Bpe::append_fallback(std::string_view character, std::vector<TokenId>& out) const {
-  const auto piece_of = [&](char c) {
-    return options_.byte_pieces[static_cast<std::uint8_t>(c)];
-  };
+  const auto piece_of = [&](char c) { return options_.byte_pieces[static_cast<std::uint8_t>(c)]; };
   if (options_.byte_fallback && std::all_of(character.begin(), character.end(),
                                             [&](char c) { return piece_of(c) != kNoToken; })) {
     for (const char c : character) out.push_back(piece_of(c));
@@ -243,7 +249,8 @@ void Bpe::append_fallback(std::string_view character, std::vector<TokenId>& out)
   }
 }
 
-// Scans for the best pair each time: quadratic, and faster than a queue for the words of natural text.
+// Scans for the best pair each time: quadratic, and faster than a queue for the words of natural
+// text.
 void Bpe::merge_small(Scratch& scratch) const {
   std::vector<TokenId>& ids = scratch.ids;
   std::array<std::uint32_t, kSmallWord> ranks;
@@ -298,7 +305,8 @@ void Bpe::merge_large(Scratch& scratch) const {
     return std::uint64_t{at(i).rank} << 32 | static_cast<std::uint32_t>(i);
   };
   for (std::int32_t i = 0; i < count; ++i) {
-    at(i) = {scratch.ids[static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1, kNoRank, kNoToken};
+    at(i) = {scratch.ids[static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1, kNoRank,
+             kNoToken};
   }
   for (std::int32_t i = 0; i < count; ++i) {
     if (look_up(i)) heap.push_back(entry_of(i));
@@ -316,7 +324,8 @@ void Bpe::merge_large(Scratch& scratch) const {
     heap.pop_back();
     if (at(i).rank != rank || at(i).id == kNoToken) continue;  // the pair is gone
     const std::int32_t right = at(i).next;
-    if (!options_.is_unused.empty()) scratch.parts.push_back({at(i).merged, at(i).id, at(right).id});
+    if (!options_.is_unused.empty())
+      scratch.parts.push_back({at(i).merged, at(i).id, at(right).id});
     at(i).id = at(i).merged;
     at(i).next = at(right).next;
     if (at(i).next >= 0) at(at(i).next).previous = i;
@@ -376,7 +385,8 @@ std::vector<Merge> merges_from_scores(const Vocab& vocab, std::span<const float>
   const auto symbol_of = [&](std::string_view text, bool is_character) {
     const TokenId id = vocab.id_of(text);
     if (id != kNoToken || !is_character) return id;
-    const auto [extra, is_new] = options.extra_symbols.try_emplace(utf8_at(text, 0).code_point, next_extra);
+    const auto [extra, is_new] =
+        options.extra_symbols.try_emplace(utf8_at(text, 0).code_point, next_extra);
     if (is_new) ++next_extra;
     return extra->second;
   };
@@ -392,7 +402,9 @@ std::vector<Merge> merges_from_scores(const Vocab& vocab, std::span<const float>
       if (right != kNoToken) merges.push_back({left, right, static_cast<TokenId>(id), 0});
     }
   }
-  const auto score = [&](const Merge& merge) { return scores[static_cast<std::size_t>(merge.result)]; };
+  const auto score = [&](const Merge& merge) {
+    return scores[static_cast<std::size_t>(merge.result)];
+  };
   std::stable_sort(merges.begin(), merges.end(),
                    [&](const Merge& a, const Merge& b) { return score(a) > score(b); });
   std::uint32_t rank = 0;

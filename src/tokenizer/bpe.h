@@ -1,5 +1,5 @@
-// Byte-pair merges by rank, over bytes (GPT-2 and its children) or characters (SentencePiece and its
-// Hugging Face twin). Time is O(n log n) in the length of a word.
+// Byte-pair merges by rank, over bytes (GPT-2 and its children) or characters (SentencePiece and
+// its Hugging Face twin). Time is O(n log n) in the length of a word.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ struct Merge {
 struct BpeOptions {
   bool byte_level = false;     // symbols are bytes, not characters
   bool ignore_merges = false;  // a word that is a piece is that piece, whatever the merges say
-  // Characters that are no piece: their bytes as <0xNN> pieces when all exist, else the unknown piece,
-  // else nothing.
+  // Characters that are no piece: their bytes as <0xNN> pieces when all exist, else the unknown
+  // piece, else nothing.
   bool byte_fallback = false;
   bool fuse_unknown = false;  // neighbouring unknown characters make one unknown piece
   TokenId unknown = kNoToken;
@@ -34,7 +34,8 @@ struct BpeOptions {
   // symbols that merges know them by; ids from vocab.size() up.
   std::unordered_map<char32_t, TokenId> extra_symbols;
   bool falls_back_late = false;
-  std::vector<std::uint8_t> is_unused;  // SentencePiece's UNUSED pieces: taken apart again at the end
+  std::vector<std::uint8_t>
+      is_unused;  // SentencePiece's UNUSED pieces: taken apart again at the end
 };
 
 class Bpe : public Model {
@@ -51,6 +52,11 @@ class Bpe : public Model {
     std::uint32_t rank = 0;
     TokenId result = kNoToken;
   };
+  struct Tree;
+  struct Border {
+    TokenId id;
+    std::uint32_t rank;  // of the merge that makes it
+  };
   static constexpr std::uint64_t kFree = ~std::uint64_t{0};
   static constexpr std::uint32_t kNoRank = UINT32_MAX;
   static constexpr std::size_t kSmallWord = 32;
@@ -58,6 +64,10 @@ class Bpe : public Model {
   const Slot* find_merge(TokenId left, TokenId right) const;
   void insert_merge(const Merge& merge);
   void mark_direct_pieces(std::span<const Merge> merges);
+  static void climb(const std::vector<Tree>& trees, TokenId piece, TokenId Tree::*side,
+                    std::vector<Border>& borders);
+  bool stay_apart_until(const Merge& merge, std::span<const Border> lefts,
+                        std::span<const Border> rights) const;
   void find_joins();
 
   void encode_word(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
@@ -70,17 +80,19 @@ class Bpe : public Model {
 
   Vocab& vocab_;
   BpeOptions options_;
-  std::array<TokenId, 256> single_{};  // byte-level: the piece of each byte; else of each ASCII character
-  std::vector<Slot> merges_;           // a power of two, at most half full
+  std::array<TokenId, 256>
+      single_{};              // byte-level: the piece of each byte; else of each ASCII character
+  std::vector<Slot> merges_;  // a power of two, at most half full
   std::size_t mask_ = 0;
-  // Character models see whole texts. No merge crosses the border in front of a "▁" unless a piece has
-  // the character before it in front of a "▁"; so texts fall apart into words there.
+  // Character models see whole texts. No merge crosses the border in front of a "▁" unless a piece
+  // has the character before it in front of a "▁"; so texts fall apart into words there.
   bool splits_at_spaces_ = false;
   std::vector<char32_t> joins_;  // the characters of such pieces, sorted
 };
 
-// The merges that SentencePiece's BPE does without listing them: any two neighbours whose joined text
-// is a piece, best score first. Adds to options.extra_symbols the characters that only occur inside pieces.
+// The merges that SentencePiece's BPE does without listing them: any two neighbours whose joined
+// text is a piece, best score first. Adds to options.extra_symbols the characters that only occur
+// inside pieces.
 std::vector<Merge> merges_from_scores(const Vocab& vocab, std::span<const float> scores,
                                       BpeOptions& options);
 

@@ -10,9 +10,15 @@ namespace llorch::tokenizer {
 namespace {
 
 // The units of a Darts double array, as its format lays out the bits.
-bool has_leaf(std::uint32_t unit) { return (unit >> 8 & 1) != 0; }
-std::uint32_t value(std::uint32_t unit) { return unit & 0x7FFFFFFFU; }
-std::uint32_t label(std::uint32_t unit) { return unit & (0x80000000U | 0xFFU); }
+bool has_leaf(std::uint32_t unit) {
+  return (unit >> 8 & 1) != 0;
+}
+std::uint32_t value(std::uint32_t unit) {
+  return unit & 0x7FFFFFFFU;
+}
+std::uint32_t label(std::uint32_t unit) {
+  return unit & (0x80000000U | 0xFFU);
+}
 std::size_t offset(std::uint32_t unit) {
   return std::size_t{unit >> 10} << ((unit & 0x200U) >> 6);
 }
@@ -22,13 +28,16 @@ std::size_t offset(std::uint32_t unit) {
 Result<Charsmap> Charsmap::parse(std::string_view bytes) {
   std::uint32_t trie_bytes = 0;
   if (bytes.size() < sizeof trie_bytes) {
-    return Error{ErrorCode::Corrupt, fmt::format("precompiled charsmap of {} bytes, shorter than its header", bytes.size())};
+    return Error{
+        ErrorCode::Corrupt,
+        fmt::format("precompiled charsmap of {} bytes, shorter than its header", bytes.size())};
   }
   std::memcpy(&trie_bytes, bytes.data(), sizeof trie_bytes);
   bytes.remove_prefix(sizeof trie_bytes);
   if (trie_bytes > bytes.size() || trie_bytes % sizeof(std::uint32_t) != 0 || trie_bytes == 0) {
-    return Error{ErrorCode::Corrupt, fmt::format("precompiled charsmap announces a trie of {} bytes; {} are left",
-                                                 trie_bytes, bytes.size())};
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("precompiled charsmap announces a trie of {} bytes; {} are left",
+                             trie_bytes, bytes.size())};
   }
   Charsmap map;
   map.units_.resize(trie_bytes / sizeof(std::uint32_t));
@@ -57,7 +66,8 @@ Charsmap::Replacement Charsmap::longest_match(std::string_view text) const {
     best = {i + 1, rest.substr(0, std::min(rest.find('\0'), rest.size()))};
   }
   // A rule that ends inside a character cannot come from real files.
-  if (best.matched < text.size() && (static_cast<std::uint8_t>(text[best.matched]) & 0xC0) == 0x80) return {};
+  if (best.matched < text.size() && (static_cast<std::uint8_t>(text[best.matched]) & 0xC0) == 0x80)
+    return {};
   return best;
 }
 

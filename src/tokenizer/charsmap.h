@@ -1,5 +1,5 @@
-// SentencePiece's compiled normalization rules ("precompiled_charsmap"): a double-array trie of character
-// sequences and the texts that replace them.
+// SentencePiece's compiled normalization rules ("precompiled_charsmap"): a double-array trie of
+// character sequences and the texts that replace them.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,8 @@ Sequence first_sequence(std::string_view text) {
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+  for (std::size_t at = text.find(from); at != std::string::npos;
+       at = text.find(from, at + to.size())) {
     text.replace(at, from.size(), to);
   }
 }
@@ -142,11 +143,13 @@ void TextReader::append_stripped(std::string_view text, std::string& out) {
 void TextReader::append_wordpiece(std::string_view piece, std::string& out) {
   buffer_.clear();
   if (!is_first_ && !piece.starts_with(rules_.mark)) buffer_ = " ";
-  buffer_ += !is_first_ && piece.starts_with(rules_.mark) ? piece.substr(rules_.mark.size()) : piece;
+  buffer_ +=
+      !is_first_ && piece.starts_with(rules_.mark) ? piece.substr(rules_.mark.size()) : piece;
   if (rules_.cleans_up) {
     static constexpr std::pair<std::string_view, std::string_view> kCleanUps[] = {
-        {" .", "."},      {" ?", "?"},       {" !", "!"},      {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
-        {" 'm", "'m"},    {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+        {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
     };
     for (const auto& [from, to] : kCleanUps) replace_all(buffer_, from, to);
   }

@@ -28,11 +28,11 @@ struct DecodeRules {
   std::size_t strip_left = 0;  // spaces taken off the start of the whole text
   std::string mark;            // Metaspace's "▁", WordPiece's "##"
   bool drops_first_mark = false;
-  bool cleans_up = false;      // WordPiece: no space before punctuation and contractions
+  bool cleans_up = false;  // WordPiece: no space before punctuation and contractions
 };
 
-// Bytes in, valid UTF-8 out. What cannot become a character is U+FFFD: one for each maximal part of a
-// character, or one for each byte.
+// Bytes in, valid UTF-8 out. What cannot become a character is U+FFFD: one for each maximal part of
+// a character, or one for each byte.
 class Utf8Assembler {
  public:
   explicit Utf8Assembler(bool replaces_each_byte) : replaces_each_byte_(replaces_each_byte) {}
@@ -50,7 +50,8 @@ class Utf8Assembler {
 class TextReader {
  public:
   TextReader(const Vocab& vocab, const DecodeRules& rules);
-  // Appends the text that is certain once `id` is known. Ids outside the vocabulary read as nothing.
+  // Appends the text that is certain once `id` is known. Ids outside the vocabulary read as
+  // nothing.
   void add(TokenId id, std::string& out);
   void finish(std::string& out);
 

@@ -1,4 +1,5 @@
-// Any bytes as text: refused when not UTF-8, else a round trip for byte-level tokenizers; and any bytes as ids.
+// Any bytes as text: refused when not UTF-8, else a round trip for byte-level tokenizers; and any
+// bytes as ids.
 #include <cstddef>
 #include <cstdint>
 #include <string>

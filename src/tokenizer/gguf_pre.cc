@@ -14,7 +14,6 @@ constexpr std::string_view kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kDeepSeek3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kDeepSeekCoderPunctuation = R"(\p{P}+)";
 constexpr std::string_view kQwen35 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
@@ -25,12 +24,14 @@ struct Entry {
 
 std::vector<Entry> make_entries() {
   std::vector<Entry> entries;
-  entries.push_back({{"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0",
-                      "mellum", "modern-bert", "mpt", "olmo", "jais", "trillion", "granite-docling"},
-                     {.expressions = {kGpt2Expression}}});
-  entries.push_back({{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
-                      "smaug-bpe"},
-                     {.expressions = {kLlama3Expression}, .ignore_merges = true, .adds_bos = true}});
+  entries.push_back(
+      {{"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0",
+        "mellum", "modern-bert", "mpt", "olmo", "jais", "trillion", "granite-docling"},
+       {.expressions = {kGpt2Expression}}});
+  entries.push_back(
+      {{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+        "smaug-bpe"},
+       {.expressions = {kLlama3Expression}, .ignore_merges = true, .adds_bos = true}});
   entries.push_back({{"dbrx", "glm4", "chatglm-bpe"}, {.expressions = {kLlama3Expression}}});
   entries.push_back({{"qwen2", "deepseek-r1-qwen", "megrez", "kormo", "hunyuan", "grok-2"},
                      {.expressions = {kQwen2Expression}, .composes = true}});
@@ -38,12 +39,14 @@ std::vector<Entry> make_entries() {
   entries.push_back({{"stablelm2"}, {.expressions = {kQwen2Expression}}});
   entries.push_back({{"smollm", "starcoder", "refact", "command-r", "codeshell", "minerva-7b"},
                      {.expressions = {R"(\p{N})", kGpt2Expression}}});
-  entries.push_back({{"tekken"}, {.expressions = {kTekken}, .ignore_merges = true, .adds_bos = true}});
+  entries.push_back(
+      {{"tekken"}, {.expressions = {kTekken}, .ignore_merges = true, .adds_bos = true}});
   entries.push_back({{"gpt-4o", "llama4", "minimax-m2"}, {.expressions = {kGpt4o}}});
-  entries.push_back({{"deepseek-v3", "hunyuan-dense"}, {.expressions = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepSeek3}}});
+  entries.push_back({{"deepseek-v3", "hunyuan-dense"},
+                     {.expressions = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepSeek3}}});
   entries.push_back({{"deepseek-coder"},
-                     {.expressions = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-퟿]+", R"(\p{N})"}}});
-  static_cast<void>(kDeepSeekCoderPunctuation);
+                     {.expressions = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+                                      "[一-龥ࠀ-一가-퟿]+", R"(\p{N})"}}});
   return entries;
 }
 
@@ -52,7 +55,8 @@ std::vector<Entry> make_entries() {
 const GgufPre* find_gguf_pre(std::string_view name) {
   static const std::vector<Entry> entries = make_entries();
   for (const Entry& entry : entries) {
-    if (std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end()) return &entry.pre;
+    if (std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end())
+      return &entry.pre;
   }
   return nullptr;
 }

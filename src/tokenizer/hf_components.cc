@@ -10,7 +10,8 @@ namespace llorch::tokenizer {
 namespace {
 
 Error unsupported(std::string_view section, std::string_view what) {
-  return {ErrorCode::Unsupported, fmt::format("tokenizer.json: {} {} is not supported", section, what)};
+  return {ErrorCode::Unsupported,
+          fmt::format("tokenizer.json: {} {} is not supported", section, what)};
 }
 
 Error malformed(std::string_view section, std::string_view expected) {
@@ -24,7 +25,8 @@ const json::Value* find(const json::Object& object, std::string_view key) {
 
 std::string text_or(const json::Object& object, std::string_view key, std::string_view fallback) {
   const json::Value* value = find(object, key);
-  return std::string(value != nullptr && value->is_string() ? json::view(value->get_string()) : fallback);
+  return std::string(value != nullptr && value->is_string() ? json::view(value->get_string())
+                                                            : fallback);
 }
 
 bool flag_or(const json::Object& object, std::string_view key, bool fallback) {
@@ -39,17 +41,19 @@ std::int64_t integer_or(const json::Object& object, std::string_view key, std::i
 
 // Calls `on_part` for the parts of a Sequence, or for the value itself.
 template <class Function>
-Status for_each_part(const json::Value& value, std::string_view section, std::string_view list, std::size_t depth,
-                     Function&& on_part) {
+Status for_each_part(const json::Value& value, std::string_view section, std::string_view list,
+                     std::size_t depth, Function&& on_part) {
   if (value.is_null()) return ok_status();
   if (!value.is_object()) return malformed(section, "an object or null");
   const json::Object& object = value.get_object();
   if (text_or(object, "type", "") != "Sequence") return on_part(object);
   if (depth == 0) return malformed(section, "sequences nested at most 4 deep");
   const json::Value* parts = find(object, list);
-  if (parts == nullptr || !parts->is_array()) return malformed(section, fmt::format("a list \"{}\"", list));
+  if (parts == nullptr || !parts->is_array())
+    return malformed(section, fmt::format("a list \"{}\"", list));
   for (const json::Value& part : parts->get_array()) {
-    if (Status status = for_each_part(part, section, list, depth - 1, on_part); !status.ok()) return status;
+    if (Status status = for_each_part(part, section, list, depth - 1, on_part); !status.ok())
+      return status;
   }
   return ok_status();
 }
@@ -160,8 +164,12 @@ Status add_charsmap_step(const json::Object& object, std::vector<NormalizeStep>&
 Status add_normalizer(const json::Object& object, std::vector<NormalizeStep>& steps) {
   using Kind = NormalizeStep::Kind;
   static constexpr std::pair<std::string_view, Kind> kPlain[] = {
-      {"NFC", Kind::Nfc},   {"NFD", Kind::Nfd},             {"NFKC", Kind::Nfkc},
-      {"NFKD", Kind::Nfkd}, {"Lowercase", Kind::Lowercase}, {"StripAccents", Kind::StripMarks},
+      {"NFC", Kind::Nfc},
+      {"NFD", Kind::Nfd},
+      {"NFKC", Kind::Nfkc},
+      {"NFKD", Kind::Nfkd},
+      {"Lowercase", Kind::Lowercase},
+      {"StripAccents", Kind::StripMarks},
   };
   const std::string type = text_or(object, "type", "");
   for (const auto& [name, kind] : kPlain) {
@@ -223,8 +231,10 @@ Status add_split(const json::Object& object, std::vector<SplitRule>& rules) {
   if (!pattern.ok()) return pattern.error();
   Result<SplitBehavior> behavior = read_behavior(object, "Isolated");
   if (!behavior.ok()) return behavior.error();
-  const std::string expression = pattern->is_expression ? pattern->text : quoted_expression(pattern->text);
-  Result<SplitRule> rule = make_expression_rule(expression, behavior.value(), flag_or(object, "invert", false));
+  const std::string expression =
+      pattern->is_expression ? pattern->text : quoted_expression(pattern->text);
+  Result<SplitRule> rule =
+      make_expression_rule(expression, behavior.value(), flag_or(object, "invert", false));
   if (!rule.ok()) return rule.error().in("tokenizer.json: pre_tokenizer Split");
   rules.push_back(rule.take());
   return ok_status();
@@ -249,7 +259,8 @@ SplitRule make_class_rule(SplitRule::Kind kind, SplitBehavior behavior) {
 Status add_pre_tokenizer(const json::Object& object, PreTokenizerParts& parts) {
   using Kind = SplitRule::Kind;
   const std::string type = text_or(object, "type", "");
-  if (parts.is_byte_level) return unsupported("pre_tokenizer", fmt::format("\"{}\" behind \"ByteLevel\"", type));
+  if (parts.is_byte_level)
+    return unsupported("pre_tokenizer", fmt::format("\"{}\" behind \"ByteLevel\"", type));
   if (type == "ByteLevel") {
     add_byte_level(object, parts);
   } else if (type == "Split") {
@@ -272,7 +283,8 @@ Status add_pre_tokenizer(const json::Object& object, PreTokenizerParts& parts) {
     parts.rules.push_back(make_class_rule(Kind::Whitespace, SplitBehavior::Removed));
     parts.rules.push_back(make_class_rule(Kind::Punctuation, SplitBehavior::Isolated));
   } else if (type == "Whitespace") {
-    Result<SplitRule> rule = make_regex_rule(R"(\w+|[^\w\s]+)", SplitBehavior::Removed, /*inverted=*/true);
+    Result<SplitRule> rule =
+        make_regex_rule(R"(\w+|[^\w\s]+)", SplitBehavior::Removed, /*inverted=*/true);
     if (!rule.ok()) return rule.error();
     parts.rules.push_back(rule.take());
   } else {
@@ -289,12 +301,15 @@ Result<TokenId> read_id(const json::Value* value, std::string_view section) {
   return static_cast<TokenId>(value->get_int64());
 }
 
-Status add_template_token(const json::Object& piece, const json::Object& known, std::vector<TokenId>& out) {
+Status add_template_token(const json::Object& piece, const json::Object& known,
+                          std::vector<TokenId>& out) {
   constexpr std::string_view kSection = "post_processor TemplateProcessing";
   const std::string name = text_or(piece, "id", "");
   const json::Value* entry = find(known, name);
-  const json::Value* ids = entry != nullptr && entry->is_object() ? find(entry->get_object(), "ids") : nullptr;
-  if (ids == nullptr || !ids->is_array()) return malformed(kSection, fmt::format("ids of the token {:?}", name));
+  const json::Value* ids =
+      entry != nullptr && entry->is_object() ? find(entry->get_object(), "ids") : nullptr;
+  if (ids == nullptr || !ids->is_array())
+    return malformed(kSection, fmt::format("ids of the token {:?}", name));
   for (const json::Value& value : ids->get_array()) {
     Result<TokenId> id = read_id(&value, kSection);
     if (!id.ok()) return id.error();
@@ -351,7 +366,8 @@ Status add_bert_processing(const json::Object& object, PostProcessor& processor)
   return ok_status();
 }
 
-Status add_decoder(const json::Object& object, DecodeRules& rules, bool& is_fused, std::size_t& count) {
+Status add_decoder(const json::Object& object, DecodeRules& rules, bool& is_fused,
+                   std::size_t& count) {
   using Style = DecodeRules::Style;
   const std::string type = text_or(object, "type", "");
   ++count;
@@ -376,7 +392,8 @@ Status add_decoder(const json::Object& object, DecodeRules& rules, bool& is_fuse
   if (type == "Replace" && !is_fused && !rules.has_byte_pieces) {
     Result<Pattern> pattern = read_pattern(object, "decoder Replace");
     if (!pattern.ok()) return pattern.error();
-    if (pattern->is_expression || pattern->text.empty()) return unsupported("decoder Replace", "with an expression");
+    if (pattern->is_expression || pattern->text.empty())
+      return unsupported("decoder Replace", "with an expression");
     rules.replacements.emplace_back(pattern->text, text_or(object, "content", ""));
   } else if (type == "ByteFallback" && !is_fused) {
     rules.has_byte_pieces = true;
@@ -396,29 +413,33 @@ Status add_decoder(const json::Object& object, DecodeRules& rules, bool& is_fuse
 
 Result<std::vector<NormalizeStep>> read_normalizer(const json::Value& value) {
   std::vector<NormalizeStep> steps;
-  Status status = for_each_part(value, "normalizer", "normalizers", kSequenceDepth,
-                                [&](const json::Object& part) { return add_normalizer(part, steps); });
+  Status status =
+      for_each_part(value, "normalizer", "normalizers", kSequenceDepth,
+                    [&](const json::Object& part) { return add_normalizer(part, steps); });
   if (!status.ok()) return status.error();
   return steps;
 }
 
 Result<PreTokenizerParts> read_pre_tokenizer(const json::Value& value) {
   PreTokenizerParts parts;
-  Status status = for_each_part(value, "pre_tokenizer", "pretokenizers", kSequenceDepth,
-                                [&](const json::Object& part) { return add_pre_tokenizer(part, parts); });
+  Status status =
+      for_each_part(value, "pre_tokenizer", "pretokenizers", kSequenceDepth,
+                    [&](const json::Object& part) { return add_pre_tokenizer(part, parts); });
   if (!status.ok()) return status.error();
   return parts;
 }
 
 Result<PostProcessor> read_post_processor(const json::Value& value) {
   PostProcessor processor;
-  Status status = for_each_part(value, "post_processor", "processors", kSequenceDepth, [&](const json::Object& part) {
-    const std::string type = text_or(part, "type", "");
-    if (type == "ByteLevel") return ok_status();  // only moves offsets
-    if (type == "TemplateProcessing") return add_template(part, processor);
-    if (type == "BertProcessing" || type == "RobertaProcessing") return add_bert_processing(part, processor);
-    return Status(unsupported("post_processor", fmt::format("\"{}\"", type)));
-  });
+  Status status = for_each_part(
+      value, "post_processor", "processors", kSequenceDepth, [&](const json::Object& part) {
+        const std::string type = text_or(part, "type", "");
+        if (type == "ByteLevel") return ok_status();  // only moves offsets
+        if (type == "TemplateProcessing") return add_template(part, processor);
+        if (type == "BertProcessing" || type == "RobertaProcessing")
+          return add_bert_processing(part, processor);
+        return Status(unsupported("post_processor", fmt::format("\"{}\"", type)));
+      });
   if (!status.ok()) return status.error();
   return processor;
 }
@@ -429,13 +450,14 @@ Result<DecodeRules> read_decoder(const json::Value& value) {
   bool is_fused = false;
   bool is_mixed = false;
   std::size_t count = 0;
-  Status status = for_each_part(value, "decoder", "decoders", kSequenceDepth, [&](const json::Object& part) {
-    const DecodeRules::Style before = rules.style;
-    Status added = add_decoder(part, rules, is_fused, count);
-    is_mixed = is_mixed || (count > 1 && rules.style != before) ||
-               (count > 1 && rules.style != DecodeRules::Style::Fused);
-    return added;
-  });
+  Status status =
+      for_each_part(value, "decoder", "decoders", kSequenceDepth, [&](const json::Object& part) {
+        const DecodeRules::Style before = rules.style;
+        Status added = add_decoder(part, rules, is_fused, count);
+        is_mixed = is_mixed || (count > 1 && rules.style != before) ||
+                   (count > 1 && rules.style != DecodeRules::Style::Fused);
+        return added;
+      });
   if (!status.ok()) return status.error();
   if (is_mixed) return unsupported("decoder", "sequence of different kinds");
   return rules;

@@ -1,5 +1,5 @@
-// The named parts of a tokenizer.json ("normalizer", "pre_tokenizer", "post_processor", "decoder") → our own.
-// A part, or an option of one, that we do not have is Unsupported by its name.
+// The named parts of a tokenizer.json ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+// → our own. A part, or an option of one, that we do not have is Unsupported by its name.
 #pragma once
 
 #include <string>

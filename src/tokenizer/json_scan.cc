@@ -90,7 +90,8 @@ Result<std::uint32_t> JsonScan::read_hex4() {
   const char* first = text_.data() + position_;
   if (position_ + 4 > text_.size()) return error("an escape that does not end");
   const auto parsed = std::from_chars(first, first + 4, value, 16);
-  if (parsed.ec != std::errc() || parsed.ptr != first + 4) return error("expected four hexadecimal digits");
+  if (parsed.ec != std::errc() || parsed.ptr != first + 4)
+    return error("expected four hexadecimal digits");
   position_ += 4;
   return value;
 }
@@ -110,7 +111,8 @@ Status JsonScan::read_escape() {
   if (!unit.ok()) return unit.error();
   char32_t code_point = unit.value();
   if (code_point >= 0xD800 && code_point <= 0xDFFF) {
-    if (code_point >= 0xDC00 || text_.substr(position_, 2) != "\\u") return error("half of a surrogate pair");
+    if (code_point >= 0xDC00 || text_.substr(position_, 2) != "\\u")
+      return error("half of a surrogate pair");
     position_ += 2;
     Result<std::uint32_t> low = read_hex4();
     if (!low.ok()) return low.error();

@@ -1,5 +1,6 @@
-// Walks a JSON text without building it: tokenizer.json holds hundreds of thousands of strings, which a
-// tree of values takes three times as long to load. Small parts are handed to json::parse as they stand.
+// Walks a JSON text without building it: tokenizer.json holds hundreds of thousands of strings,
+// which a tree of values takes three times as long to load. Small parts are handed to json::parse
+// as they stand.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@
 
 namespace llorch::tokenizer {
 
-// A position in a JSON text that is known to be valid UTF-8. Every function skips white space first and
-// fails with the byte offset.
+// A position in a JSON text that is known to be valid UTF-8. Every function skips white space first
+// and fails with the byte offset.
 class JsonScan {
  public:
   // `origin` is the byte offset of `text` in its file, for messages.
@@ -21,12 +22,14 @@ class JsonScan {
 
   // The next value as it is written; strings, braces and brackets are matched, nesting is bounded.
   Result<std::string_view> raw_value();
-  // A string's content. Valid until the next call: a piece of the text, or of a buffer when it had escapes.
+  // A string's content. Valid until the next call: a piece of the text, or of a buffer when it had
+  // escapes.
   Result<std::string_view> string();
   Result<std::int64_t> integer();
   Result<double> number();
 
-  // The elements of an object or array, each left to the callback, which must consume exactly the value.
+  // The elements of an object or array, each left to the callback, which must consume exactly the
+  // value.
   Status object(const std::function<Status(std::string_view key)>& on_member);
   Status array(const std::function<Status()>& on_element);
 

@@ -85,7 +85,8 @@ bool is_gguf(const fs::path& path) {
   Result<std::shared_ptr<const base::MappedFile>> file = base::MappedFile::open(path);
   if (!file.ok()) return false;
   const std::span<const std::byte> bytes = file.value()->bytes();
-  constexpr std::array<std::byte, 4> kMagic = {std::byte{'G'}, std::byte{'G'}, std::byte{'U'}, std::byte{'F'}};
+  constexpr std::array<std::byte, 4> kMagic = {std::byte{'G'}, std::byte{'G'}, std::byte{'U'},
+                                               std::byte{'F'}};
   return bytes.size() >= kMagic.size() && std::equal(kMagic.begin(), kMagic.end(), bytes.begin());
 }
 
@@ -93,7 +94,8 @@ bool is_gguf(const fs::path& path) {
 fs::path only_gguf(const fs::path& folder) {
   fs::path found;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (entry->path().extension() != ".gguf") continue;
     if (!found.empty()) return {};
     found = entry->path();
@@ -111,7 +113,8 @@ Result<Tokenizer> load_tokenizer(const fs::path& path) {
   }
   const bool is_folder = fs::is_directory(status);
   if (!is_folder && is_gguf(path)) return with_path(load_gguf(path), path);
-  if (!is_folder && path.extension() == ".json" && path.filename().string().find("tokenizer") != std::string::npos) {
+  if (!is_folder && path.extension() == ".json" &&
+      path.filename().string().find("tokenizer") != std::string::npos) {
     return with_path(load_json(path), path);
   }
   if (!is_folder && path.extension() == ".model") return with_path(load_spm(path), path);
@@ -123,14 +126,18 @@ Result<Tokenizer> load_tokenizer(const fs::path& path) {
       const fs::path candidate = folder / name;
       looked += fmt::format("{}{}", looked.empty() ? "" : ", ", candidate.string());
       if (!is_file(candidate)) continue;
-      return with_path(name == "tokenizer.json" ? load_json(candidate) : load_spm(candidate), candidate);
+      return with_path(name == "tokenizer.json" ? load_json(candidate) : load_spm(candidate),
+                       candidate);
     }
     if (!is_folder || folder != beside) continue;
     looked += fmt::format(", one .gguf file in {}", folder.string());
-    if (const fs::path candidate = only_gguf(folder); !candidate.empty()) return with_path(load_gguf(candidate), candidate);
+    if (const fs::path candidate = only_gguf(folder); !candidate.empty())
+      return with_path(load_gguf(candidate), candidate);
   }
-  return Error{ErrorCode::NotFound, fmt::format("no tokenizer for {}; looked for {}. Put the model's tokenizer.json beside it",
-                                                path.string(), looked)};
+  return Error{
+      ErrorCode::NotFound,
+      fmt::format("no tokenizer for {}; looked for {}. Put the model's tokenizer.json beside it",
+                  path.string(), looked)};
 }
 
 }  // namespace llorch::tokenizer

@@ -17,7 +17,9 @@ namespace {
 
 using formats::Metadata;
 
-Error corrupt(std::string message) { return {ErrorCode::Corrupt, "GGUF tokenizer: " + std::move(message)}; }
+Error corrupt(std::string message) {
+  return {ErrorCode::Corrupt, "GGUF tokenizer: " + std::move(message)};
+}
 Error unsupported(std::string message) {
   return {ErrorCode::Unsupported, "GGUF tokenizer: " + std::move(message)};
 }
@@ -27,7 +29,8 @@ struct GgufVocab {
   std::vector<PieceType> types;
 };
 
-// "[PAD151936]" at 151936: filler that makes the vocabulary a round number. Nothing in a text means it.
+// "[PAD151936]" at 151936: filler that makes the vocabulary a round number. Nothing in a text means
+// it.
 bool is_filler(std::string_view piece, std::size_t id) {
   return piece.starts_with("[PAD") && piece == fmt::format("[PAD{}]", id);
 }
@@ -43,11 +46,13 @@ Result<GgufVocab> read_vocab(const Metadata& metadata) {
   Result<std::vector<std::int64_t>> types = metadata.integers("tokenizer.ggml.token_type");
   if (!types.ok()) return types.error();
   if (types->size() != vocab.pieces.size()) {
-    return corrupt(fmt::format("{} tokens, but {} token types", vocab.pieces.size(), types->size()));
+    return corrupt(
+        fmt::format("{} tokens, but {} token types", vocab.pieces.size(), types->size()));
   }
   for (std::size_t id = 0; id < types->size(); ++id) {
     const std::int64_t type = types.value()[id];
-    if (type < 0 || type > 6) return corrupt(fmt::format("token {} has the type {}; expected 0 to 6", id, type));
+    if (type < 0 || type > 6)
+      return corrupt(fmt::format("token {} has the type {}; expected 0 to 6", id, type));
     vocab.types[id] = type == 0 ? PieceType::Normal : static_cast<PieceType>(type);
     if (is_filler(vocab.pieces[id], id)) vocab.types[id] = PieceType::Unused;
   }
@@ -69,9 +74,12 @@ Status read_id(const Metadata& metadata, std::string_view key, TokenId& id) {
 Status read_ids(const Metadata& metadata, TokenizerParts& parts) {
   TokenId eot = kNoToken, eom = kNoToken;
   const std::pair<std::string_view, TokenId*> ids[] = {
-      {"tokenizer.ggml.bos_token_id", &parts.bos},         {"tokenizer.ggml.eos_token_id", &parts.eos},
-      {"tokenizer.ggml.unknown_token_id", &parts.unknown}, {"tokenizer.ggml.padding_token_id", &parts.padding},
-      {"tokenizer.ggml.eot_token_id", &eot},               {"tokenizer.ggml.eom_token_id", &eom},
+      {"tokenizer.ggml.bos_token_id", &parts.bos},
+      {"tokenizer.ggml.eos_token_id", &parts.eos},
+      {"tokenizer.ggml.unknown_token_id", &parts.unknown},
+      {"tokenizer.ggml.padding_token_id", &parts.padding},
+      {"tokenizer.ggml.eot_token_id", &eot},
+      {"tokenizer.ggml.eom_token_id", &eom},
   };
   for (const auto& [key, id] : ids) {
     if (Status status = read_id(metadata, key, *id); !status.ok()) return status;
@@ -111,11 +119,13 @@ void strip_like_phi3(const Metadata& metadata, TokenizerParts& parts) {
   Result<std::string_view> architecture = metadata.text("general.architecture");
   if (!architecture.ok() || architecture.value() != "phi3") return;
   for (AddedToken& token : parts.added) {
-    token.strips_right = token.content != "<unk>" && token.content != "<s>" && token.content != "<|endoftext|>";
+    token.strips_right =
+        token.content != "<unk>" && token.content != "<s>" && token.content != "<|endoftext|>";
   }
 }
 
-Status make_from_spm(const Metadata& metadata, const GgufVocab& vocab, bool is_unigram, TokenizerParts& parts) {
+Status make_from_spm(const Metadata& metadata, const GgufVocab& vocab, bool is_unigram,
+                     TokenizerParts& parts) {
   SpmVocab source;
   source.pieces = vocab.pieces;
   source.types = vocab.types;
@@ -124,7 +134,8 @@ Status make_from_spm(const Metadata& metadata, const GgufVocab& vocab, bool is_u
   if (!scores.ok()) return scores.error();
   source.scores.reserve(scores->size());
   for (const double score : scores.value()) source.scores.push_back(static_cast<float>(score));
-  source.has_byte_fallback = std::find(vocab.types.begin(), vocab.types.end(), PieceType::Byte) != vocab.types.end();
+  source.has_byte_fallback =
+      std::find(vocab.types.begin(), vocab.types.end(), PieceType::Byte) != vocab.types.end();
   Result<bool> prefix = metadata.flag_or("tokenizer.ggml.add_space_prefix", true);
   if (!prefix.ok()) return prefix.error();
   source.adds_space_prefix = prefix.value();
@@ -132,7 +143,8 @@ Status make_from_spm(const Metadata& metadata, const GgufVocab& vocab, bool is_u
   if (!collapses.ok()) return collapses.error();
   source.collapses_spaces = collapses.value();
   std::string charsmap;
-  if (const formats::Value* value = metadata.find("tokenizer.ggml.precompiled_charsmap"); value != nullptr) {
+  if (const formats::Value* value = metadata.find("tokenizer.ggml.precompiled_charsmap");
+      value != nullptr) {
     const auto* array = std::get_if<formats::ArrayView>(value);
     if (array == nullptr || formats::element_bytes(array->type) != 1) {
       return corrupt("tokenizer.ggml.precompiled_charsmap: expected an array of bytes");
@@ -161,7 +173,8 @@ BytePieces read_byte_pieces(const GgufVocab& vocab, std::vector<AddedToken>& add
   for (std::size_t id = 0; id < vocab.pieces.size(); ++id) {
     const std::string_view written = vocab.pieces[id];
     const PieceType type = vocab.types[id];
-    const bool is_added = type == PieceType::Control || type == PieceType::UserDefined || type == PieceType::Unknown;
+    const bool is_added =
+        type == PieceType::Control || type == PieceType::UserDefined || type == PieceType::Unknown;
     if (is_added && !written.empty()) {
       AddedToken token;
       token.id = static_cast<TokenId>(id);
@@ -185,17 +198,21 @@ Result<std::vector<Merge>> read_merges(const Metadata& metadata, const Vocab& vo
   merges.reserve(texts->size());
   std::string left, right;
   for (const std::string_view text : texts.value()) {
-    // A piece may itself be a space in other writings, so the border is the first one behind a character.
+    // A piece may itself be a space in other writings, so the border is the first one behind a
+    // character.
     const std::size_t space = text.find(' ', 1);
     if (space == std::string_view::npos || find_invalid_utf8(text) != text.size() ||
-        !bytes_from_chars(text.substr(0, space), left) || !bytes_from_chars(text.substr(space + 1), right)) {
-      return corrupt(fmt::format("merge {} ({:?}) is not two byte-level pieces with a space between them",
-                                 merges.size(), text));
+        !bytes_from_chars(text.substr(0, space), left) ||
+        !bytes_from_chars(text.substr(space + 1), right)) {
+      return corrupt(
+          fmt::format("merge {} ({:?}) is not two byte-level pieces with a space between them",
+                      merges.size(), text));
     }
     const Merge merge{vocab.id_of(left), vocab.id_of(right), vocab.id_of(left.append(right)),
                       static_cast<std::uint32_t>(merges.size())};
     if (merge.left == kNoToken || merge.right == kNoToken || merge.result == kNoToken) {
-      return corrupt(fmt::format("merge {} ({:?}) names a piece that is not in the vocabulary", merges.size(), text));
+      return corrupt(fmt::format("merge {} ({:?}) names a piece that is not in the vocabulary",
+                                 merges.size(), text));
     }
     merges.push_back(merge);
   }
@@ -204,10 +221,13 @@ Result<std::vector<Merge>> read_merges(const Metadata& metadata, const Vocab& vo
 
 Status make_from_bpe(const Metadata& metadata, const GgufVocab& vocab, TokenizerParts& parts) {
   Result<std::string_view> name = metadata.text("tokenizer.ggml.pre");
-  if (!name.ok()) return name.error().in("GGUF tokenizer: byte-level BPE needs its pre-tokenizer's name");
+  if (!name.ok())
+    return name.error().in("GGUF tokenizer: byte-level BPE needs its pre-tokenizer's name");
   const GgufPre* pre = find_gguf_pre(name.value());
   if (pre == nullptr) {
-    return unsupported(fmt::format("the pre-tokenizer {:?} (tokenizer.ggml.pre); use the model's tokenizer.json", name.value()));
+    return unsupported(
+        fmt::format("the pre-tokenizer {:?} (tokenizer.ggml.pre); use the model's tokenizer.json",
+                    name.value()));
   }
   std::vector<SplitRule> rules;
   for (const std::string_view expression : pre->expressions) {
@@ -229,22 +249,25 @@ Status make_from_bpe(const Metadata& metadata, const GgufVocab& vocab, Tokenizer
   return read_affixes(metadata, pre->adds_bos, parts);
 }
 
-// GGUF writes WordPiece the other way round: "▁" in front of pieces that start a word, nothing in front of the
-// others.
-Status make_from_wordpiece(const Metadata& metadata, const GgufVocab& vocab, TokenizerParts& parts) {
+// GGUF writes WordPiece the other way round: "▁" in front of pieces that start a word, nothing in
+// front of the others.
+Status make_from_wordpiece(const Metadata& metadata, const GgufVocab& vocab,
+                           TokenizerParts& parts) {
   std::vector<std::string> written(vocab.pieces.size());
   std::vector<std::string_view> pieces(vocab.pieces.size());
   constexpr std::string_view kMark = "▁";
   for (std::size_t id = 0; id < pieces.size(); ++id) {
     const std::string_view piece = vocab.pieces[id];
-    const bool is_special = vocab.types[id] != PieceType::Normal || (piece.starts_with('[') && piece.ends_with(']'));
+    const bool is_special =
+        vocab.types[id] != PieceType::Normal || (piece.starts_with('[') && piece.ends_with(']'));
     if (is_special) {
       written[id] = piece;
       AddedToken token;
       token.id = static_cast<TokenId>(id);
       token.content = piece;
       token.is_special = true;
-      if (vocab.types[id] == PieceType::Control || vocab.types[id] == PieceType::Unknown) parts.added.push_back(std::move(token));
+      if (vocab.types[id] == PieceType::Control || vocab.types[id] == PieceType::Unknown)
+        parts.added.push_back(std::move(token));
     } else if (piece.starts_with(kMark)) {
       written[id] = piece.substr(kMark.size());
     } else {
@@ -258,7 +281,8 @@ Status make_from_wordpiece(const Metadata& metadata, const GgufVocab& vocab, Tok
   parts.model = std::make_unique<WordPiece>(*parts.vocab, std::move(options));
   using Step = NormalizeStep::Kind;
   std::vector<NormalizeStep> steps;
-  for (const Step kind : {Step::CleanText, Step::SpaceChinese, Step::Nfd, Step::StripAccents, Step::Lowercase}) {
+  for (const Step kind :
+       {Step::CleanText, Step::SpaceChinese, Step::Nfd, Step::StripAccents, Step::Lowercase}) {
     steps.emplace_back().kind = kind;
   }
   parts.normalizer = Normalizer(std::move(steps));
@@ -271,9 +295,11 @@ Status make_from_wordpiece(const Metadata& metadata, const GgufVocab& vocab, Tok
   parts.decode.mark = "##";
   parts.decode.cleans_up = true;
   TokenId cls = parts.bos, sep = kNoToken;
-  if (Status status = read_id(metadata, "tokenizer.ggml.cls_token_id", cls); !status.ok()) return status;
+  if (Status status = read_id(metadata, "tokenizer.ggml.cls_token_id", cls); !status.ok())
+    return status;
   // The misspelling is the format's.
-  if (Status status = read_id(metadata, "tokenizer.ggml.seperator_token_id", sep); !status.ok()) return status;
+  if (Status status = read_id(metadata, "tokenizer.ggml.seperator_token_id", sep); !status.ok())
+    return status;
   if (cls != kNoToken) parts.prefix.push_back(cls);
   if (sep != kNoToken) parts.suffix.push_back(sep);
   return ok_status();

@@ -21,7 +21,9 @@ namespace {
 
 constexpr std::size_t kMaxFileBytes = std::size_t{256} << 20;
 
-Error corrupt(std::string message) { return {ErrorCode::Corrupt, "tokenizer.json: " + std::move(message)}; }
+Error corrupt(std::string message) {
+  return {ErrorCode::Corrupt, "tokenizer.json: " + std::move(message)};
+}
 Error unsupported(std::string message) {
   return {ErrorCode::Unsupported, "tokenizer.json: " + std::move(message)};
 }
@@ -91,7 +93,8 @@ class Reader {
 
   // Keeps a string: where it stands in the text, or in the arena.
   std::string_view keep(std::string_view text) {
-    const bool is_in_text = text.data() >= text_.data() && text.data() < text_.data() + text_.size();
+    const bool is_in_text =
+        text.data() >= text_.data() && text.data() < text_.data() + text_.size();
     if (is_in_text || text.empty()) return text;
     const std::size_t begin = file_.arena.size();
     file_.arena += text;
@@ -127,7 +130,8 @@ class Reader {
       if (Status comma = scan_.expect(','); !comma.ok()) return comma;
       Result<double> score = scan_.number();
       if (!score.ok()) return Status(score.error());
-      file_.vocab.push_back({piece.value(), static_cast<std::int64_t>(file_.vocab.size()), score.value()});
+      file_.vocab.push_back(
+          {piece.value(), static_cast<std::int64_t>(file_.vocab.size()), score.value()});
       return scan_.expect(']');
     });
   }
@@ -171,7 +175,8 @@ bool flag_of(const json::Object& object, std::string_view key) {
 
 std::string text_of(const json::Object& object, std::string_view key) {
   const auto* value = object.if_contains({key.data(), key.size()});
-  return value != nullptr && value->is_string() ? std::string(json::view(value->get_string())) : std::string();
+  return value != nullptr && value->is_string() ? std::string(json::view(value->get_string()))
+                                                : std::string();
 }
 
 Result<std::vector<AddedToken>> read_added_tokens(const json::Value& value) {
@@ -186,9 +191,11 @@ Result<std::vector<AddedToken>> read_added_tokens(const json::Value& value) {
     const auto* id = object.if_contains("id");
     if (id == nullptr || !id->is_int64() || id->get_int64() < 0 ||
         id->get_int64() >= static_cast<std::int64_t>(kMaxVocabSize)) {
-      return corrupt(fmt::format("added_tokens: {:?}: expected an id from 0 to {}", token.content, kMaxVocabSize - 1));
+      return corrupt(fmt::format("added_tokens: {:?}: expected an id from 0 to {}", token.content,
+                                 kMaxVocabSize - 1));
     }
-    if (token.content.size() > kMaxPieceBytes) return corrupt("added_tokens: content longer than 4096 bytes");
+    if (token.content.size() > kMaxPieceBytes)
+      return corrupt("added_tokens: content longer than 4096 bytes");
     token.id = static_cast<TokenId>(id->get_int64());
     token.is_special = flag_of(object, "special");
     token.is_normalized = flag_of(object, "normalized");
@@ -207,8 +214,10 @@ struct PieceList {
   std::vector<std::uint8_t> is_listed;
 };
 
-// Appends the bytes that `written` stands for; a piece that is not written in the byte map stays as it is.
-bool append_piece(std::string_view written, bool is_byte_level, std::string& buffer, std::string& arena) {
+// Appends the bytes that `written` stands for; a piece that is not written in the byte map stays as
+// it is.
+bool append_piece(std::string_view written, bool is_byte_level, std::string& buffer,
+                  std::string& arena) {
   if (is_byte_level && bytes_from_chars(written, buffer)) {
     arena += buffer;
     return true;
@@ -217,13 +226,16 @@ bool append_piece(std::string_view written, bool is_byte_level, std::string& buf
   return !is_byte_level;
 }
 
-Status list_pieces(const JsonFile& file, const std::vector<AddedToken>& added, bool is_byte_level, PieceList& list) {
+Status list_pieces(const JsonFile& file, const std::vector<AddedToken>& added, bool is_byte_level,
+                   PieceList& list) {
   std::size_t size = 0, bytes = 0;
   for (const VocabEntry& entry : file.vocab) {
     if (entry.id < 0 || entry.id >= static_cast<std::int64_t>(kMaxVocabSize)) {
-      return corrupt(fmt::format("the piece {:?} has id {}; expected 0 to {}", entry.piece, entry.id, kMaxVocabSize - 1));
+      return corrupt(fmt::format("the piece {:?} has id {}; expected 0 to {}", entry.piece,
+                                 entry.id, kMaxVocabSize - 1));
     }
-    if (entry.piece.size() > kMaxPieceBytes) return corrupt(fmt::format("the piece of token {} is too long", entry.id));
+    if (entry.piece.size() > kMaxPieceBytes)
+      return corrupt(fmt::format("the piece of token {} is too long", entry.id));
     size = std::max(size, static_cast<std::size_t>(entry.id) + 1);
     bytes += entry.piece.size();
   }
@@ -251,14 +263,16 @@ Status list_pieces(const JsonFile& file, const std::vector<AddedToken>& added, b
     const std::string_view before = list.pieces[id];
     put(token.content, id);
     if (!before.empty() && before != list.pieces[id]) {
-      return corrupt(fmt::format("the added token {:?} has the id {}, which the vocabulary gives to {:?}",
-                                 token.content, id, before));
+      return corrupt(
+          fmt::format("the added token {:?} has the id {}, which the vocabulary gives to {:?}",
+                      token.content, id, before));
     }
   }
   return ok_status();
 }
 
-// An added token whose content is a piece of the model has that piece's id, whatever it says itself.
+// An added token whose content is a piece of the model has that piece's id, whatever it says
+// itself.
 void settle_ids(bool is_byte_level, const Vocab& vocab, std::vector<AddedToken>& added) {
   std::string content, buffer;
   for (AddedToken& token : added) {
@@ -269,7 +283,8 @@ void settle_ids(bool is_byte_level, const Vocab& vocab, std::vector<AddedToken>&
   }
 }
 
-Result<std::vector<Merge>> list_merges(const JsonFile& file, bool is_byte_level, const Vocab& vocab) {
+Result<std::vector<Merge>> list_merges(const JsonFile& file, bool is_byte_level,
+                                       const Vocab& vocab) {
   std::vector<Merge> merges;
   merges.reserve(file.merges.size());
   std::string joined, buffer;
@@ -279,11 +294,11 @@ Result<std::vector<Merge>> list_merges(const JsonFile& file, bool is_byte_level,
     const std::size_t border = joined.size();
     append_piece(right, is_byte_level, buffer, joined);
     const std::string_view view = joined;
-    const Merge merge{vocab.id_of(view.substr(0, border)), vocab.id_of(view.substr(border)), vocab.id_of(view),
-                      static_cast<std::uint32_t>(merges.size())};
+    const Merge merge{vocab.id_of(view.substr(0, border)), vocab.id_of(view.substr(border)),
+                      vocab.id_of(view), static_cast<std::uint32_t>(merges.size())};
     if (merge.left == kNoToken || merge.right == kNoToken || merge.result == kNoToken) {
-      return corrupt(fmt::format("merge {} ({:?} {:?}) names a piece that is not in the vocabulary", merges.size(),
-                                 left, right));
+      return corrupt(fmt::format("merge {} ({:?} {:?}) names a piece that is not in the vocabulary",
+                                 merges.size(), left, right));
     }
     merges.push_back(merge);
   }
@@ -294,16 +309,19 @@ Result<TokenId> find_unknown(const json::Object& model, const Vocab& vocab) {
   const std::string name = text_of(model, "unk_token");
   if (name.empty()) return kNoToken;
   const TokenId id = vocab.id_of(name);
-  if (id == kNoToken) return corrupt(fmt::format("the unknown token {:?} is not in the vocabulary", name));
+  if (id == kNoToken)
+    return corrupt(fmt::format("the unknown token {:?} is not in the vocabulary", name));
   return id;
 }
 
-Status make_bpe(const JsonFile& file, const PieceList& list, bool is_byte_level, TokenizerParts& parts) {
+Status make_bpe(const JsonFile& file, const PieceList& list, bool is_byte_level,
+                TokenizerParts& parts) {
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!text_of(file.model, key).empty()) return unsupported(fmt::format("BPE with {}", key));
   }
   const auto* dropout = file.model.if_contains("dropout");
-  if (dropout != nullptr && dropout->is_double() && dropout->get_double() != 0) return unsupported("BPE with dropout");
+  if (dropout != nullptr && dropout->is_double() && dropout->get_double() != 0)
+    return unsupported("BPE with dropout");
   Result<std::vector<Merge>> merges = list_merges(file, is_byte_level, *parts.vocab);
   if (!merges.ok()) return merges.error();
   Result<TokenId> unknown = find_unknown(file.model, *parts.vocab);
@@ -323,19 +341,22 @@ Status make_bpe(const JsonFile& file, const PieceList& list, bool is_byte_level,
 Status make_unigram(const JsonFile& file, const PieceList& list, TokenizerParts& parts) {
   std::vector<double> scores(list.pieces.size());
   for (const VocabEntry& entry : file.vocab) {
-    if (!std::isfinite(entry.score)) return corrupt(fmt::format("the score of token {} is not finite", entry.id));
+    if (!std::isfinite(entry.score))
+      return corrupt(fmt::format("the score of token {} is not finite", entry.id));
     scores[static_cast<std::size_t>(entry.id)] = entry.score;
   }
   const auto* unknown = file.model.if_contains("unk_id");
   if (unknown != nullptr && unknown->is_int64()) {
-    if (unknown->get_int64() < 0 || unknown->get_int64() >= static_cast<std::int64_t>(list.pieces.size())) {
+    if (unknown->get_int64() < 0 ||
+        unknown->get_int64() >= static_cast<std::int64_t>(list.pieces.size())) {
       return corrupt(fmt::format("unk_id {} is outside the vocabulary", unknown->get_int64()));
     }
     parts.unknown = static_cast<TokenId>(unknown->get_int64());
   }
-  parts.model = std::make_unique<Unigram>(
-      *parts.vocab, scores,
-      UnigramOptions{parts.unknown, flag_of(file.model, "byte_fallback"), find_byte_pieces(list.pieces)});
+  parts.model =
+      std::make_unique<Unigram>(*parts.vocab, scores,
+                                UnigramOptions{parts.unknown, flag_of(file.model, "byte_fallback"),
+                                               find_byte_pieces(list.pieces)});
   return ok_status();
 }
 
@@ -351,17 +372,20 @@ Status make_wordpiece(const JsonFile& file, TokenizerParts& parts) {
   const auto* limit = file.model.if_contains("max_input_chars_per_word");
   if (limit != nullptr && limit->is_int64() && limit->get_int64() > 0) {
     // Matching takes time quadratic in this.
-    options.max_characters = static_cast<std::size_t>(std::min<std::int64_t>(limit->get_int64(), 1000));
+    options.max_characters =
+        static_cast<std::size_t>(std::min<std::int64_t>(limit->get_int64(), 1000));
   }
   parts.model = std::make_unique<WordPiece>(*parts.vocab, std::move(options));
   return ok_status();
 }
 
-Status make_model(const JsonFile& file, const PieceList& list, bool is_byte_level, TokenizerParts& parts) {
+Status make_model(const JsonFile& file, const PieceList& list, bool is_byte_level,
+                  TokenizerParts& parts) {
   std::string type = text_of(file.model, "type");
   if (type.empty() && !file.merges.empty()) type = "BPE";  // files of before the type was written
   if (type == "BPE") return make_bpe(file, list, is_byte_level, parts);
-  if (is_byte_level) return unsupported(fmt::format("the model \"{}\" with a ByteLevel pre_tokenizer", type));
+  if (is_byte_level)
+    return unsupported(fmt::format("the model \"{}\" with a ByteLevel pre_tokenizer", type));
   if (type == "Unigram") return make_unigram(file, list, parts);
   if (type == "WordPiece") return make_wordpiece(file, parts);
   return unsupported(fmt::format("the model \"{}\"", type));
@@ -371,12 +395,14 @@ Status make_model(const JsonFile& file, const PieceList& list, bool is_byte_leve
 
 Result<Tokenizer> from_tokenizer_json(const HuggingFaceFiles& files) {
   const std::string_view text = files.tokenizer_json;
-  if (text.size() > kMaxFileBytes) return corrupt(fmt::format("{} bytes, more than {}", text.size(), kMaxFileBytes));
+  if (text.size() > kMaxFileBytes)
+    return corrupt(fmt::format("{} bytes, more than {}", text.size(), kMaxFileBytes));
   if (const std::size_t bad = find_invalid_utf8(text); bad != text.size()) {
     return corrupt(fmt::format("not UTF-8 at byte {}", bad));
   }
   JsonFile file;
-  if (Status status = Reader(text, file).read(); !status.ok()) return status.error().in("tokenizer.json");
+  if (Status status = Reader(text, file).read(); !status.ok())
+    return status.error().in("tokenizer.json");
 
   auto parts = std::make_unique<TokenizerParts>();
   Result<std::vector<NormalizeStep>> steps = read_normalizer(file.member("normalizer"));
@@ -394,17 +420,20 @@ Result<Tokenizer> from_tokenizer_json(const HuggingFaceFiles& files) {
   if (!decode.ok()) return decode.error();
   parts->decode = decode.take();
   if ((parts->decode.style == DecodeRules::Style::ByteLevel) != is_byte_level) {
-    return unsupported("a ByteLevel pre_tokenizer without a ByteLevel decoder, or the other way round,");
+    return unsupported(
+        "a ByteLevel pre_tokenizer without a ByteLevel decoder, or the other way round,");
   }
   Result<std::vector<AddedToken>> added = read_added_tokens(file.member("added_tokens"));
   if (!added.ok()) return added.error();
   parts->added = added.take();
 
   PieceList list;
-  if (Status status = list_pieces(file, parts->added, is_byte_level, list); !status.ok()) return status.error();
+  if (Status status = list_pieces(file, parts->added, is_byte_level, list); !status.ok())
+    return status.error();
   parts->vocab = std::make_unique<Vocab>(list.pieces, list.is_listed);
   settle_ids(is_byte_level, *parts->vocab, parts->added);
-  if (Status status = make_model(file, list, is_byte_level, *parts); !status.ok()) return status.error();
+  if (Status status = make_model(file, list, is_byte_level, *parts); !status.ok())
+    return status.error();
   if (Status status = read_side_files(files, *parts); !status.ok()) return status.error();
   return finish(std::move(parts));
 }

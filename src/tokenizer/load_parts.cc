@@ -16,9 +16,12 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "▁";
 
-Error corrupt(std::string message) { return {ErrorCode::Corrupt, std::move(message)}; }
+Error corrupt(std::string message) {
+  return {ErrorCode::Corrupt, std::move(message)};
+}
 
-NormalizeStep make_step(NormalizeStep::Kind kind, std::string_view pattern, std::string_view content) {
+NormalizeStep make_step(NormalizeStep::Kind kind, std::string_view pattern,
+                        std::string_view content) {
   NormalizeStep step;
   step.kind = kind;
   step.pattern = pattern;
@@ -34,15 +37,17 @@ Result<Normalizer> make_spm_normalizer(const SpmVocab& source) {
     steps.push_back(make_step(NormalizeStep::Kind::Charsmap, "", ""));
     steps.back().charsmap = charsmap.take();
   }
-  if (source.collapses_spaces) steps.push_back(make_step(NormalizeStep::Kind::CollapseSpaces, "", ""));
+  if (source.collapses_spaces)
+    steps.push_back(make_step(NormalizeStep::Kind::CollapseSpaces, "", ""));
   const std::string_view mark = source.escapes_spaces ? kSpaceMark : " ";
   if (source.adds_space_prefix) steps.push_back(make_step(NormalizeStep::Kind::Prepend, "", mark));
-  if (source.escapes_spaces) steps.push_back(make_step(NormalizeStep::Kind::Replace, " ", kSpaceMark));
+  if (source.escapes_spaces)
+    steps.push_back(make_step(NormalizeStep::Kind::Replace, " ", kSpaceMark));
   return Normalizer(std::move(steps));
 }
 
-// Pieces that are found in text as they stand. Those with a space mark are left to the model: the text has
-// none when it is searched.
+// Pieces that are found in text as they stand. Those with a space mark are left to the model: the
+// text has none when it is searched.
 bool is_added(std::string_view piece, PieceType type) {
   if (type == PieceType::Control || type == PieceType::Unknown) return true;
   return type == PieceType::UserDefined && piece.find(kSpaceMark) == std::string_view::npos;
@@ -65,8 +70,8 @@ TokenId read_token(const json::Object& config, std::string_view key, const Token
   return parts.vocab->id_of(content);
 }
 
-// The end tokens of generation_config.json or config.json. Ids outside the vocabulary are left out: models
-// are padded and cut, and such an id can never be sampled.
+// The end tokens of generation_config.json or config.json. Ids outside the vocabulary are left out:
+// models are padded and cut, and such an id can never be sampled.
 Status read_end_ids(std::string_view text, std::string_view file, TokenizerParts& parts) {
   if (text.empty()) return ok_status();
   Result<json::Value> value = json::parse(text);
@@ -81,7 +86,9 @@ Status read_end_ids(std::string_view text, std::string_view file, TokenizerParts
     }
     return true;
   };
-  const auto bad = [&] { return corrupt(fmt::format("{}: eos_token_id: expected an id or a list of ids", file)); };
+  const auto bad = [&] {
+    return corrupt(fmt::format("{}: eos_token_id: expected an id or a list of ids", file));
+  };
   if (!ends->is_array()) return add(*ends) ? ok_status() : Status(bad());
   for (const json::Value& id : ends->get_array()) {
     if (!add(id)) return bad();
@@ -100,7 +107,8 @@ void read_chat_templates(const json::Object& config, TokenizerParts& parts) {
       const json::Value* name = find(entry.get_object(), "name");
       const json::Value* text = find(entry.get_object(), "template");
       if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string()) continue;
-      parts.chat_templates.emplace_back(json::view(name->get_string()), json::view(text->get_string()));
+      parts.chat_templates.emplace_back(json::view(name->get_string()),
+                                        json::view(text->get_string()));
     }
   }
 }
@@ -123,13 +131,15 @@ void ensure_token(std::vector<TokenId>& ids, TokenId token, bool wanted, bool at
 Status check_pieces(std::span<const std::string_view> pieces) {
   if (pieces.empty()) return corrupt("the vocabulary is empty");
   if (pieces.size() > kMaxVocabSize) {
-    return Error{ErrorCode::Unsupported, fmt::format("a vocabulary of {} entries; at most {} are supported",
-                                                     pieces.size(), kMaxVocabSize)};
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("a vocabulary of {} entries; at most {} are supported", pieces.size(),
+                             kMaxVocabSize)};
   }
   for (std::size_t id = 0; id < pieces.size(); ++id) {
     if (pieces[id].size() > kMaxPieceBytes) {
-      return Error{ErrorCode::Unsupported, fmt::format("the piece of token {} has {} bytes; at most {} are supported",
-                                                       id, pieces[id].size(), kMaxPieceBytes)};
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("the piece of token {} has {} bytes; at most {} are supported", id,
+                               pieces[id].size(), kMaxPieceBytes)};
     }
     if (find_invalid_utf8(pieces[id]) != pieces[id].size()) {
       return corrupt(fmt::format("the piece of token {} is not UTF-8", id));
@@ -163,7 +173,8 @@ Status make_spm(const SpmVocab& source, TokenizerParts& parts) {
   std::vector<std::uint8_t> is_listed(count), is_unused(count);
   bool has_unused = false;
   for (std::size_t id = 0; id < count; ++id) {
-    if (!std::isfinite(source.scores[id])) return corrupt(fmt::format("the score of token {} is not finite", id));
+    if (!std::isfinite(source.scores[id]))
+      return corrupt(fmt::format("the score of token {} is not finite", id));
     const PieceType type = source.types[id];
     if (is_added(source.pieces[id], type) && !source.pieces[id].empty()) {
       AddedToken token;
@@ -181,7 +192,8 @@ Status make_spm(const SpmVocab& source, TokenizerParts& parts) {
   if (source.is_unigram) {
     const std::vector<double> scores(source.scores.begin(), source.scores.end());
     parts.model = std::make_unique<Unigram>(
-        *parts.vocab, scores, UnigramOptions{parts.unknown, source.has_byte_fallback, find_byte_pieces(source.pieces)});
+        *parts.vocab, scores,
+        UnigramOptions{parts.unknown, source.has_byte_fallback, find_byte_pieces(source.pieces)});
   } else {
     BpeOptions options;
     options.byte_fallback = source.has_byte_fallback;
@@ -220,14 +232,18 @@ Status read_side_files(const HuggingFaceFiles& files, TokenizerParts& parts) {
     read_chat_templates(config, parts);
     const json::Value* add_bos = find(config, "add_bos_token");
     const json::Value* add_eos = find(config, "add_eos_token");
-    if (add_bos != nullptr && add_bos->is_bool()) ensure_token(parts.prefix, parts.bos, add_bos->get_bool(), true);
-    if (add_eos != nullptr && add_eos->is_bool()) ensure_token(parts.suffix, parts.eos, add_eos->get_bool(), false);
+    if (add_bos != nullptr && add_bos->is_bool())
+      ensure_token(parts.prefix, parts.bos, add_bos->get_bool(), true);
+    if (add_eos != nullptr && add_eos->is_bool())
+      ensure_token(parts.suffix, parts.eos, add_eos->get_bool(), false);
   }
   if (!files.chat_template.empty()) {
     std::erase_if(parts.chat_templates, [](const auto& entry) { return entry.first == "default"; });
     parts.chat_templates.emplace_back("default", files.chat_template);
   }
-  if (Status status = read_end_ids(files.generation_config, "generation_config.json", parts); !status.ok()) return status;
+  if (Status status = read_end_ids(files.generation_config, "generation_config.json", parts);
+      !status.ok())
+    return status;
   return read_end_ids(files.config, "config.json", parts);
 }
 

@@ -44,8 +44,8 @@ std::array<TokenId, 256> find_byte_pieces(std::span<const std::string_view> piec
 // Refuses empty vocabularies, too many and too long pieces, and pieces that are not UTF-8.
 Status check_pieces(std::span<const std::string_view> pieces);
 
-// Special tokens and chat templates of tokenizer_config.json and the other files of a folder. Changes prefix
-// and suffix where the files say add_bos_token or add_eos_token.
+// Special tokens and chat templates of tokenizer_config.json and the other files of a folder.
+// Changes prefix and suffix where the files say add_bos_token or add_eos_token.
 Status read_side_files(const HuggingFaceFiles& files, TokenizerParts& parts);
 
 Result<Tokenizer> finish(std::unique_ptr<TokenizerParts> parts);

@@ -12,13 +12,15 @@
 namespace llorch::tokenizer {
 namespace {
 
-Error corrupt(std::string message) { return {ErrorCode::Corrupt, "tokenizer.model: " + std::move(message)}; }
+Error corrupt(std::string message) {
+  return {ErrorCode::Corrupt, "tokenizer.model: " + std::move(message)};
+}
 
 // One field of a message: a number, or bytes.
 struct Field {
   std::uint32_t number = 0;
-  std::uint64_t value = 0;   // varint, fixed32 or fixed64
-  std::string_view bytes;    // length-delimited
+  std::uint64_t value = 0;  // varint, fixed32 or fixed64
+  std::string_view bytes;   // length-delimited
 };
 
 Result<std::uint64_t> read_varint(std::string_view& rest) {
@@ -33,7 +35,8 @@ Result<std::uint64_t> read_varint(std::string_view& rest) {
 }
 
 Result<std::string_view> take(std::string_view& rest, std::uint64_t count) {
-  if (count > rest.size()) return corrupt(fmt::format("a field of {} bytes, but {} are left", count, rest.size()));
+  if (count > rest.size())
+    return corrupt(fmt::format("a field of {} bytes, but {} are left", count, rest.size()));
   const std::string_view taken = rest.substr(0, static_cast<std::size_t>(count));
   rest.remove_prefix(taken.size());
   return taken;
@@ -65,7 +68,8 @@ Result<Field> read_field(std::string_view& rest) {
   return field;
 }
 
-Status for_each_field(std::string_view message, const std::function<Status(const Field&)>& on_field) {
+Status for_each_field(std::string_view message,
+                      const std::function<Status(const Field&)>& on_field) {
   while (!message.empty()) {
     Result<Field> field = read_field(message);
     if (!field.ok()) return field.error();
@@ -90,7 +94,8 @@ Status read_piece(std::string_view message, SpmVocab& vocab) {
     return ok_status();
   });
   if (!status.ok()) return status;
-  if (type < 1 || type > 6) return corrupt(fmt::format("piece {} has the type {}", vocab.pieces.size(), type));
+  if (type < 1 || type > 6)
+    return corrupt(fmt::format("piece {} has the type {}", vocab.pieces.size(), type));
   vocab.pieces.push_back(piece);
   vocab.scores.push_back(score);
   vocab.types.push_back(static_cast<PieceType>(type));
@@ -106,23 +111,43 @@ Status read_trainer(std::string_view message, SpmFile& file) {
   };
   Status status = for_each_field(message, [&](const Field& field) {
     switch (field.number) {
-      case 3: model_type = field.value; break;
-      case 24: is_suffix = field.value != 0; break;
-      case 35: file.vocab.has_byte_fallback = field.value != 0; break;
-      case 40: file.unknown = id(field.value); break;
-      case 41: file.bos = id(field.value); break;
-      case 42: file.eos = id(field.value); break;
-      case 43: file.padding = id(field.value); break;
-      default: break;
+      case 3:
+        model_type = field.value;
+        break;
+      case 24:
+        is_suffix = field.value != 0;
+        break;
+      case 35:
+        file.vocab.has_byte_fallback = field.value != 0;
+        break;
+      case 40:
+        file.unknown = id(field.value);
+        break;
+      case 41:
+        file.bos = id(field.value);
+        break;
+      case 42:
+        file.eos = id(field.value);
+        break;
+      case 43:
+        file.padding = id(field.value);
+        break;
+      default:
+        break;
     }
     return ok_status();
   });
   if (!status.ok()) return status;
   if (model_type != 1 && model_type != 2) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("tokenizer.model: the model type {}; only unigram (1) and BPE (2) are supported", model_type)};
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format(
+            "tokenizer.model: the model type {}; only unigram (1) and BPE (2) are supported",
+            model_type)};
   }
-  if (is_suffix) return Error{ErrorCode::Unsupported, "tokenizer.model: treat_whitespace_as_suffix is not supported"};
+  if (is_suffix)
+    return Error{ErrorCode::Unsupported,
+                 "tokenizer.model: treat_whitespace_as_suffix is not supported"};
   file.vocab.is_unigram = model_type == 1;
   return ok_status();
 }
@@ -158,8 +183,10 @@ Result<Tokenizer> from_sentencepiece(std::string_view model, const HuggingFaceFi
   parts->bos = known(file.bos);
   parts->eos = known(file.eos);
   parts->padding = known(file.padding);
-  if (Status made = make_spm(file.vocab, *parts); !made.ok()) return made.error().in("tokenizer.model");
-  // The file itself does not say what goes around a text; Llama's classes put the beginning in front.
+  if (Status made = make_spm(file.vocab, *parts); !made.ok())
+    return made.error().in("tokenizer.model");
+  // The file itself does not say what goes around a text; Llama's classes put the beginning in
+  // front.
   if (!file.vocab.is_unigram && parts->bos != kNoToken) parts->prefix.push_back(parts->bos);
   if (file.vocab.is_unigram && parts->eos != kNoToken) parts->suffix.push_back(parts->eos);
   if (Status read = read_side_files(files, *parts); !read.ok()) return read.error();

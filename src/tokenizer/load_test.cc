@@ -36,8 +36,11 @@ TEST(FromTokenizerJson, NamesWhatItDoesNotSupport) {
     std::string_view from, to, named;
   } cases[] = {
       {R"("normalizer":null)", R"("normalizer":{"type":"Nmt"})", "\"Nmt\""},
-      {R"("normalizer":null)", R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Odd"}]})", "\"Odd\""},
-      {R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})", R"({"type":"UnicodeScripts"})", "UnicodeScripts"},
+      {R"("normalizer":null)",
+       R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Odd"}]})",
+       "\"Odd\""},
+      {R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})",
+       R"({"type":"UnicodeScripts"})", "UnicodeScripts"},
       {R"("post_processor":null)", R"("post_processor":{"type":"Strange"})", "Strange"},
       {R"("decoder":{"type":"ByteLevel"})", R"("decoder":{"type":"CTC"})", "CTC"},
       {R"("type":"BPE")", R"("type":"WordLevel")", "WordLevel"},
@@ -67,7 +70,8 @@ TEST(FromTokenizerJson, NamesWhatIsWrong) {
       {R"("id":261,)", R"("id":256,)", "<|end|>"},
       {R"("id":261,)", R"("id":-5,)", "expected an id"},
       {R"("model":)", R"("nothing":)", "no model"},
-      {R"("post_processor":null)", R"("post_processor":{"type":"BertProcessing","sep":["x",9999],"cls":["y",1]})", "9999"},
+      {R"("post_processor":null)",
+       R"("post_processor":{"type":"BertProcessing","sep":["x",9999],"cls":["y",1]})", "9999"},
   };
   for (const auto& c : cases) {
     const Error error = load_error(replaced(good, c.from, c.to));
@@ -115,7 +119,8 @@ class MetadataBuilder {
     bytes.resize(at + sizeof value);
     std::memcpy(bytes.data() + at, &value, sizeof value);
   }
-  void array(std::string key, formats::ElementType type, std::size_t count, std::vector<std::byte> bytes) {
+  void array(std::string key, formats::ElementType type, std::size_t count,
+             std::vector<std::byte> bytes) {
     value(std::move(key), formats::ArrayView{type, count, metadata.adopt(std::move(bytes))});
   }
 };
@@ -123,13 +128,15 @@ class MetadataBuilder {
 MetadataBuilder byte_level_gguf(const std::string& pre) {
   MetadataBuilder builder;
   std::vector<std::string> tokens;
-  for (unsigned byte = 0; byte < 256; ++byte) append_utf8(tokens.emplace_back(), byte_to_char(static_cast<std::uint8_t>(byte)));
+  for (unsigned byte = 0; byte < 256; ++byte)
+    append_utf8(tokens.emplace_back(), byte_to_char(static_cast<std::uint8_t>(byte)));
   std::vector<std::int32_t> types(256, 1);
   for (const char* token : {"he", "ll", "hell", "hello"}) {
     tokens.emplace_back(token);
     types.push_back(1);
   }
-  for (const auto& [token, type] : {std::pair{"<|im_end|>", 3}, std::pair{"<tool>", 4}, std::pair{"[PAD262]", 4}}) {
+  for (const auto& [token, type] :
+       {std::pair{"<|im_end|>", 3}, std::pair{"<tool>", 4}, std::pair{"[PAD262]", 4}}) {
     tokens.emplace_back(token);
     types.push_back(type);
   }
@@ -149,7 +156,8 @@ TEST(FromGguf, ReadsByteLevelBpe) {
   EXPECT_EQ(tokenizer.encode("hello\xC3\xA9").take(), (Ids{259, 0xC3, 0xA9}));
   EXPECT_EQ(tokenizer.encode("<|im_end|>", {.parse_special = true}).take(), (Ids{260}));
   EXPECT_GT(tokenizer.encode("<|im_end|>").take().size(), 1U);
-  EXPECT_GT(tokenizer.encode("[PAD262]").take().size(), 1U);  // filler is nothing that text can mean
+  EXPECT_GT(tokenizer.encode("[PAD262]").take().size(),
+            1U);  // filler is nothing that text can mean
   EXPECT_EQ(tokenizer.vocab_size(), 263);
   EXPECT_TRUE(tokenizer.is_end(260));
   EXPECT_TRUE(tokenizer.is_end(5));
@@ -169,7 +177,8 @@ TEST(FromGguf, NamesAnUnknownPreTokenizerAndModel) {
 }
 
 std::vector<std::string> spm_pieces() {
-  return {"<unk>", "<s>", "</s>", "<0x0A>", "▁", "a", "b", "ab", "▁ab", "<0xC3>", "<0xA9>", "</", "s", ">", "s>", "</s"};
+  return {"<unk>", "<s>",    "</s>",   "<0x0A>", "▁", "a", "b",  "ab",
+          "▁ab",   "<0xC3>", "<0xA9>", "</",     "s", ">", "s>", "</s"};
 }
 
 TEST(FromGguf, ReadsSentencePieceAndNeverMergesIntoControlPieces) {
@@ -178,7 +187,8 @@ TEST(FromGguf, ReadsSentencePieceAndNeverMergesIntoControlPieces) {
   builder.texts("tokenizer.ggml.tokens", spm_pieces());
   std::vector<float> scores(spm_pieces().size(), -1.0F);
   builder.numbers("tokenizer.ggml.scores", formats::ElementType::F32, scores);
-  builder.numbers<std::int32_t>("tokenizer.ggml.token_type", formats::ElementType::I32, {2, 3, 3, 6, 1, 1, 1, 1, 1, 6, 6, 1, 1, 1, 1, 1});
+  builder.numbers<std::int32_t>("tokenizer.ggml.token_type", formats::ElementType::I32,
+                                {2, 3, 3, 6, 1, 1, 1, 1, 1, 6, 6, 1, 1, 1, 1, 1});
   builder.value("tokenizer.ggml.bos_token_id", std::uint64_t{1});
   builder.value("tokenizer.ggml.unknown_token_id", std::uint64_t{0});
   const Tokenizer tokenizer = from_gguf(builder.metadata).take();
@@ -197,7 +207,8 @@ TEST(FromGguf, RefusesCountsThatDoNotMatch) {
 }
 
 void append_varint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(static_cast<std::uint8_t>(value | 0x80));
+  for (; value >= 0x80; value >>= 7)
+    out += static_cast<char>(static_cast<std::uint8_t>(value | 0x80));
   out += static_cast<char>(static_cast<std::uint8_t>(value));
 }
 
@@ -220,7 +231,8 @@ std::string spm_model(unsigned model_type) {
     append_bytes(piece, 1, spm_pieces()[i]);
     append_varint(piece, 2 << 3 | 5);
     const auto bits = std::bit_cast<std::uint32_t>(-static_cast<float>(i));
-    for (unsigned shift = 0; shift < 32; shift += 8) piece += static_cast<char>(static_cast<std::uint8_t>(bits >> shift));
+    for (unsigned shift = 0; shift < 32; shift += 8)
+      piece += static_cast<char>(static_cast<std::uint8_t>(bits >> shift));
     if (types[i] != 1) append_number(piece, 3, types[i]);
     append_bytes(model, 1, piece);
   }
@@ -264,13 +276,18 @@ TEST(LoadTokenizer, LooksBesideTheModelThenAboveAndSaysWhere) {
   ASSERT_TRUE(base::write_file_atomically(weights, "x").ok());
   const Error error = load_tokenizer(weights).error();
   EXPECT_EQ(error.code, ErrorCode::NotFound);
-  EXPECT_NE(error.message.find((folder / "model/weights/tokenizer.json").string()), std::string::npos) << error.message;
-  EXPECT_NE(error.message.find((folder / "model/tokenizer.json").string()), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find((folder / "model/weights/tokenizer.json").string()),
+            std::string::npos)
+      << error.message;
+  EXPECT_NE(error.message.find((folder / "model/tokenizer.json").string()), std::string::npos)
+      << error.message;
 
-  ASSERT_TRUE(base::write_file_atomically(folder / "model/tokenizer.json", test::byte_level_json()).ok());
+  ASSERT_TRUE(
+      base::write_file_atomically(folder / "model/tokenizer.json", test::byte_level_json()).ok());
   EXPECT_TRUE(load_tokenizer(weights).ok());
   EXPECT_TRUE(load_tokenizer(folder / "model").ok());
-  ASSERT_TRUE(base::write_file_atomically(folder / "model/weights/tokenizer.model", spm_model(2)).ok());
+  ASSERT_TRUE(
+      base::write_file_atomically(folder / "model/weights/tokenizer.model", spm_model(2)).ok());
   EXPECT_EQ(load_tokenizer(weights)->vocab_size(), 16);  // what is beside comes first
   EXPECT_EQ(load_tokenizer(folder / "none").error().code, ErrorCode::NotFound);
 }
@@ -279,7 +296,8 @@ TEST(LoadTokenizer, NamesTheFileInErrors) {
   const llorch::test::TempDir folder;
   ASSERT_TRUE(base::write_file_atomically(folder / "tokenizer.json", "{").ok());
   const Error error = load_tokenizer(folder.path()).error();
-  EXPECT_NE(error.message.find((folder / "tokenizer.json").string()), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find((folder / "tokenizer.json").string()), std::string::npos)
+      << error.message;
 }
 
 }  // namespace

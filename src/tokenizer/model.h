@@ -1,4 +1,5 @@
-// What turns one word (a pre-tokenized piece of text) into ids: byte-pair merges, unigram or WordPiece.
+// What turns one word (a pre-tokenized piece of text) into ids: byte-pair merges, unigram or
+// WordPiece.
 #pragma once
 
 #include <cstdint>

@@ -17,9 +17,11 @@
 namespace llorch::tokenizer {
 namespace {
 
-std::string random_word(std::mt19937& random, std::size_t max_length, std::string_view letters = "abc") {
+std::string random_word(std::mt19937& random, std::size_t max_length,
+                        std::string_view letters = "abc") {
   std::string word;
-  for (std::size_t n = 1 + random() % max_length; n > 0; --n) word += letters[random() % letters.size()];
+  for (std::size_t n = 1 + random() % max_length; n > 0; --n)
+    word += letters[random() % letters.size()];
   return word;
 }
 
@@ -30,7 +32,8 @@ std::vector<TokenId> slow_merge(std::vector<TokenId> ids, const std::vector<Merg
     std::size_t at = 0;
     for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
       for (const Merge& merge : merges) {
-        if (merge.left == ids[i] && merge.right == ids[i + 1] && (best == nullptr || merge.rank < best->rank)) {
+        if (merge.left == ids[i] && merge.right == ids[i + 1] &&
+            (best == nullptr || merge.rank < best->rank)) {
           best = &merge;
           at = i;
         }
@@ -42,8 +45,8 @@ std::vector<TokenId> slow_merge(std::vector<TokenId> ids, const std::vector<Merg
   }
 }
 
-// Vocabularies and merges at random, unlike trained ones: pieces that their own merges do not make, ranks that fall,
-// several merges for one piece.
+// Vocabularies and merges at random, unlike trained ones: pieces that their own merges do not make,
+// ranks that fall, several merges for one piece.
 TEST(Bpe, MergesLikeTheSlowVersionForAnyMerges) {
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
@@ -51,8 +54,10 @@ TEST(Bpe, MergesLikeTheSlowVersionForAnyMerges) {
     std::vector<Merge> merges;
     std::set<std::pair<TokenId, TokenId>> pairs;
     while (merges.size() < 25) {
-      const auto left = static_cast<TokenId>(random() % texts.size()), right = static_cast<TokenId>(random() % texts.size());
-      const std::string joined = texts[static_cast<std::size_t>(left)] + texts[static_cast<std::size_t>(right)];
+      const auto left = static_cast<TokenId>(random() % texts.size()),
+                 right = static_cast<TokenId>(random() % texts.size());
+      const std::string joined =
+          texts[static_cast<std::size_t>(left)] + texts[static_cast<std::size_t>(right)];
       if (joined.size() > 8 || !pairs.emplace(left, right).second) continue;
       const auto known = std::find(texts.begin(), texts.end(), joined);
       const auto result = static_cast<TokenId>(known - texts.begin());
@@ -61,7 +66,8 @@ TEST(Bpe, MergesLikeTheSlowVersionForAnyMerges) {
     }
     if (round % 2 == 0) {
       std::shuffle(merges.begin(), merges.end(), random);
-      for (std::size_t i = 0; i < merges.size(); ++i) merges[i].rank = static_cast<std::uint32_t>(i);
+      for (std::size_t i = 0; i < merges.size(); ++i)
+        merges[i].rank = static_cast<std::uint32_t>(i);
     }
     const std::vector<std::string_view> pieces(texts.begin(), texts.end());
     Vocab vocab(pieces, {});
@@ -103,10 +109,12 @@ TEST(Bpe, MergesByScoreLikeTheSlowVersion) {
     std::vector<std::string> texts = {"a", "b", "▁"};  // "c" is no piece, yet occurs in some
     for (int i = 0; i < 30; ++i) {
       std::string text = (random() % 3 == 0 ? "▁" : "") + random_word(random, 5);
-      if (text.size() > 1 && std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+      if (text.size() > 1 && std::find(texts.begin(), texts.end(), text) == texts.end())
+        texts.push_back(text);
     }
     std::vector<float> scores;
-    for (std::size_t i = 0; i < texts.size(); ++i) scores.push_back(-static_cast<float>(random() % 15));
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      scores.push_back(-static_cast<float>(random() % 15));
     const std::vector<std::string_view> pieces(texts.begin(), texts.end());
     Vocab vocab(pieces, {});
     BpeOptions options;
@@ -136,7 +144,8 @@ TEST(Bpe, MergesByScoreLikeTheSlowVersion) {
         symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
       }
       std::vector<TokenId> expected;
-      for (const std::string& symbol : symbols) expected.push_back(vocab.id_of(symbol) == kNoToken ? 1000 : vocab.id_of(symbol));
+      for (const std::string& symbol : symbols)
+        expected.push_back(vocab.id_of(symbol) == kNoToken ? 1000 : vocab.id_of(symbol));
       std::vector<TokenId> ids;
       bpe.encode(word, scratch, ids);
       ASSERT_EQ(ids, expected) << "seed 9, round " << round << ", word " << word;
@@ -168,7 +177,9 @@ TEST(Unigram, FindsTheBestSumOfScores) {
       if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
     }
     std::vector<double> scores(texts.size());
-    for (double& score : scores) score = -static_cast<double>(random() % 1000) / 100 - 0.001 * static_cast<double>(&score - scores.data());
+    for (double& score : scores)
+      score = -static_cast<double>(random() % 1000) / 100 -
+              0.001 * static_cast<double>(&score - scores.data());
     const std::vector<std::string_view> pieces(texts.begin(), texts.end());
     Vocab vocab(pieces, {});
     UnigramOptions options;
@@ -186,7 +197,9 @@ TEST(Unigram, FindsTheBestSumOfScores) {
         for (std::size_t k = 1; k <= word.size(); ++k) {
           if (k < word.size() && (cuts >> (k - 1) & 1) == 0) continue;
           const TokenId id = vocab.id_of(word.substr(begin, k - begin));
-          sum += id != kNoToken ? scores[static_cast<std::size_t>(id)] : k - begin == 1 ? unknown : -1e9;
+          sum += id != kNoToken   ? scores[static_cast<std::size_t>(id)]
+                 : k - begin == 1 ? unknown
+                                  : -1e9;
           begin = k;
         }
         best = std::max(best, sum);
@@ -199,7 +212,8 @@ TEST(Unigram, FindsTheBestSumOfScores) {
         found += scores[static_cast<std::size_t>(id)];
         joined += texts[static_cast<std::size_t>(id)];
       }
-      if (std::find(ids.begin(), ids.end(), 0) != ids.end()) continue;  // fused unknowns have no score of their own
+      if (std::find(ids.begin(), ids.end(), 0) != ids.end())
+        continue;  // fused unknowns have no score of their own
       ASSERT_EQ(joined, word);
       ASSERT_NEAR(found, best, 1e-9) << "seed 13, round " << round << ", word " << word;
     }
@@ -220,7 +234,8 @@ TEST(WordPiece, TakesTheLongestPieceOrGivesUpOnTheWord) {
     return ids;
   };
   EXPECT_EQ(encode("unaff"), (std::vector<TokenId>{1, 2}));
-  EXPECT_EQ(encode("unaffable"), (std::vector<TokenId>{0}));  // "unaffab" is longer, and then nothing fits
+  EXPECT_EQ(encode("unaffable"),
+            (std::vector<TokenId>{0}));  // "unaffab" is longer, and then nothing fits
   EXPECT_EQ(encode("unaaaaaaaa"), (std::vector<TokenId>{1, 4, 4, 4, 4, 4, 4, 4, 4}));
   EXPECT_EQ(encode("unaaaaaaaaa"), (std::vector<TokenId>{0}));  // too long
 }

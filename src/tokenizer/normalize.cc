@@ -19,10 +19,11 @@ std::string run_utf8proc(std::string_view text, Kind kind) {
   options |= kind == Kind::Nfc || kind == Kind::Nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (kind == Kind::Nfkc || kind == Kind::Nfkd) options |= UTF8PROC_COMPAT;
   utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &result, static_cast<utf8proc_option_t>(options));
-  if (size < 0) return std::string(text);  // only for invalid UTF-8 or no memory: neither reaches this
+  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                             static_cast<utf8proc_ssize_t>(text.size()), &result,
+                                             static_cast<utf8proc_option_t>(options));
+  if (size < 0)
+    return std::string(text);  // only for invalid UTF-8 or no memory: neither reaches this
   std::string out(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));
   std::free(result);
   return out;
@@ -32,25 +33,30 @@ struct CodePointRange {
   char32_t first, last;
 };
 
-// Characters with a decomposition or a combining class that Unicode got after its version 9, which is what the
-// Rust library that models are trained with knows. It leaves them alone; so do we, to give the same ids.
+// Characters with a decomposition or a combining class that Unicode got after its version 9, which
+// is what the Rust library that models are trained with knows. It leaves them alone; so do we, to
+// give the same ids.
 constexpr CodePointRange kLeftAlone[] = {
-    {0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
-    {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ADD},   {0x1AE0, 0x1AEB},
-    {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},   {0xA7F1, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},
-    {0x105C0, 0x105F3}, {0x10780, 0x107BA}, {0x10D24, 0x10D27}, {0x10D69, 0x10D6D}, {0x10EAB, 0x10EAC},
-    {0x10EFA, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B},
-    {0x11380, 0x113E2}, {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x11900, 0x11959}, {0x119E0, 0x119E0},
-    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D45}, {0x11D97, 0x11D97},
-    {0x11F41, 0x11F42}, {0x16100, 0x16139}, {0x16D40, 0x16D79}, {0x16FF0, 0x16FF1}, {0x1CCD6, 0x1CCF9},
-    {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
-    {0x1E4EC, 0x1E4EF}, {0x1E5EE, 0x1E5EF}, {0x1E6E3, 0x1E6F5}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
+    {0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
+    {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
+    {0x1ABF, 0x1ADD},   {0x1AE0, 0x1AEB},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
+    {0xA7F1, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x105C0, 0x105F3},
+    {0x10780, 0x107BA}, {0x10D24, 0x10D27}, {0x10D69, 0x10D6D}, {0x10EAB, 0x10EAC},
+    {0x10EFA, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070},
+    {0x1133B, 0x1133B}, {0x11380, 0x113E2}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x11900, 0x11959}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47},
+    {0x11A99, 0x11A99}, {0x11D42, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42},
+    {0x16100, 0x16139}, {0x16D40, 0x16D79}, {0x16FF0, 0x16FF1}, {0x1CCD6, 0x1CCF9},
+    {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE},
+    {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1E5EE, 0x1E5EF}, {0x1E6E3, 0x1E6F5},
+    {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
 };
 
 bool is_left_alone(char32_t c) {
   if (c < kLeftAlone[0].first) return false;
-  const auto* after = std::upper_bound(std::begin(kLeftAlone), std::end(kLeftAlone), c,
-                                       [](char32_t value, CodePointRange range) { return value < range.first; });
+  const auto* after =
+      std::upper_bound(std::begin(kLeftAlone), std::end(kLeftAlone), c,
+                       [](char32_t value, CodePointRange range) { return value < range.first; });
   return after != std::begin(kLeftAlone) && c <= after[-1].last;
 }
 
@@ -71,7 +77,8 @@ std::string normalize_stretches(std::string_view text, Kind kind) {
   return out;
 }
 
-// A character that NFC leaves alone whatever stands next to it, unless that is one that it does not.
+// A character that NFC leaves alone whatever stands next to it, unless that is one that it does
+// not.
 bool is_inert(char32_t c) {
   if (c < 0x300 || is_left_alone(c)) return true;
   if (UnicodeTable::instance().is_mark(c)) return false;
@@ -162,9 +169,10 @@ std::string clean_text(std::string_view text) {
 }
 
 bool is_ideograph(char32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
-         (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
 std::string space_chinese(std::string_view text) {
@@ -194,11 +202,13 @@ std::string_view strip(std::string_view text, bool left, bool right) {
   return text;
 }
 
-std::string replace_text(std::string_view text, std::string_view pattern, std::string_view content) {
+std::string replace_text(std::string_view text, std::string_view pattern,
+                         std::string_view content) {
   std::string out;
   out.reserve(text.size() + text.size() / 2);
   std::size_t done = 0;
-  for (std::size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, done)) {
+  for (std::size_t at = text.find(pattern); at != std::string_view::npos;
+       at = text.find(pattern, done)) {
     out += text.substr(done, at - done);
     out += content;
     done = at + pattern.size();
@@ -231,8 +241,8 @@ Result<std::string> replace_matches(std::string_view text, const NormalizeStep& 
   return out;
 }
 
-// The Rust library's reading of a charsmap: a short grapheme that has a rule as a whole is replaced by it, else
-// each of its characters that has one.
+// The Rust library's reading of a charsmap: a short grapheme that has a rule as a whole is replaced
+// by it, else each of its characters that has one.
 std::string map_graphemes(const Charsmap& charsmap, std::string_view text) {
   std::string out;
   const auto replace = [&](std::string_view part) {
@@ -251,7 +261,8 @@ std::string map_graphemes(const Charsmap& charsmap, std::string_view text) {
       if (end == text.size()) break;
       const Utf8Char next = utf8_at(text, end);
       if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(c.code_point),
-                                           static_cast<utf8proc_int32_t>(next.code_point), &state)) {
+                                           static_cast<utf8proc_int32_t>(next.code_point),
+                                           &state)) {
         break;
       }
       c = next;
@@ -287,7 +298,8 @@ Result<std::string> apply_step(const NormalizeStep& step, std::string_view text)
     case Kind::Prepend:
       return text.empty() ? std::string() : step.content + std::string(text);
     case Kind::Replace:
-      return step.regex ? replace_matches(text, step) : replace_text(text, step.pattern, step.content);
+      return step.regex ? replace_matches(text, step)
+                        : replace_text(text, step.pattern, step.content);
     case Kind::CleanText:
       return clean_text(text);
     case Kind::SpaceChinese:

@@ -1,4 +1,5 @@
-// Rewrites text before it is cut into words: the normalizers that tokenizer files name, in their order.
+// Rewrites text before it is cut into words: the normalizers that tokenizer files name, in their
+// order.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +16,28 @@ namespace llorch::tokenizer {
 
 struct NormalizeStep {
   enum class Kind : std::uint8_t {
-    Nfc, Nfd, Nfkc, Nfkd,
+    Nfc,
+    Nfd,
+    Nfkc,
+    Nfkd,
     Lowercase,
-    StripAccents,       // Bert: drops non-spacing marks
-    StripMarks,         // drops all marks
-    Strip,              // white space at the ends
-    Prepend,            // `content` in front of text that is not empty
-    Replace,            // `pattern`, or each match of `regex`, by `content`
-    CleanText,          // Bert: control characters go, white space becomes a space
-    SpaceChinese,       // Bert: spaces around CJK ideographs
-    Charsmap,           // SentencePiece's own table
-    CollapseSpaces,     // SentencePiece: one space for many, none at the ends
+    StripAccents,    // Bert: drops non-spacing marks
+    StripMarks,      // drops all marks
+    Strip,           // white space at the ends
+    Prepend,         // `content` in front of text that is not empty
+    Replace,         // `pattern`, or each match of `regex`, by `content`
+    CleanText,       // Bert: control characters go, white space becomes a space
+    SpaceChinese,    // Bert: spaces around CJK ideographs
+    Charsmap,        // SentencePiece's own table
+    CollapseSpaces,  // SentencePiece: one space for many, none at the ends
   };
   Kind kind = Kind::Nfc;
   std::string pattern, content;
   std::optional<Regex> regex;
   bool strips_left = true, strips_right = true;
   std::optional<Charsmap> charsmap;
-  bool by_grapheme = false;  // Charsmap: as the Rust library does it, whole graphemes or single characters
+  bool by_grapheme =
+      false;  // Charsmap: as the Rust library does it, whole graphemes or single characters
 };
 
 class Normalizer {

@@ -31,12 +31,16 @@ TEST(Normalizer, Composes) {
 TEST(Normalizer, LeavesMarksAloneThatCameAfterUnicode9) {
   const std::string late = "\xE0\xA3\x93\xE0\xA3\xA3";  // U+08D3 (220) U+08E3 (220), then one below
   EXPECT_EQ(normalized(Kind::Nfc, "\xCC\x81\xE0\xA3\x93\xCC\xA3"), "\xCC\x81\xE0\xA3\x93\xCC\xA3");
-  EXPECT_EQ(normalized(Kind::Nfc, "\xCC\x81\xCC\xA3"), "\xCC\xA3\xCC\x81");  // the same with old marks is reordered
+  EXPECT_EQ(normalized(Kind::Nfc, "\xCC\x81\xCC\xA3"),
+            "\xCC\xA3\xCC\x81");  // the same with old marks is reordered
   EXPECT_EQ(normalized(Kind::Nfc, late), late);
 }
 
 TEST(Normalizer, DoesAsBertDoes) {
-  EXPECT_EQ(normalized(Kind::CleanText, std::string("a\0b\tc\xEF\xBF\xBD\xC2\xAD" "d\xC2\xA0", 13)), "ab cd ");
+  EXPECT_EQ(normalized(Kind::CleanText, std::string("a\0b\tc\xEF\xBF\xBD\xC2\xAD"
+                                                    "d\xC2\xA0",
+                                                    13)),
+            "ab cd ");
   EXPECT_EQ(normalized(Kind::SpaceChinese, "a你b"), "a 你 b");
   EXPECT_EQ(normalized(Kind::Lowercase, "ÀİΣ"), "ài\xCC\x87σ");
   EXPECT_EQ(normalized(Kind::StripAccents, "e\xCC\x81"), "e");
@@ -47,7 +51,8 @@ TEST(Normalizer, DoesAsBertDoes) {
 TEST(Charsmap, ReplacesTheLongestMatch) {
   std::vector<std::uint32_t> units(512);
   const auto offset = [](std::uint32_t value) { return value << 10; };
-  // Unit 0 is the root with offset 256; each child is at (offset ^ byte) and its own offset is chosen free.
+  // Unit 0 is the root with offset 256; each child is at (offset ^ byte) and its own offset is
+  // chosen free.
   units[0] = offset(256);
   const std::size_t first = 256 ^ 0xEF;
   units[first] = 0xEF | offset(static_cast<std::uint32_t>(first ^ 8));  // children at 8 ^ byte
@@ -63,7 +68,8 @@ TEST(Charsmap, ReplacesTheLongestMatch) {
   bytes += std::string("\0a\0", 3);
   const Charsmap charsmap = Charsmap::parse(bytes).take();
   EXPECT_EQ(charsmap.apply("xＡＢ"), "xaＢ");
-  for (std::size_t cut = 0; cut < 20; ++cut) EXPECT_FALSE(Charsmap::parse(bytes.substr(0, cut)).ok());
+  for (std::size_t cut = 0; cut < 20; ++cut)
+    EXPECT_FALSE(Charsmap::parse(bytes.substr(0, cut)).ok());
 }
 
 }  // namespace

@@ -99,7 +99,8 @@ void match_characters(const SplitRule& rule, std::string_view text, MatchSplitte
       matches = table.is_space(c.code_point);
     } else {
       const Category category = table.old_category(c.code_point);
-      matches = is_ascii_punctuation(c.code_point) || (category >= Category::Pc && category <= Category::Ps);
+      matches = is_ascii_punctuation(c.code_point) ||
+                (category >= Category::Pc && category <= Category::Ps);
     }
     if (matches) splitter.match(i, i + c.bytes);
     i += c.bytes;
@@ -108,7 +109,8 @@ void match_characters(const SplitRule& rule, std::string_view text, MatchSplitte
 
 }  // namespace
 
-Result<SplitRule> make_regex_rule(std::string_view expression, SplitBehavior behavior, bool inverted) {
+Result<SplitRule> make_regex_rule(std::string_view expression, SplitBehavior behavior,
+                                  bool inverted) {
   Result<Regex> regex = Regex::compile(expression);
   if (!regex.ok()) return regex.error();
   SplitRule rule;
@@ -119,10 +121,12 @@ Result<SplitRule> make_regex_rule(std::string_view expression, SplitBehavior beh
   return rule;
 }
 
-Result<SplitRule> make_expression_rule(std::string_view expression, SplitBehavior behavior, bool inverted) {
-  // These match every character of any text, so that isolating matches and removing the rest are the same.
-  const bool keeps_matches = (behavior == SplitBehavior::Isolated) ||
-                             (behavior == SplitBehavior::Removed && inverted);
+Result<SplitRule> make_expression_rule(std::string_view expression, SplitBehavior behavior,
+                                       bool inverted) {
+  // These match every character of any text, so that isolating matches and removing the rest are
+  // the same.
+  const bool keeps_matches =
+      (behavior == SplitBehavior::Isolated) || (behavior == SplitBehavior::Removed && inverted);
   SplitRule rule;
   if (keeps_matches && expression == kGpt2Expression) return rule;
   rule.kind = SplitRule::Kind::Tiktoken;
@@ -136,7 +140,8 @@ Status PreTokenizer::split(std::string_view text, bool is_first, WordSink& sink)
   return apply(0, text, is_first, sink);
 }
 
-Status PreTokenizer::apply(std::size_t index, std::string_view text, bool is_first, WordSink& sink) const {
+Status PreTokenizer::apply(std::size_t index, std::string_view text, bool is_first,
+                           WordSink& sink) const {
   if (text.empty()) return ok_status();
   if (index == rules_.size()) {
     sink.word(text);
@@ -154,7 +159,8 @@ Status PreTokenizer::apply(std::size_t index, std::string_view text, bool is_fir
         const std::string_view word = text.substr(begin, end - begin);
         if (is_last) {
           sink.word(word);
-        } else if (Status status = apply(index + 1, word, is_first && begin == 0, sink); !status.ok()) {
+        } else if (Status status = apply(index + 1, word, is_first && begin == 0, sink);
+                   !status.ok()) {
           return status;
         }
         begin = end;

@@ -26,9 +26,12 @@ std::vector<std::string> split(const SplitRule& rule, std::string_view text) {
 
 using Words = std::vector<std::string>;
 
-// Text of the kinds of characters that the expressions tell apart, and any other character now and then.
+// Text of the kinds of characters that the expressions tell apart, and any other character now and
+// then.
 std::string random_text(std::mt19937& random) {
-  static const std::u32string kCommon = U"aZéд你ſ'''sStTlLrReEvVdDmM  \t\n\r\u0085\u00A0\u2028\u3000\u180E129½٣.,!?-_\"#\u0301\u200D🙂";
+  static const std::u32string kCommon =
+      U"aZéд你ſ'''sStTlLrReEvVdDmM  "
+      U"\t\n\r\u0085\u00A0\u2028\u3000\u180E129½٣.,!?-_\"#\u0301\u200D🙂";
   std::string text;
   const std::size_t length = 1 + random() % 40;
   for (std::size_t i = 0; i < length; ++i) {
@@ -54,13 +57,20 @@ void expect_same_words(std::string_view expression, std::uint32_t seed) {
   }
 }
 
-TEST(HandWrittenWords, AreThoseOfGpt2sExpression) { expect_same_words(kGpt2Expression, 1); }
-TEST(HandWrittenWords, AreThoseOfLlama3sExpression) { expect_same_words(kLlama3Expression, 2); }
-TEST(HandWrittenWords, AreThoseOfQwen2sExpression) { expect_same_words(kQwen2Expression, 3); }
+TEST(HandWrittenWords, AreThoseOfGpt2sExpression) {
+  expect_same_words(kGpt2Expression, 1);
+}
+TEST(HandWrittenWords, AreThoseOfLlama3sExpression) {
+  expect_same_words(kLlama3Expression, 2);
+}
+TEST(HandWrittenWords, AreThoseOfQwen2sExpression) {
+  expect_same_words(kQwen2Expression, 3);
+}
 
 TEST(HandWrittenWords, AgreeOnEveryCharacter) {
   const SplitRule by_hand = make_expression_rule(kLlama3Expression).take();
-  const SplitRule by_regex = make_regex_rule(kLlama3Expression, SplitBehavior::Isolated, false).take();
+  const SplitRule by_regex =
+      make_regex_rule(kLlama3Expression, SplitBehavior::Isolated, false).take();
   std::string text;
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (c >= 0xD800 && c <= 0xDFFF) continue;
@@ -68,14 +78,16 @@ TEST(HandWrittenWords, AgreeOnEveryCharacter) {
     append_utf8(text, c);
     text += " 1";
     if (text.size() < 60000) continue;
-    ASSERT_EQ(split(by_hand, text), split(by_regex, text)) << "around U+" << std::hex << static_cast<std::uint32_t>(c);
+    ASSERT_EQ(split(by_hand, text), split(by_regex, text))
+        << "around U+" << std::hex << static_cast<std::uint32_t>(c);
     text.clear();
   }
 }
 
 TEST(PreTokenizer, KeepsDigitsAndContractionsAsModelsWereTrained) {
   const SplitRule llama3 = make_expression_rule(kLlama3Expression).take();
-  EXPECT_EQ(split(llama3, "I'VE 12345 tests."), (Words{"I", "'VE", " ", "123", "45", " tests", "."}));
+  EXPECT_EQ(split(llama3, "I'VE 12345 tests."),
+            (Words{"I", "'VE", " ", "123", "45", " tests", "."}));
   const SplitRule gpt2 = make_expression_rule(kGpt2Expression).take();
   EXPECT_EQ(split(gpt2, "I've 12345  tests."), (Words{"I", "'ve", " 12345", " ", " tests", "."}));
 }
@@ -93,7 +105,8 @@ TEST(PreTokenizer, SplitsAsTheBehaviorSays) {
 }
 
 TEST(PreTokenizer, SplitsAtMatchesOfNothing) {
-  const SplitRule rule = make_regex_rule(R"((?=(\d{3})+(?!\d)))", SplitBehavior::Isolated, false).take();
+  const SplitRule rule =
+      make_regex_rule(R"((?=(\d{3})+(?!\d)))", SplitBehavior::Isolated, false).take();
   EXPECT_EQ(split(rule, "1234567"), (Words{"1", "234", "567"}));
 }
 
@@ -105,7 +118,8 @@ TEST(Regex, RefusesWhatItCannotDo) {
 
 TEST(Regex, GivesUpOnTextsThatAreTooHard) {
   const Regex regex = Regex::compile("(a+)+[bc]").take();
-  const Status status = regex.for_each_match(std::string(5000, 'a'), [](std::size_t, std::size_t) {});
+  const Status status =
+      regex.for_each_match(std::string(5000, 'a'), [](std::size_t, std::size_t) {});
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().message.find("too hard"), std::string::npos) << status.error().message;
 }

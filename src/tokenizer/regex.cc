@@ -22,12 +22,14 @@ struct CodePointRange {
 constexpr CodePointRange kNewCharacters[] = {
 #include "tokenizer/unicode_new.inc"
 };
-constexpr char32_t kMongolianVowelSeparator = 0x180E;  // PCRE2's \s has it, Unicode's White_Space not
+constexpr char32_t kMongolianVowelSeparator =
+    0x180E;  // PCRE2's \s has it, Unicode's White_Space not
 
 bool is_new(char32_t c) {
   if (c == kMongolianVowelSeparator) return true;
-  const auto* found = std::upper_bound(std::begin(kNewCharacters), std::end(kNewCharacters), c,
-                                       [](char32_t value, CodePointRange range) { return value < range.first; });
+  const auto* found =
+      std::upper_bound(std::begin(kNewCharacters), std::end(kNewCharacters), c,
+                       [](char32_t value, CodePointRange range) { return value < range.first; });
   return found != std::begin(kNewCharacters) && c <= found[-1].last;
 }
 
@@ -35,22 +37,38 @@ bool is_new(char32_t c) {
 char32_t old_character_like(char32_t c) {
   const bool is_long = c >= 0x10000;
   switch (UnicodeTable::instance().category(c)) {
-    case Category::Lu: return is_long ? 0x10400 : 0x1E00;
-    case Category::Ll: return is_long ? 0x10428 : 0x1E01;
-    case Category::Lm: return is_long ? 0x16B40 : 0x0E46;
-    case Category::Lo: return c >= 0x20000 ? 0x20000 : is_long ? 0x10000 : 0x0904;
-    case Category::Mn: return is_long ? 0x101FD : 0x0941;
-    case Category::Mc: return is_long ? 0x11000 : 0x0903;
-    case Category::Nd: return is_long ? 0x104A0 : 0x0966;
-    case Category::Nl: return is_long ? 0x10140 : 0x2160;
-    case Category::No: return is_long ? 0x10107 : 0x2460;
-    case Category::Po: return is_long ? 0x10100 : 0x0964;
-    case Category::Pd: return is_long ? 0x10EAD : 0x2010;
-    case Category::So: return is_long ? 0x1F000 : 0x2100;
-    case Category::Sm: return is_long ? 0x1D6C1 : 0x2200;
-    case Category::Sc: return is_long ? 0x1E2FF : 0x20A0;
-    case Category::Cf: return is_long ? 0x110BD : 0x200B;
-    default: return c;
+    case Category::Lu:
+      return is_long ? 0x10400 : 0x1E00;
+    case Category::Ll:
+      return is_long ? 0x10428 : 0x1E01;
+    case Category::Lm:
+      return is_long ? 0x16B40 : 0x0E46;
+    case Category::Lo:
+      return c >= 0x20000 ? 0x20000 : is_long ? 0x10000 : 0x0904;
+    case Category::Mn:
+      return is_long ? 0x101FD : 0x0941;
+    case Category::Mc:
+      return is_long ? 0x11000 : 0x0903;
+    case Category::Nd:
+      return is_long ? 0x104A0 : 0x0966;
+    case Category::Nl:
+      return is_long ? 0x10140 : 0x2160;
+    case Category::No:
+      return is_long ? 0x10107 : 0x2460;
+    case Category::Po:
+      return is_long ? 0x10100 : 0x0964;
+    case Category::Pd:
+      return is_long ? 0x10EAD : 0x2010;
+    case Category::So:
+      return is_long ? 0x1F000 : 0x2100;
+    case Category::Sm:
+      return is_long ? 0x1D6C1 : 0x2200;
+    case Category::Sc:
+      return is_long ? 0x1E2FF : 0x20A0;
+    case Category::Cf:
+      return is_long ? 0x110BD : 0x200B;
+    default:
+      return c;
   }
 }
 
@@ -64,7 +82,9 @@ std::string familiar_text(std::string_view text) {
       if (copy.empty()) copy = text;
       std::string replacement;
       append_utf8(replacement, old_character_like(c.code_point));
-      if (replacement.size() == c.bytes) std::copy(replacement.begin(), replacement.end(), copy.begin() + static_cast<std::ptrdiff_t>(i));
+      if (replacement.size() == c.bytes)
+        std::copy(replacement.begin(), replacement.end(),
+                  copy.begin() + static_cast<std::ptrdiff_t>(i));
     }
     i += c.bytes;
   }
@@ -79,7 +99,8 @@ std::string message_of(int code) {
 
 // What one run of matching needs. The larger stack is taken only by texts that ask for it.
 struct MatchState {
-  explicit MatchState(const pcre2_code* code) : data(pcre2_match_data_create_from_pattern(code, nullptr)) {}
+  explicit MatchState(const pcre2_code* code)
+      : data(pcre2_match_data_create_from_pattern(code, nullptr)) {}
   ~MatchState() {
     pcre2_match_data_free(data);
     pcre2_match_context_free(context);
@@ -112,18 +133,20 @@ struct Regex::Code {
 
 Result<Regex> Regex::compile(std::string_view expression) {
   if (expression.find("&&") != std::string_view::npos) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("expression {:?}: intersections of character classes (&&) are not supported",
-                             expression)};
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("expression {:?}: intersections of character classes (&&) are not supported",
+                    expression)};
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-                                   &error, &offset, nullptr);
+  pcre2_code* code = pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (code == nullptr) {
-    return Error{ErrorCode::Unsupported, fmt::format("expression {:?} does not compile at byte {}: {}",
-                                                     expression, offset, message_of(error))};
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("expression {:?} does not compile at byte {}: {}", expression, offset,
+                             message_of(error))};
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT matching is slower, not different
   return Regex(std::make_shared<const Code>(code));
@@ -137,8 +160,8 @@ Status Regex::for_each_match(std::string_view original,
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   std::size_t from = 0;
   while (from <= text.size()) {
-    const int found = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, state.data,
-                                  state.context);
+    const int found = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
+                                  state.data, state.context);
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found == PCRE2_ERROR_JIT_STACKLIMIT && state.stack == nullptr) {
       state.grow_stack();
@@ -146,8 +169,8 @@ Status Regex::for_each_match(std::string_view original,
     }
     if (found < 0) {
       return Error{ErrorCode::InvalidArgument,
-                   fmt::format("the text is too hard for the tokenizer's expression at byte {}: {}", from,
-                               message_of(found))};
+                   fmt::format("the text is too hard for the tokenizer's expression at byte {}: {}",
+                               from, message_of(found))};
     }
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(state.data);
     on_match(range[0], range[1]);

@@ -15,8 +15,8 @@ class Regex {
  public:
   static Result<Regex> compile(std::string_view expression);
 
-  // Calls on_match(begin, end) for each match from left to right; matches may be empty. `text` must be
-  // valid UTF-8. Fails when the expression needs more steps than is sane for the text.
+  // Calls on_match(begin, end) for each match from left to right; matches may be empty. `text` must
+  // be valid UTF-8. Fails when the expression needs more steps than is sane for the text.
   Status for_each_match(std::string_view text,
                         const std::function<void(std::size_t, std::size_t)>& on_match) const;
 

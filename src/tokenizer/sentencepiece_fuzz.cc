@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     CHECK(!loaded.error().message.empty());
     return 0;
   }
-  const auto ids = loaded->encode("ab  c é\n</s> 你🙂", {.add_special = true, .parse_special = true});
+  const auto ids =
+      loaded->encode("ab  c é\n</s> 你🙂", {.add_special = true, .parse_special = true});
   if (!ids.ok()) return 0;
   const std::string decoded = loaded->decode(ids.value(), {.keep_special = true});
   CHECK(tokenizer::find_invalid_utf8(decoded) == decoded.size());

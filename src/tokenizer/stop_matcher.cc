@@ -51,8 +51,11 @@ StopMatcher::Output StopMatcher::add(std::string_view piece) {
   }
   std::size_t keep = 0;
   for (const Pattern& pattern : patterns_) keep = std::max(keep, pattern.matched);
-  // A stop string may begin inside a character only if it is not text itself; hold the character whole then.
-  while (keep < held_.size() && (static_cast<std::uint8_t>(held_[held_.size() - keep]) & 0xC0) == 0x80 && keep > 0) ++keep;
+  // A stop string may begin inside a character only if it is not text itself; hold the character
+  // whole then.
+  while (keep < held_.size() &&
+         (static_cast<std::uint8_t>(held_[held_.size() - keep]) & 0xC0) == 0x80 && keep > 0)
+    ++keep;
   output.text = held_.substr(0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);
   return output;

@@ -9,18 +9,20 @@
 
 namespace llorch::tokenizer {
 
-// Text goes out as soon as it can no longer be the start of a stop string; of several stop strings the one that
-// ends first counts, and of those the longest. What is held is at most the longest stop string less one byte,
-// and never part of a character. One generation each; belongs to one thread.
+// Text goes out as soon as it can no longer be the start of a stop string; of several stop strings
+// the one that ends first counts, and of those the longest. What is held is at most the longest
+// stop string less one byte, and never part of a character. One generation each; belongs to one
+// thread.
 class StopMatcher {
  public:
   // Empty strings are ignored.
   explicit StopMatcher(std::vector<std::string> stops);
 
   struct Output {
-    std::string text;         // certain not to be part of a stop string
-    bool is_stopped = false;  // a stop string is complete: `text` ends in front of it, later pieces are ignored
-    std::string stop;         // which
+    std::string text;  // certain not to be part of a stop string
+    bool is_stopped =
+        false;  // a stop string is complete: `text` ends in front of it, later pieces are ignored
+    std::string stop;  // which
   };
   // `piece` is valid UTF-8.
   Output add(std::string_view piece);

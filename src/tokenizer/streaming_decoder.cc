@@ -5,7 +5,9 @@
 namespace llorch::tokenizer {
 
 StreamingDecoder::StreamingDecoder(const Tokenizer& tokenizer, DecodeOptions options)
-    : tokenizer_(tokenizer), options_(options), reader_(*tokenizer.parts_->vocab, tokenizer.parts_->decode) {}
+    : tokenizer_(tokenizer),
+      options_(options),
+      reader_(*tokenizer.parts_->vocab, tokenizer.parts_->decode) {}
 
 std::string StreamingDecoder::decode_next(TokenId id) {
   std::string text;

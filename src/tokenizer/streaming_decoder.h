@@ -8,8 +8,9 @@
 
 namespace llorch::tokenizer {
 
-// The pieces joined are what Tokenizer::decode gives for all ids at once; each is valid UTF-8. Held back is
-// only the start of a character whose rest has not come. Belongs to one thread; the tokenizer must outlive it.
+// The pieces joined are what Tokenizer::decode gives for all ids at once; each is valid UTF-8. Held
+// back is only the start of a character whose rest has not come. Belongs to one thread; the
+// tokenizer must outlive it.
 class StreamingDecoder {
  public:
   explicit StreamingDecoder(const Tokenizer& tokenizer, DecodeOptions options = {});

@@ -16,8 +16,8 @@ inline std::string json_quoted(std::string_view text) {
   return json::serialize(json::Value(json::Value(std::string(text))));
 }
 
-// Byte-level BPE: all 256 bytes, "he" "ll" "hell" "hello" " hello", and <|end|>, <|im_start|> (special) and
-// <tool> (not special). `extra` goes into the top-level object.
+// Byte-level BPE: all 256 bytes, "he" "ll" "hell" "hello" " hello", and <|end|>, <|im_start|>
+// (special) and <tool> (not special). `extra` goes into the top-level object.
 inline std::string byte_level_json(std::string_view extra = "", std::string_view model_extra = "") {
   std::string vocab;
   int id = 0;
@@ -26,7 +26,8 @@ inline std::string byte_level_json(std::string_view extra = "", std::string_view
     append_utf8(c, byte_to_char(static_cast<std::uint8_t>(byte)));
     vocab += fmt::format("{}{}:{}", vocab.empty() ? "" : ",", json_quoted(c), id++);
   }
-  for (const std::string_view piece : {"he", "ll", "hell", "hello", "Ġhello"}) vocab += fmt::format(",{}:{}", json_quoted(piece), id++);
+  for (const std::string_view piece : {"he", "ll", "hell", "hello", "Ġhello"})
+    vocab += fmt::format(",{}:{}", json_quoted(piece), id++);
   return fmt::format(
       R"({{"added_tokens":[{{"id":261,"content":"<|end|>","special":true}},{{"id":262,"content":"<|im_start|>","special":true}},)"
       R"({{"id":264,"content":"<tool>","special":false}}],"normalizer":null,)"
@@ -40,7 +41,8 @@ inline std::string sentencepiece_json() {
   std::string vocab = R"("<unk>":0,"<s>":1,"</s>":2)";
   int id = 3;
   for (int byte = 0; byte < 256; ++byte) vocab += fmt::format(",\"<0x{:02X}>\":{}", byte, id++);
-  for (const std::string_view piece : {"▁", "a", "b", "c", "é", "ab", "▁ab", "▁▁"}) vocab += fmt::format(",{}:{}", json_quoted(piece), id++);
+  for (const std::string_view piece : {"▁", "a", "b", "c", "é", "ab", "▁ab", "▁▁"})
+    vocab += fmt::format(",{}:{}", json_quoted(piece), id++);
   return fmt::format(
       R"({{"added_tokens":[{{"id":0,"content":"<unk>","special":true}},{{"id":1,"content":"<s>","special":true}},)"
       R"({{"id":2,"content":"</s>","special":true}}],"normalizer":{{"type":"Sequence","normalizers":[{{"type":"Prepend","prepend":"▁"}},)"

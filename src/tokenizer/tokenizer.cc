@@ -13,13 +13,15 @@ namespace llorch::tokenizer {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
-constexpr std::size_t kWorthCaching = 4096;  // bytes of text from which a word cache pays for its memory
+constexpr std::size_t kWorthCaching =
+    4096;  // bytes of text from which a word cache pays for its memory
 
-// Names under which models carry the token that ends a turn or a text, when their files do not say so.
+// Names under which models carry the token that ends a turn or a text, when their files do not say
+// so.
 constexpr std::string_view kEndNames[] = {
-    "<|eot_id|>", "<|im_end|>",   "<|end|>",          "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-    "<|eom_id|>", "<|return|>",   "<|call|>",         "<EOT>",         "_<EOT>",        "<|EOT|>",
-    "<turn|>",    "<|im_sep_end|>", "<｜end▁of▁sentence｜>",
+    "<|eot_id|>",      "<|im_end|>", "<|end|>",    "<end_of_turn>",  "<|endoftext|>",
+    "<|end_of_text|>", "<|eom_id|>", "<|return|>", "<|call|>",       "<EOT>",
+    "_<EOT>",          "<|EOT|>",    "<turn|>",    "<|im_sep_end|>", "<｜end▁of▁sentence｜>",
 };
 
 std::optional<TokenId> optional_id(TokenId id) {
@@ -39,36 +41,41 @@ class EncodingSink : public WordSink {
 };
 
 // A stretch of raw text between added tokens.
-Status encode_stretch(const TokenizerParts& parts, std::string_view raw, bool is_first, bool parse_special,
-                      WordSink& sink, std::vector<TokenId>& out) {
+Status encode_stretch(const TokenizerParts& parts, std::string_view raw, bool is_first,
+                      bool parse_special, WordSink& sink, std::vector<TokenId>& out) {
   if (parts.normalizer.is_identity() && parts.normalized_matcher.empty()) {
     return parts.pre_tokenizer.split(raw, is_first, sink);
   }
   Result<std::string> normalized = parts.normalizer.apply(raw);
   if (!normalized.ok()) return normalized.error();
   const std::string_view text = normalized.value();
-  for (const Segment& segment : cut_at_tokens(parts.normalized_matcher, parts.added, text, parse_special)) {
+  for (const Segment& segment :
+       cut_at_tokens(parts.normalized_matcher, parts.added, text, parse_special)) {
     if (segment.is_token) {
       out.push_back(parts.added[segment.token_index].id);
       continue;
     }
     const bool starts_text = is_first && segment.text.data() == text.data();
-    if (Status status = parts.pre_tokenizer.split(segment.text, starts_text, sink); !status.ok()) return status;
+    if (Status status = parts.pre_tokenizer.split(segment.text, starts_text, sink); !status.ok())
+      return status;
   }
   return ok_status();
 }
 
 Status check_id(const TokenizerParts& parts, TokenId id, std::string_view what) {
   if (id == kNoToken || parts.vocab->contains(id)) return ok_status();
-  return Error{ErrorCode::Corrupt, fmt::format("the {} token has id {}, but the vocabulary has {} entries", what,
-                                               id, parts.vocab->size())};
+  return Error{ErrorCode::Corrupt,
+               fmt::format("the {} token has id {}, but the vocabulary has {} entries", what, id,
+                           parts.vocab->size())};
 }
 
 }  // namespace
 
 Status finish_parts(TokenizerParts& parts) {
-  const std::pair<std::string_view, TokenId> named[] = {
-      {"beginning-of-text", parts.bos}, {"end-of-text", parts.eos}, {"unknown", parts.unknown}, {"padding", parts.padding}};
+  const std::pair<std::string_view, TokenId> named[] = {{"beginning-of-text", parts.bos},
+                                                        {"end-of-text", parts.eos},
+                                                        {"unknown", parts.unknown},
+                                                        {"padding", parts.padding}};
   for (const auto& [what, id] : named) {
     if (Status status = check_id(parts, id, what); !status.ok()) return status;
   }
@@ -82,7 +89,8 @@ Status finish_parts(TokenizerParts& parts) {
     const AddedToken& token = parts.added[i];
     if (Status status = check_id(parts, token.id, token.content); !status.ok()) return status;
     if (token.is_special) parts.is_special[static_cast<std::size_t>(token.id)] = true;
-    if (std::find(std::begin(kEndNames), std::end(kEndNames), token.content) != std::end(kEndNames)) {
+    if (std::find(std::begin(kEndNames), std::end(kEndNames), token.content) !=
+        std::end(kEndNames)) {
       parts.ends.push_back(token.id);
     }
     if (!token.is_normalized) {
@@ -107,11 +115,13 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   if (text.size() > kMaxTextBytes) {
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("text of {} bytes; at most {} can be tokenized at once", text.size(), kMaxTextBytes)};
+                 fmt::format("text of {} bytes; at most {} can be tokenized at once", text.size(),
+                             kMaxTextBytes)};
   }
   if (const std::size_t bad = find_invalid_utf8(text); bad != text.size()) {
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("the text is not UTF-8 at byte {} (0x{:02X})", bad, static_cast<std::uint8_t>(text[bad]))};
+                 fmt::format("the text is not UTF-8 at byte {} (0x{:02X})", bad,
+                             static_cast<std::uint8_t>(text[bad]))};
   }
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3 + 8);
@@ -119,7 +129,8 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   Scratch scratch;
   if (text.size() >= kWorthCaching) scratch.cache = std::make_unique<WordCache>();
   EncodingSink sink(*parts_->model, scratch, ids);
-  for (const Segment& segment : cut_at_tokens(parts_->raw_matcher, parts_->added, text, options.parse_special)) {
+  for (const Segment& segment :
+       cut_at_tokens(parts_->raw_matcher, parts_->added, text, options.parse_special)) {
     if (segment.is_token) {
       ids.push_back(parts_->added[segment.token_index].id);
       continue;
@@ -161,13 +172,27 @@ bool Tokenizer::is_special(TokenId id) const {
   return parts_->vocab->contains(id) && parts_->is_special[static_cast<std::size_t>(id)];
 }
 
-std::optional<TokenId> Tokenizer::bos() const { return optional_id(parts_->bos); }
-std::optional<TokenId> Tokenizer::eos() const { return optional_id(parts_->eos); }
-std::optional<TokenId> Tokenizer::unknown() const { return optional_id(parts_->unknown); }
-std::optional<TokenId> Tokenizer::padding() const { return optional_id(parts_->padding); }
-std::span<const TokenId> Tokenizer::end_ids() const { return parts_->ends; }
-std::span<const TokenId> Tokenizer::prefix_ids() const { return parts_->prefix; }
-std::span<const TokenId> Tokenizer::suffix_ids() const { return parts_->suffix; }
+std::optional<TokenId> Tokenizer::bos() const {
+  return optional_id(parts_->bos);
+}
+std::optional<TokenId> Tokenizer::eos() const {
+  return optional_id(parts_->eos);
+}
+std::optional<TokenId> Tokenizer::unknown() const {
+  return optional_id(parts_->unknown);
+}
+std::optional<TokenId> Tokenizer::padding() const {
+  return optional_id(parts_->padding);
+}
+std::span<const TokenId> Tokenizer::end_ids() const {
+  return parts_->ends;
+}
+std::span<const TokenId> Tokenizer::prefix_ids() const {
+  return parts_->prefix;
+}
+std::span<const TokenId> Tokenizer::suffix_ids() const {
+  return parts_->suffix;
+}
 
 bool Tokenizer::is_end(TokenId id) const {
   return std::binary_search(parts_->ends.begin(), parts_->ends.end(), id);

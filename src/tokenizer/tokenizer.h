@@ -19,8 +19,9 @@ struct TokenizerParts;
 class TextReader;
 
 struct EncodeOptions {
-  bool add_special = false;    // what the model wants around a text: begin and end tokens
-  bool parse_special = false;  // "<|im_start|>" in the text is that token. Never for text that users write.
+  bool add_special = false;  // what the model wants around a text: begin and end tokens
+  bool parse_special =
+      false;  // "<|im_start|>" in the text is that token. Never for text that users write.
 };
 
 struct DecodeOptions {
@@ -36,12 +37,14 @@ class Tokenizer {
 
   // InvalidArgument when the text is not UTF-8 (the message says where) or longer than 1 GiB.
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
-  // Valid UTF-8 for any ids: bytes that make no character become U+FFFD, ids that do not exist nothing.
+  // Valid UTF-8 for any ids: bytes that make no character become U+FFFD, ids that do not exist
+  // nothing.
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
 
   // One more than the largest id; ids without a piece (padding of the vocabulary) lie below it too.
   std::int32_t vocab_size() const;
-  // The piece as bytes: "▁" stays, byte-level pieces are the bytes they stand for. Empty when there is none.
+  // The piece as bytes: "▁" stays, byte-level pieces are the bytes they stand for. Empty when there
+  // is none.
   std::string_view piece(TokenId id) const;
   std::optional<TokenId> find_piece(std::string_view piece) const;
   bool is_special(TokenId id) const;
@@ -50,7 +53,8 @@ class Tokenizer {
   std::optional<TokenId> eos() const;
   std::optional<TokenId> unknown() const;
   std::optional<TokenId> padding() const;
-  // Every id that ends a generation, sorted: the end of the text, of a turn, what generation_config lists.
+  // Every id that ends a generation, sorted: the end of the text, of a turn, what generation_config
+  // lists.
   std::span<const TokenId> end_ids() const;
   bool is_end(TokenId id) const;
   // What add_special puts around a text.

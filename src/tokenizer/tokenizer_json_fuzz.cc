@@ -11,7 +11,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace llorch;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const Result<tokenizer::Tokenizer> loaded = tokenizer::from_tokenizer_json({.tokenizer_json = text});
+  const Result<tokenizer::Tokenizer> loaded =
+      tokenizer::from_tokenizer_json({.tokenizer_json = text});
   if (!loaded.ok()) {
     CHECK(!loaded.error().message.empty());
     return 0;

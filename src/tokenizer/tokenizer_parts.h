@@ -34,8 +34,8 @@ struct TokenizerParts {
   std::vector<bool> is_special;
 };
 
-// Checks every id against the vocabulary, adds the end-of-turn tokens that go by their well-known names,
-// sorts `ends` and builds the matchers.
+// Checks every id against the vocabulary, adds the end-of-turn tokens that go by their well-known
+// names, sorts `ends` and builds the matchers.
 Status finish_parts(TokenizerParts& parts);
 
 }  // namespace llorch::tokenizer

@@ -56,7 +56,8 @@ TEST(Tokenizer, RoundTripsAnyUtf8) {
 
 TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
   const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
-  const std::vector<std::string> bad = {"ab\xFF", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "a\xE4\xBD", "\x80"};
+  const std::vector<std::string> bad = {"ab\xFF",           "\xC0\x80",  "\xED\xA0\x80",
+                                        "\xF4\x90\x80\x80", "a\xE4\xBD", "\x80"};
   for (const std::string& text : bad) {
     const Result<Ids> ids = tokenizer.encode(text);
     ASSERT_FALSE(ids.ok());
@@ -78,10 +79,12 @@ TEST(Tokenizer, DoesNotLetTextForgeSpecialTokens) {
 TEST(Tokenizer, KnowsItsSpecialTokens) {
   const std::string json = test::byte_level_json();
   const Tokenizer tokenizer =
-      from_tokenizer_json({.tokenizer_json = json,
-                           .tokenizer_config = R"({"bos_token":{"content":"<|im_start|>"},"eos_token":"<|end|>","add_bos_token":true,)"
-                                               R"("chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]})",
-                           .generation_config = R"({"eos_token_id":[5,999999]})"})
+      from_tokenizer_json(
+          {.tokenizer_json = json,
+           .tokenizer_config =
+               R"({"bos_token":{"content":"<|im_start|>"},"eos_token":"<|end|>","add_bos_token":true,)"
+               R"("chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]})",
+           .generation_config = R"({"eos_token_id":[5,999999]})"})
           .take();
   EXPECT_EQ(tokenizer.bos(), 262);
   EXPECT_EQ(tokenizer.eos(), 261);
@@ -95,7 +98,8 @@ TEST(Tokenizer, KnowsItsSpecialTokens) {
   EXPECT_EQ(*tokenizer.chat_template("tool_use"), "B");
   EXPECT_EQ(tokenizer.chat_template("none"), nullptr);
   EXPECT_EQ(tokenizer.decode(Ids{262, 259, 261}), "hello");
-  EXPECT_EQ(tokenizer.decode(Ids{262, 259, 261}, {.keep_special = true}), "<|im_start|>hello<|end|>");
+  EXPECT_EQ(tokenizer.decode(Ids{262, 259, 261}, {.keep_special = true}),
+            "<|im_start|>hello<|end|>");
   EXPECT_EQ(tokenizer.decode(Ids{-1, 263, 100000}), "");
 }
 
@@ -104,7 +108,9 @@ TEST(Tokenizer, FallsBackToBytesAndStripsTheFirstSpace) {
   const Ids ids = tokenizer.encode("ab  ç").take();
   EXPECT_EQ(ids, (Ids{265, 266, 3 + 0xC3, 3 + 0xA7}));
   EXPECT_EQ(tokenizer.decode(ids), "ab  ç");
-  EXPECT_EQ(tokenizer.decode(Ids{3 + 0xC3, 260}), "\xEF\xBF\xBD" "a");  // half a character, then a letter
+  EXPECT_EQ(tokenizer.decode(Ids{3 + 0xC3, 260}),
+            "\xEF\xBF\xBD"
+            "a");  // half a character, then a letter
 }
 
 TEST(Tokenizer, TakesTimeLinearInOneEndlessWord) {
@@ -133,7 +139,8 @@ TEST(Tokenizer, GivesTheSameIdsToManyThreads) {
   std::vector<Ids> results(4);
   {
     std::vector<std::jthread> threads;
-    for (Ids& result : results) threads.emplace_back([&] { result = tokenizer.encode(text).take(); });
+    for (Ids& result : results)
+      threads.emplace_back([&] { result = tokenizer.encode(text).take(); });
   }
   for (const Ids& result : results) EXPECT_EQ(result, expected);
 }
@@ -145,7 +152,8 @@ TEST(StreamingDecoder, AgreesWithDecodeForAnyIdsAndIsAlwaysUtf8) {
     for (int i = 0; i < 4000; ++i) {
       Ids ids;
       for (std::size_t n = random() % 12; n > 0; --n) {
-        ids.push_back(static_cast<TokenId>(random() % 3 == 0 ? random() % 270 : 3 + 0x80 + random() % 0x80));
+        ids.push_back(
+            static_cast<TokenId>(random() % 3 == 0 ? random() % 270 : 3 + 0x80 + random() % 0x80));
       }
       StreamingDecoder decoder(tokenizer, {.keep_special = true});
       std::string streamed;
@@ -169,7 +177,9 @@ TEST(StreamingDecoder, HoldsNothingLongerThanACharacter) {
   EXPECT_EQ(decoder.decode_next(0x99), "🦙");
   EXPECT_EQ(decoder.decode_next('a'), "a");
   EXPECT_EQ(decoder.decode_next(0xE4), "");
-  EXPECT_EQ(decoder.decode_next('b'), "\xEF\xBF\xBD" "b");
+  EXPECT_EQ(decoder.decode_next('b'),
+            "\xEF\xBF\xBD"
+            "b");
   EXPECT_EQ(decoder.decode_next(0xE4), "");
   EXPECT_EQ(decoder.flush(), "\xEF\xBF\xBD");
 }

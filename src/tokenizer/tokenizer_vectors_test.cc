@@ -1,5 +1,5 @@
-// Our own small tokenizers, one of each kind, against what the Rust tokenizers say about them; and where there is
-// real data, the real ones.
+// Our own small tokenizers, one of each kind, against what the Rust tokenizers say about them; and
+// where there is real data, the real ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ struct Vector {
 
 std::vector<TokenId> read_ids(const json::Value& value) {
   std::vector<TokenId> ids;
-  for (const json::Value& id : value.get_array()) ids.push_back(static_cast<TokenId>(id.get_int64()));
+  for (const json::Value& id : value.get_array())
+    ids.push_back(static_cast<TokenId>(id.get_int64()));
   return ids;
 }
 
@@ -38,8 +39,8 @@ std::vector<Vector> read_vectors(const std::filesystem::path& path, std::string_
     const json::Object& object = value.get_object();
     if (!only.empty() && json::view(object.at("tokenizer").get_string()) != only) continue;
     vectors.push_back({std::string(json::view(object.at("text").get_string())),
-                       std::string(json::view(object.at("decoded").get_string())), read_ids(object.at("ids")),
-                       read_ids(object.at("ids_with_special"))});
+                       std::string(json::view(object.at("decoded").get_string())),
+                       read_ids(object.at("ids")), read_ids(object.at("ids_with_special"))});
   }
   return vectors;
 }
@@ -49,7 +50,8 @@ void expect_agreement(const Tokenizer& tokenizer, const std::vector<Vector>& vec
   for (const Vector& vector : vectors) {
     SCOPED_TRACE(vector.text.substr(0, 200));
     EXPECT_EQ(tokenizer.encode(vector.text, {.parse_special = true}).take(), vector.ids);
-    EXPECT_EQ(tokenizer.encode(vector.text, {.add_special = true, .parse_special = true}).take(), vector.ids_with_special);
+    EXPECT_EQ(tokenizer.encode(vector.text, {.add_special = true, .parse_special = true}).take(),
+              vector.ids_with_special);
     EXPECT_EQ(tokenizer.decode(vector.ids, {.keep_special = true}), vector.decoded);
     StreamingDecoder decoder(tokenizer, {.keep_special = true});
     std::string streamed;
@@ -69,7 +71,8 @@ TEST_P(OwnTokenizer, AgreesWithTheRustLibrary) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, OwnTokenizer,
-                         testing::Values("byte_level", "chat", "splits", "sentencepiece", "metaspace", "unigram", "wordpiece"),
+                         testing::Values("byte_level", "chat", "splits", "sentencepiece",
+                                         "metaspace", "unigram", "wordpiece"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 class RealTokenizer : public testing::TestWithParam<const char*> {};
@@ -86,7 +89,8 @@ TEST_P(RealTokenizer, AgreesWithTheRustLibrary) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Data, RealTokenizer,
-                         testing::Values("gpt2", "llama3_1", "mistral_7b_v0_3", "qwen2_5", "smollm2", "tinyllama_llama2"),
+                         testing::Values("gpt2", "llama3_1", "mistral_7b_v0_3", "qwen2_5",
+                                         "smollm2", "tinyllama_llama2"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 class GgufVocabulary : public testing::TestWithParam<const char*> {};
@@ -96,7 +100,8 @@ TEST_P(GgufVocabulary, AgreesWithThePublishedIds) {
   const auto path = test::data_path(name);
   const auto input = test::data_path(name + ".inp");
   const auto output = test::data_path(name + ".out");
-  if (!path || !input || !output) GTEST_SKIP() << "no " << name << " with .inp and .out in the test data";
+  if (!path || !input || !output)
+    GTEST_SKIP() << "no " << name << " with .inp and .out in the test data";
   Result<Tokenizer> tokenizer = load_tokenizer(*path);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   const std::string texts = base::read_text_file(*input, 1 << 20).take();
@@ -110,13 +115,15 @@ TEST_P(GgufVocabulary, AgreesWithThePublishedIds) {
     std::string line;
     std::getline(expected, line);
     std::istringstream numbers(line);
-    const std::vector<TokenId> ids{std::istream_iterator<TokenId>(numbers), std::istream_iterator<TokenId>()};
+    const std::vector<TokenId> ids{std::istream_iterator<TokenId>(numbers),
+                                   std::istream_iterator<TokenId>()};
     EXPECT_EQ(tokenizer->encode(text).take(), ids) << text;
   }
   EXPECT_GT(count, 40U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Data, GgufVocabulary, testing::Values("gpt-2", "llama-spm", "phi-3", "qwen2"),
+INSTANTIATE_TEST_SUITE_P(Data, GgufVocabulary,
+                         testing::Values("gpt-2", "llama-spm", "phi-3", "qwen2"),
                          [](const auto& instance) {
                            std::string name = instance.param;
                            std::replace(name.begin(), name.end(), '-', '_');

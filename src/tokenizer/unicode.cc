@@ -99,8 +99,7 @@ UnicodeTable::UnicodeTable() {
       while (range + 1 != std::end(kRanges) && range[1].first <= c) ++range;
       block[c - first] = make_entry(c, range->category);
     }
-    const auto [found, is_new] =
-        known.try_emplace(block, static_cast<std::uint16_t>(known.size()));
+    const auto [found, is_new] = known.try_emplace(block, static_cast<std::uint16_t>(known.size()));
     if (is_new) blocks_.insert(blocks_.end(), block.begin(), block.end());
     block_of_[first >> kBlockBits] = found->second;
   }
@@ -113,8 +112,10 @@ const UnicodeTable& UnicodeTable::instance() {
 
 Category UnicodeTable::old_category(char32_t c) const {
   if (c == 0x166D || c == 0x111C9) return Po;  // since then a symbol and a mark
-  const auto* after = std::upper_bound(std::begin(kUnknownToOld), std::end(kUnknownToOld), c,
-                                       [](char32_t value, CodePointRange range) { return value < range.first; });
+  if (c == 0x1734 || c == 0x1171E) return Mn;  // since then spacing marks
+  const auto* after =
+      std::upper_bound(std::begin(kUnknownToOld), std::end(kUnknownToOld), c,
+                       [](char32_t value, CodePointRange range) { return value < range.first; });
   return after != std::begin(kUnknownToOld) && c <= after[-1].last ? Cn : category(c);
 }
 
@@ -157,7 +158,9 @@ Utf8Char utf8_last(std::string_view text) {
 }
 
 void append_utf8(std::string& out, char32_t c) {
-  const auto put = [&](char32_t byte) { out += static_cast<char>(static_cast<std::uint8_t>(byte)); };
+  const auto put = [&](char32_t byte) {
+    out += static_cast<char>(static_cast<std::uint8_t>(byte));
+  };
   if (c < 0x80) {
     put(c);
   } else if (c < 0x800) {

@@ -12,12 +12,39 @@
 namespace llorch::tokenizer {
 
 enum class Category : std::uint8_t {
-  Cn, Cc, Cf, Co, Ll, Lm, Lo, Lt, Lu, Mc, Me, Mn, Nd, Nl, No,
-  Pc, Pd, Pe, Pf, Pi, Po, Ps, Sc, Sk, Sm, So, Zl, Zp, Zs,
+  Cn,
+  Cc,
+  Cf,
+  Co,
+  Ll,
+  Lm,
+  Lo,
+  Lt,
+  Lu,
+  Mc,
+  Me,
+  Mn,
+  Nd,
+  Nl,
+  No,
+  Pc,
+  Pd,
+  Pe,
+  Pf,
+  Pi,
+  Po,
+  Ps,
+  Sc,
+  Sk,
+  Sm,
+  So,
+  Zl,
+  Zp,
+  Zs,
 };
 
-// Category and the three classes that expressions ask for most, one byte per code point in a two-stage
-// table. Made once, on first use.
+// Category and the three classes that expressions ask for most, one byte per code point in a
+// two-stage table. Made once, on first use.
 class UnicodeTable {
  public:
   static const UnicodeTable& instance();
@@ -73,7 +100,8 @@ inline Utf8Char utf8_at(std::string_view text, std::size_t position) {
   if (lead < 0x80) return {lead, 1};
   if (lead < 0xE0) return {(lead & 0x1F) << 6 | (byte(1) & 0x3F), 2};
   if (lead < 0xF0) return {(lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F), 3};
-  return {(lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
+  return {(lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F),
+          4};
 }
 
 // The last character of valid, non-empty UTF-8.

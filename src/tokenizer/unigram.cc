@@ -70,7 +70,8 @@ void Unigram::insert(std::string_view piece, TokenId id) {
 }
 
 void Unigram::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const {
-  // For each position that ends a piece: the best score up to it, where that piece starts, and its id.
+  // For each position that ends a piece: the best score up to it, where that piece starts, and its
+  // id.
   std::vector<double>& best = scratch.best;
   std::vector<std::int32_t>& start = scratch.back;
   std::vector<TokenId>& ids = scratch.ids;
@@ -115,7 +116,9 @@ void Unigram::encode(std::string_view word, Scratch& scratch, std::vector<TokenI
       out.push_back(part->whole);
       continue;
     }
-    append_unknown(word.substr(static_cast<std::size_t>(part->left), static_cast<std::size_t>(part->right - part->left)), out);
+    append_unknown(word.substr(static_cast<std::size_t>(part->left),
+                               static_cast<std::size_t>(part->right - part->left)),
+                   out);
   }
 }
 

@@ -1,5 +1,6 @@
-// Unigram: the cut of a text into pieces with the best sum of scores (Viterbi), as SentencePiece's unigram
-// models and T5-like tokenizers have it. Linear in the text, for a bounded length of pieces.
+// Unigram: the cut of a text into pieces with the best sum of scores (Viterbi), as SentencePiece's
+// unigram models and T5-like tokenizers have it. Linear in the text, for a bounded length of
+// pieces.
 #pragma once
 
 #include <array>
@@ -31,7 +32,7 @@ class Unigram : public Model {
   struct Slot {
     std::uint64_t edge = kFree;  // (node, byte)
     std::uint32_t child = 0;
-    TokenId id = kNoToken;       // the piece that ends in the child
+    TokenId id = kNoToken;  // the piece that ends in the child
   };
   static constexpr std::uint64_t kFree = ~std::uint64_t{0};
 

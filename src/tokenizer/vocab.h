@@ -41,8 +41,8 @@ class Vocab {
     bool is_direct = false;
   };
 
-  // piece[id]; is_listed[id] says whether find() may return it (an empty span: all of them, except empty
-  // pieces, which are ids without a piece). Of equal pieces the first is found.
+  // piece[id]; is_listed[id] says whether find() may return it (an empty span: all of them, except
+  // empty pieces, which are ids without a piece). Of equal pieces the first is found.
   Vocab(std::span<const std::string_view> pieces, std::span<const std::uint8_t> is_listed);
 
   std::size_t size() const { return begins_.size() - 1; }

@@ -20,7 +20,8 @@ class WordCache {
   // The ids of the word, or an empty span. No word has none.
   std::span<const TokenId> find(std::string_view word, std::uint64_t hash) const {
     const Entry& entry = entries_[hash >> kShift & (kEntries - 1)];
-    if (entry.length != word.size() || std::memcmp(entry.word.data(), word.data(), word.size()) != 0) {
+    if (entry.length != word.size() ||
+        std::memcmp(entry.word.data(), word.data(), word.size()) != 0) {
       return {};
     }
     return {entry.ids.data(), entry.count};
@@ -40,7 +41,7 @@ class WordCache {
  private:
   static constexpr std::size_t kMaxIds = 9;
   static constexpr std::size_t kEntries = 8192;  // of 64 bytes: half a megabyte
-  static constexpr unsigned kShift = 13;         // other bits than the vocabulary's table uses first
+  static constexpr unsigned kShift = 13;  // other bits than the vocabulary's table uses first
 
   struct Entry {
     std::uint8_t length = 0;

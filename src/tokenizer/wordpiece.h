@@ -20,7 +20,8 @@ struct WordPieceOptions {
 
 class WordPiece : public Model {
  public:
-  WordPiece(const Vocab& vocab, WordPieceOptions options) : vocab_(vocab), options_(std::move(options)) {}
+  WordPiece(const Vocab& vocab, WordPieceOptions options)
+      : vocab_(vocab), options_(std::move(options)) {}
 
   void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const override;
 

@@ -61,8 +61,8 @@ class Scanner {
     return begin;
   }
 
-  // White space that nothing else has claimed: all of it at the end of the text, else all but its last
-  // character (which goes with what follows), else that one character.
+  // White space that nothing else has claimed: all of it at the end of the text, else all but its
+  // last character (which goes with what follows), else that one character.
   std::size_t white_space(std::size_t begin) const {
     std::size_t end = begin, last = begin;
     while (end < text_.size()) {

@@ -45,7 +45,8 @@ std::string tokens_text(const Tokenizer& tokenizer, std::span<const TokenId> ids
       out += color ? "\n" : "⏎";
       continue;
     }
-    const base::Color shade = tokenizer.is_special(ids[i]) ? base::Color::Red : kColors[i % std::size(kColors)];
+    const base::Color shade =
+        tokenizer.is_special(ids[i]) ? base::Color::Red : kColors[i % std::size(kColors)];
     out += base::paint(base::printable(piece), shade, color);
   }
   out += base::printable(decoder.flush());
@@ -87,9 +88,11 @@ std::string batch_line(const Tokenizer& tokenizer, std::string_view line) {
   const Result<json::Value> value = json::parse(line, {.max_bytes = kMaxLineBytes});
   if (!value.ok()) return error_line(value.error().message);
   const auto* text = value->is_object() ? value->get_object().if_contains("text") : nullptr;
-  if (text == nullptr || !text->is_string()) return error_line("expected an object with a string \"text\"");
+  if (text == nullptr || !text->is_string())
+    return error_line("expected an object with a string \"text\"");
   const std::string_view content = json::view(text->get_string());
-  const Result<std::vector<TokenId>> ids = tokenizer.encode(content, EncodeOptions{.parse_special = true});
+  const Result<std::vector<TokenId>> ids =
+      tokenizer.encode(content, EncodeOptions{.parse_special = true});
   if (!ids.ok()) return error_line(ids.error().message);
   std::string out = "{\"ids\":[";
   append_ids(out, ids.value(), ",");
@@ -99,7 +102,8 @@ std::string batch_line(const Tokenizer& tokenizer, std::string_view line) {
   all.insert(all.end(), tokenizer.suffix_ids().begin(), tokenizer.suffix_ids().end());
   append_ids(out, all, ",");
   out += "],\"decoded\":";
-  out += json::serialize(json::Value(tokenizer.decode(ids.value(), DecodeOptions{.keep_special = true})));
+  out += json::serialize(
+      json::Value(tokenizer.decode(ids.value(), DecodeOptions{.keep_special = true})));
   return out + "}";
 }
 

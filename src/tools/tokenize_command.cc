@@ -55,14 +55,16 @@ int fail(const Error& error) {
 }
 
 int print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return 0;
   complain("the output could not be written");
   return kFailure;
 }
 
 std::string input_of(const Options& options) {
-  if (options.words.empty()) return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (options.words.empty())
+    return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
   std::string text;
   for (const std::string& word : options.words) text += (text.empty() ? "" : " ") + word;
   return text;
@@ -92,11 +94,13 @@ int run_decode(const tokenizer::Tokenizer& tokenizer, const Options& options) {
   return print(json::serialize(object) + "\n");
 }
 
-int run_encode(const tokenizer::Tokenizer& tokenizer, const Options& options, const char* no_color) {
-  const Result<std::vector<tokenizer::TokenId>> ids =
-      tokenizer.encode(input_of(options), {.add_special = options.special, .parse_special = options.special});
+int run_encode(const tokenizer::Tokenizer& tokenizer, const Options& options,
+               const char* no_color) {
+  const Result<std::vector<tokenizer::TokenId>> ids = tokenizer.encode(
+      input_of(options), {.add_special = options.special, .parse_special = options.special});
   if (!ids.ok()) return fail(ids.error());
-  if (options.json_output) return print(json::serialize(tokens_json(tokenizer, ids.value())) + "\n");
+  if (options.json_output)
+    return print(json::serialize(tokens_json(tokenizer, ids.value())) + "\n");
   return print(tokens_text(tokenizer, ids.value(), base::wants_color(stdout, no_color)));
 }
 
@@ -105,16 +109,19 @@ int run_encode(const tokenizer::Tokenizer& tokenizer, const Options& options, co
 int run_tokenize(int argc, const char* const* argv, const char* no_color) {
   CLI::App app("Shows how a model cuts text into tokens.", "llorch-tokenize");
   Options options;
-  app.add_option("-m,--model", options.model, "a .gguf, tokenizer.json or tokenizer.model file,\nor a model's file or folder")
+  app.add_option("-m,--model", options.model,
+                 "a .gguf, tokenizer.json or tokenizer.model file,\nor a model's file or folder")
       ->required()
       ->type_name("PATH");
   app.add_option("TEXT", options.words, "the text, or with --decode the ids");
   app.add_flag("--decode", options.decodes, "from ids to text");
   app.add_flag("--json", options.json_output, "print one JSON object");
-  app.add_flag("--special", options.special, "recognise special tokens in the text and add the model's own");
+  app.add_flag("--special", options.special,
+               "recognise special tokens in the text and add the model's own");
   app.add_flag("--batch", options.batch, "JSON lines in, JSON lines out");
   app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", "llorch-tokenize " + std::string(base::version()), "print the version");
+  app.set_version_flag("--version", "llorch-tokenize " + std::string(base::version()),
+                       "print the version");
   app.footer(kFooter);
   try {
     app.parse(argc, argv);

@@ -28,7 +28,8 @@ Run run(const std::string& arguments) {
   std::FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> buffer{};
-  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) output.append(buffer.data(), count);
+  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    output.append(buffer.data(), count);
   const int status = pclose(pipe);
   return {status >> 8 & 0xFF, output};
 }
@@ -44,14 +45,18 @@ TEST(Tokenize, ShowsPiecesAndIds) {
 TEST(Tokenize, DecodesWhatItEncoded) {
   const Run ids = run("--model " + model() + " --json 'Hello there 你好'");
   ASSERT_EQ(ids.code, 0) << ids.output;
-  const std::string list = json::serialize(json::parse(ids.output.substr(0, ids.output.size() - 1)).take().get_object().at("ids"));
+  const std::string list = json::serialize(
+      json::parse(ids.output.substr(0, ids.output.size() - 1)).take().get_object().at("ids"));
   EXPECT_EQ(run("--model " + model() + " --decode '" + list + "'").output, "Hello there 你好\n");
-  EXPECT_EQ(run("--model " + model() + " --decode --json '" + list + "'").output, "{\"text\":\"Hello there 你好\"}\n");
+  EXPECT_EQ(run("--model " + model() + " --decode --json '" + list + "'").output,
+            "{\"text\":\"Hello there 你好\"}\n");
 }
 
 TEST(Tokenize, AnswersEveryLineOfABatch) {
   const test::TempDir folder;
-  ASSERT_TRUE(base::write_file_atomically(folder / "in", "{\"text\":\"the <|im_end|>\"}\nnot json\n{\"txt\":1}\n").ok());
+  ASSERT_TRUE(base::write_file_atomically(folder / "in",
+                                          "{\"text\":\"the <|im_end|>\"}\nnot json\n{\"txt\":1}\n")
+                  .ok());
   const Run result = run("--model " + model() + " --batch < " + (folder / "in").string());
   EXPECT_EQ(result.code, 0);
   std::vector<std::string> lines;
@@ -63,7 +68,8 @@ TEST(Tokenize, AnswersEveryLineOfABatch) {
   ASSERT_EQ(lines.size(), 3U) << result.output;
   const json::Value first = json::parse(lines[0]).take();
   EXPECT_EQ(json::view(first.get_object().at("decoded").get_string()), "the <|im_end|>");
-  EXPECT_EQ(first.get_object().at("ids_with_special").get_array().size(), first.get_object().at("ids").get_array().size() + 1);
+  EXPECT_EQ(first.get_object().at("ids_with_special").get_array().size(),
+            first.get_object().at("ids").get_array().size() + 1);
   EXPECT_TRUE(json::parse(lines[1]).take().get_object().contains("error"));
   EXPECT_TRUE(json::parse(lines[2]).take().get_object().contains("error"));
 }
@@ -81,7 +87,8 @@ TEST(Tokenize, KeepsUsageAndFailureApart) {
 TEST(ParseIds, ReadsListsAndRefusesOtherThings) {
   EXPECT_EQ(parse_ids(" [1, 2,3]\n4 ").take(), (std::vector<tokenizer::TokenId>{1, 2, 3, 4}));
   EXPECT_TRUE(parse_ids("").take().empty());
-  for (const char* text : {"1 x", "-1", "99999999999", "1.5"}) EXPECT_FALSE(parse_ids(text).ok()) << text;
+  for (const char* text : {"1 x", "-1", "99999999999", "1.5"})
+    EXPECT_FALSE(parse_ids(text).ok()) << text;
 }
 
 }  // namespace
