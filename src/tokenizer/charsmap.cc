@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tokenizer/unicode.h"
 
 namespace llorch::tokenizer {
 namespace {
+
+// Real rules match a handful of characters; the bound keeps a broken trie from running on.
+constexpr std::size_t kMaxRuleBytes = 256;
 
 // The units of a Darts double array, as its format lays out the bits.
 bool has_leaf(std::uint32_t unit) {
@@ -21,6 +25,10 @@ std::uint32_t label(std::uint32_t unit) {
 }
 std::size_t offset(std::uint32_t unit) {
   return std::size_t{unit >> 10} << ((unit & 0x200U) >> 6);
+}
+
+bool is_continuation(char c) {
+  return (static_cast<std::uint8_t>(c) & 0xC0) == 0x80;
 }
 
 }  // namespace
@@ -52,7 +60,8 @@ Result<Charsmap> Charsmap::parse(std::string_view bytes) {
 Charsmap::Replacement Charsmap::longest_match(std::string_view text) const {
   Replacement best;
   std::size_t node = offset(units_[0]);
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  const std::size_t limit = std::min(text.size(), kMaxRuleBytes);
+  for (std::size_t i = 0; i < limit; ++i) {
     const auto byte = static_cast<std::uint8_t>(text[i]);
     node ^= byte;
     if (byte == 0 || node >= units_.size() || label(units_[node]) != byte) break;
@@ -61,13 +70,12 @@ Charsmap::Replacement Charsmap::longest_match(std::string_view text) const {
     if (!has_leaf(unit)) continue;
     if (node >= units_.size()) break;
     const std::size_t begin = value(units_[node]);
-    if (begin >= contents_.size()) break;
+    if (begin >= contents_.size() || is_continuation(contents_[begin])) break;
     const std::string_view rest = std::string_view(contents_).substr(begin);
     best = {i + 1, rest.substr(0, std::min(rest.find('\0'), rest.size()))};
   }
   // A rule that ends inside a character cannot come from real files.
-  if (best.matched < text.size() && (static_cast<std::uint8_t>(text[best.matched]) & 0xC0) == 0x80)
-    return {};
+  if (best.matched < text.size() && is_continuation(text[best.matched])) return {};
   return best;
 }
 

@@ -1,6 +1,7 @@
 #include "tokenizer/gguf_pre.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tokenizer/pretokenize.h"
 
@@ -24,29 +25,27 @@ struct Entry {
 
 std::vector<Entry> make_entries() {
   std::vector<Entry> entries;
-  entries.push_back(
-      {{"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0",
-        "mellum", "modern-bert", "mpt", "olmo", "jais", "trillion", "granite-docling"},
-       {.expressions = {kGpt2Expression}}});
-  entries.push_back(
-      {{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
-        "smaug-bpe"},
-       {.expressions = {kLlama3Expression}, .ignore_merges = true, .adds_bos = true}});
-  entries.push_back({{"dbrx", "glm4", "chatglm-bpe"}, {.expressions = {kLlama3Expression}}});
-  entries.push_back({{"qwen2", "deepseek-r1-qwen", "megrez", "kormo", "hunyuan", "grok-2"},
-                     {.expressions = {kQwen2Expression}, .composes = true}});
-  entries.push_back({{"qwen35"}, {.expressions = {kQwen35}, .composes = true}});
-  entries.push_back({{"stablelm2"}, {.expressions = {kQwen2Expression}}});
-  entries.push_back({{"smollm", "starcoder", "refact", "command-r", "codeshell", "minerva-7b"},
-                     {.expressions = {R"(\p{N})", kGpt2Expression}}});
-  entries.push_back(
-      {{"tekken"}, {.expressions = {kTekken}, .ignore_merges = true, .adds_bos = true}});
-  entries.push_back({{"gpt-4o", "llama4", "minimax-m2"}, {.expressions = {kGpt4o}}});
-  entries.push_back({{"deepseek-v3", "hunyuan-dense"},
-                     {.expressions = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepSeek3}}});
-  entries.push_back({{"deepseek-coder"},
-                     {.expressions = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
-                                      "[一-龥ࠀ-一가-퟿]+", R"(\p{N})"}}});
+  const auto add = [&](std::vector<std::string_view> names, GgufPre pre) {
+    entries.push_back({std::move(names), std::move(pre)});
+  };
+  add({"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0",
+       "mellum", "modern-bert", "mpt", "olmo", "jais", "trillion", "granite-docling"},
+      {.expressions = {kGpt2Expression}});
+  add({"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
+      {.expressions = {kLlama3Expression}, .ignore_merges = true, .adds_bos = true});
+  add({"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, {.expressions = {kLlama3Expression}});
+  add({"qwen2", "deepseek-r1-qwen"}, {.expressions = {kQwen2Expression}, .composes = true});
+  add({"qwen35"}, {.expressions = {kQwen35}, .composes = true});
+  add({"stablelm2", "megrez", "kormo", "hunyuan", "grok-2"}, {.expressions = {kQwen2Expression}});
+  add({"smollm", "starcoder", "refact", "codeshell", "minerva-7b"},
+      {.expressions = {R"(\p{N})", kGpt2Expression}});
+  add({"command-r"}, {.expressions = {R"(\p{N})", kGpt2Expression}, .composes = true});
+  add({"tekken"}, {.expressions = {kTekken}, .ignore_merges = true, .adds_bos = true});
+  add({"gpt-4o", "llama4", "minimax-m2"}, {.expressions = {kGpt4o}});
+  add({"deepseek-v3", "hunyuan-dense"},
+      {.expressions = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepSeek3}});
+  add({"deepseek-coder"}, {.expressions = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+                                           "[一-龥ࠀ-一가-퟿]+", R"(\p{N})"}});
   return entries;
 }
 

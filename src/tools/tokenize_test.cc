@@ -17,13 +17,13 @@ std::string model() {
   return test::source_path("tests/golden/tokenizer/chat.tokenizer.json").string();
 }
 
-struct Run {
+struct Outcome {
   int code;
   std::string output;
 };
 
 // The program itself, as a user would start it; both streams.
-Run run(const std::string& arguments) {
+Outcome run(const std::string& arguments) {
   const std::string command = std::string(LLORCH_TOKENIZE) + " " + arguments + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   std::string output;
@@ -35,7 +35,7 @@ Run run(const std::string& arguments) {
 }
 
 TEST(Tokenize, ShowsPiecesAndIds) {
-  const Run result = run("--model " + model() + " 'the water'");
+  const Outcome result = run("--model " + model() + " 'the water'");
   EXPECT_EQ(result.code, 0);
   EXPECT_NE(result.output.find("|"), std::string::npos) << result.output;
   EXPECT_NE(result.output.find("tokens: "), std::string::npos) << result.output;
@@ -43,7 +43,7 @@ TEST(Tokenize, ShowsPiecesAndIds) {
 }
 
 TEST(Tokenize, DecodesWhatItEncoded) {
-  const Run ids = run("--model " + model() + " --json 'Hello there 你好'");
+  const Outcome ids = run("--model " + model() + " --json 'Hello there 你好'");
   ASSERT_EQ(ids.code, 0) << ids.output;
   const std::string list = json::serialize(
       json::parse(ids.output.substr(0, ids.output.size() - 1)).take().get_object().at("ids"));
@@ -57,7 +57,7 @@ TEST(Tokenize, AnswersEveryLineOfABatch) {
   ASSERT_TRUE(base::write_file_atomically(folder / "in",
                                           "{\"text\":\"the <|im_end|>\"}\nnot json\n{\"txt\":1}\n")
                   .ok());
-  const Run result = run("--model " + model() + " --batch < " + (folder / "in").string());
+  const Outcome result = run("--model " + model() + " --batch < " + (folder / "in").string());
   EXPECT_EQ(result.code, 0);
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < result.output.size();) {
@@ -78,7 +78,7 @@ TEST(Tokenize, KeepsUsageAndFailureApart) {
   EXPECT_EQ(run("").code, 2);
   EXPECT_EQ(run("--model " + model() + " --nonsense").code, 2);
   EXPECT_EQ(run("--help").code, 0);
-  const Run missing = run("--model /does/not/exist x");
+  const Outcome missing = run("--model /does/not/exist x");
   EXPECT_EQ(missing.code, 1);
   EXPECT_NE(missing.output.find("/does/not/exist"), std::string::npos);
   EXPECT_EQ(run("--model " + model() + " --decode 1 two").code, 1);
