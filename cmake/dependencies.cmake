@@ -6,6 +6,8 @@ find_package(OpenSSL 3 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 find_package(Boost 1.81 REQUIRED)  # headers only: Asio, Beast and JSON are compiled into our own objects
 if(LLORCH_BUILD_TESTS)
   find_package(GTest REQUIRED)

@@ -25,6 +25,8 @@ CONFINED = {
     "hwy/": ["compute/cpu/"],
     "CLI/": ["tools/", "apps/", "cli/", "worker/run", "pool/run", "orchestrator/run"],
     "curl/": ["catalog/"],
+    "pcre2.h": ["tokenizer/regex"],
+    "utf8proc.h": ["tokenizer/normalize"],
 }
 
 

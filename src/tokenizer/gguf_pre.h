@@ -1,0 +1,20 @@
+// GGUF's "tokenizer.ggml.pre": a name that stands for the rules that cut text before byte-pair
+// merges.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace llorch::tokenizer {
+
+struct GgufPre {
+  std::vector<std::string_view> expressions;  // applied one after the other, matches isolated
+  bool ignore_merges = false;
+  bool adds_bos = false;  // where the file does not say
+  bool composes = false;  // Unicode NFC first
+};
+
+// Null for a name we do not know.
+const GgufPre* find_gguf_pre(std::string_view name);
+
+}  // namespace llorch::tokenizer

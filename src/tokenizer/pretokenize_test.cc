@@ -1,0 +1,128 @@
+#include "tokenizer/pretokenize.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tokenizer/unicode.h"
+
+namespace llorch::tokenizer {
+namespace {
+
+class Collector : public WordSink {
+ public:
+  void word(std::string_view word) override { words.emplace_back(word); }
+  std::vector<std::string> words;
+};
+
+std::vector<std::string> split(const SplitRule& rule, std::string_view text) {
+  Collector collector;
+  const Status status = PreTokenizer({rule}).split(text, true, collector);
+  EXPECT_TRUE(status.ok());
+  return collector.words;
+}
+
+using Words = std::vector<std::string>;
+
+// Text of the kinds of characters that the expressions tell apart, and any other character now and
+// then.
+std::string random_text(std::mt19937& random) {
+  static const std::u32string kCommon =
+      U"aZéд你ſ'''sStTlLrReEvVdDmM  "
+      U"\t\n\r\u0085\u00A0\u2028\u3000\u180E129½٣.,!?-_\"#\u0301\u200D🙂";
+  std::string text;
+  const std::size_t length = 1 + random() % 40;
+  for (std::size_t i = 0; i < length; ++i) {
+    char32_t c = kCommon[random() % kCommon.size()];
+    if (random() % 4 == 0) {
+      do {
+        c = static_cast<char32_t>(random() % (random() % 2 == 0 ? 0x3000U : 0x110000U));
+      } while (c >= 0xD800 && c <= 0xDFFF);
+    }
+    append_utf8(text, c);
+  }
+  return text;
+}
+
+void expect_same_words(std::string_view expression, std::uint32_t seed) {
+  const SplitRule by_hand = make_expression_rule(expression).take();
+  ASSERT_NE(by_hand.kind, SplitRule::Kind::Expression);
+  const SplitRule by_regex = make_regex_rule(expression, SplitBehavior::Isolated, false).take();
+  std::mt19937 random(seed);
+  for (int i = 0; i < 20000; ++i) {
+    const std::string text = random_text(random);
+    ASSERT_EQ(split(by_hand, text), split(by_regex, text)) << "seed " << seed << ": " << text;
+  }
+}
+
+TEST(HandWrittenWords, AreThoseOfGpt2sExpression) {
+  expect_same_words(kGpt2Expression, 1);
+}
+TEST(HandWrittenWords, AreThoseOfLlama3sExpression) {
+  expect_same_words(kLlama3Expression, 2);
+}
+TEST(HandWrittenWords, AreThoseOfQwen2sExpression) {
+  expect_same_words(kQwen2Expression, 3);
+}
+
+TEST(HandWrittenWords, AgreeOnEveryCharacter) {
+  const SplitRule by_hand = make_expression_rule(kLlama3Expression).take();
+  const SplitRule by_regex =
+      make_regex_rule(kLlama3Expression, SplitBehavior::Isolated, false).take();
+  std::string text;
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c <= 0xDFFF) continue;
+    text += 'a';
+    append_utf8(text, c);
+    text += " 1";
+    if (text.size() < 60000) continue;
+    ASSERT_EQ(split(by_hand, text), split(by_regex, text))
+        << "around U+" << std::hex << static_cast<std::uint32_t>(c);
+    text.clear();
+  }
+}
+
+TEST(PreTokenizer, KeepsDigitsAndContractionsAsModelsWereTrained) {
+  const SplitRule llama3 = make_expression_rule(kLlama3Expression).take();
+  EXPECT_EQ(split(llama3, "I'VE 12345 tests."),
+            (Words{"I", "'VE", " ", "123", "45", " tests", "."}));
+  const SplitRule gpt2 = make_expression_rule(kGpt2Expression).take();
+  EXPECT_EQ(split(gpt2, "I've 12345  tests."), (Words{"I", "'ve", " 12345", " ", " tests", "."}));
+}
+
+TEST(PreTokenizer, SplitsAsTheBehaviorSays) {
+  const auto with = [](SplitBehavior behavior, bool inverted = false) {
+    return split(make_regex_rule("-", behavior, inverted).take(), "-a--b-");
+  };
+  EXPECT_EQ(with(SplitBehavior::Removed), (Words{"a", "b"}));
+  EXPECT_EQ(with(SplitBehavior::Removed, true), (Words{"-", "-", "-", "-"}));
+  EXPECT_EQ(with(SplitBehavior::Isolated), (Words{"-", "a", "-", "-", "b", "-"}));
+  EXPECT_EQ(with(SplitBehavior::MergedWithPrevious), (Words{"-", "a-", "-", "b-"}));
+  EXPECT_EQ(with(SplitBehavior::MergedWithNext), (Words{"-a", "-", "-b", "-"}));
+  EXPECT_EQ(with(SplitBehavior::Contiguous), (Words{"-", "a", "--", "b", "-"}));
+}
+
+TEST(PreTokenizer, SplitsAtMatchesOfNothing) {
+  const SplitRule rule =
+      make_regex_rule(R"((?=(\d{3})+(?!\d)))", SplitBehavior::Isolated, false).take();
+  EXPECT_EQ(split(rule, "1234567"), (Words{"1", "234", "567"}));
+}
+
+TEST(Regex, RefusesWhatItCannotDo) {
+  EXPECT_EQ(Regex::compile("[a").error().code, ErrorCode::Unsupported);
+  const Error error = Regex::compile(R"([\p{L}&&[^a]])").error();
+  EXPECT_NE(error.message.find("&&"), std::string::npos) << error.message;
+}
+
+TEST(Regex, GivesUpOnTextsThatAreTooHard) {
+  const Regex regex = Regex::compile("(a+)+[bc]").take();
+  const Status status =
+      regex.for_each_match(std::string(5000, 'a'), [](std::size_t, std::size_t) {});
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find("too hard"), std::string::npos) << status.error().message;
+}
+
+}  // namespace
+}  // namespace llorch::tokenizer

@@ -1,0 +1,189 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "tokenizer/regex.h"
+
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string>
+
+#include "base/utf8.h"
+#include "tokenizer/unicode.h"
+
+namespace llorch::tokenizer {
+namespace {
+
+struct CodePointRange {
+  char32_t first, last;
+};
+
+// What came with Unicode 15.0, 15.1 and 16.0: PCRE2 10.42 (Unicode 14) takes these for unassigned.
+constexpr CodePointRange kNewCharacters[] = {
+#include "tokenizer/unicode_new.inc"
+};
+constexpr char32_t kMongolianVowelSeparator =
+    0x180E;  // PCRE2's \s has it, Unicode's White_Space not
+
+bool is_new(char32_t c) {
+  if (c == kMongolianVowelSeparator) return true;
+  const auto* found =
+      std::upper_bound(std::begin(kNewCharacters), std::end(kNewCharacters), c,
+                       [](char32_t value, CodePointRange range) { return value < range.first; });
+  return found != std::begin(kNewCharacters) && c <= found[-1].last;
+}
+
+// An old character of the same category and the same length in UTF-8.
+char32_t old_character_like(char32_t c) {
+  const bool is_long = c >= 0x10000;
+  switch (UnicodeTable::instance().category(c)) {
+    case Category::Lu:
+      return is_long ? 0x10400 : 0x1E00;
+    case Category::Ll:
+      return is_long ? 0x10428 : 0x1E01;
+    case Category::Lm:
+      return is_long ? 0x16B40 : 0x0E46;
+    case Category::Lo:
+      return c >= 0x20000 ? 0x20000 : is_long ? 0x10000 : 0x0904;
+    case Category::Mn:
+      return is_long ? 0x101FD : 0x0941;
+    case Category::Mc:
+      return is_long ? 0x11000 : 0x0903;
+    case Category::Nd:
+      return is_long ? 0x104A0 : 0x0966;
+    case Category::Nl:
+      return is_long ? 0x10140 : 0x2160;
+    case Category::No:
+      return is_long ? 0x10107 : 0x2460;
+    case Category::Po:
+      return is_long ? 0x10100 : 0x0964;
+    case Category::Pd:
+      return is_long ? 0x10EAD : 0x2010;
+    case Category::So:
+      return is_long ? 0x1F000 : 0x2100;
+    case Category::Sm:
+      return is_long ? 0x1D6C1 : 0x2200;
+    case Category::Sc:
+      return is_long ? 0x1E2FF : 0x20A0;
+    case Category::Cf:
+      return is_long ? 0x110BD : 0x200B;
+    default:
+      return c;
+  }
+}
+
+// The text with every character that PCRE2 would misjudge replaced by one of its kind; borders stay
+// where they are. Empty when there is none, which is nearly always.
+std::string familiar_text(std::string_view text) {
+  std::string copy;
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Char c = utf8_at(text, i);
+    if (c.code_point >= 0x0870 && is_new(c.code_point)) {
+      if (copy.empty()) copy = text;
+      std::string replacement;
+      append_utf8(replacement, old_character_like(c.code_point));
+      if (replacement.size() == c.bytes)
+        std::copy(replacement.begin(), replacement.end(),
+                  copy.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    i += c.bytes;
+  }
+  return copy;
+}
+
+std::string message_of(int code) {
+  std::array<PCRE2_UCHAR, 256> buffer{};
+  pcre2_get_error_message(code, buffer.data(), buffer.size());
+  return reinterpret_cast<const char*>(buffer.data());
+}
+
+// What one run of matching needs. The larger stack is taken only by texts that ask for it.
+struct MatchState {
+  explicit MatchState(const pcre2_code* code)
+      : data(pcre2_match_data_create_from_pattern(code, nullptr)) {}
+  ~MatchState() {
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+    pcre2_jit_stack_free(stack);
+  }
+  MatchState(const MatchState&) = delete;
+  MatchState& operator=(const MatchState&) = delete;
+
+  void grow_stack() {
+    constexpr std::size_t kStackBytes = std::size_t{8} << 20;
+    context = pcre2_match_context_create(nullptr);
+    stack = pcre2_jit_stack_create(32768, kStackBytes, nullptr);
+    pcre2_jit_stack_assign(context, nullptr, stack);
+  }
+
+  pcre2_match_data* data;
+  pcre2_match_context* context = nullptr;
+  pcre2_jit_stack* stack = nullptr;
+};
+
+}  // namespace
+
+struct Regex::Code {
+  explicit Code(pcre2_code* compiled) : code(compiled) {}
+  ~Code() { pcre2_code_free(code); }
+  Code(const Code&) = delete;
+  Code& operator=(const Code&) = delete;
+  pcre2_code* code;
+};
+
+Result<Regex> Regex::compile(std::string_view expression) {
+  if (expression.find("&&") != std::string_view::npos) {
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("expression {}: intersections of character classes (&&) are not supported",
+                    base::quoted(expression))};
+  }
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+  if (code == nullptr) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("expression {} does not compile at byte {}: {}",
+                             base::quoted(expression), offset, message_of(error))};
+  }
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT matching is slower, not different
+  return Regex(std::make_shared<const Code>(code));
+}
+
+Status Regex::for_each_match(std::string_view original,
+                             const std::function<void(std::size_t, std::size_t)>& on_match) const {
+  const std::string copy = familiar_text(original);
+  const std::string_view text = copy.empty() ? original : std::string_view(copy);
+  MatchState state(code_->code);
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  std::size_t from = 0;
+  while (from <= text.size()) {
+    const int found = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
+                                  state.data, state.context);
+    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT && state.stack == nullptr) {
+      state.grow_stack();
+      continue;
+    }
+    if (found < 0) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("the text is too hard for the tokenizer's expression at byte {}: {}",
+                               from, message_of(found))};
+    }
+    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(state.data);
+    on_match(range[0], range[1]);
+    if (range[1] > range[0]) {
+      from = range[1];
+    } else if (range[1] < text.size()) {
+      from = range[1] + utf8_length(text[range[1]]);
+    } else {
+      break;
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace llorch::tokenizer

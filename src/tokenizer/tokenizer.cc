@@ -1,0 +1,212 @@
+#include "tokenizer/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/unicode.h"
+#include "tokenizer/word_cache.h"
+
+namespace llorch::tokenizer {
+namespace {
+
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
+constexpr std::size_t kWorthCaching =
+    4096;  // bytes of text from which a word cache pays for its memory
+
+// Names under which models carry the token that ends a turn or a text, when their files do not say
+// so.
+constexpr std::string_view kEndNames[] = {
+    "<|eot_id|>",      "<|im_end|>", "<|end|>",    "<end_of_turn>",  "<|endoftext|>",
+    "<|end_of_text|>", "<|eom_id|>", "<|return|>", "<|call|>",       "<EOT>",
+    "_<EOT>",          "<|EOT|>",    "<turn|>",    "<|im_sep_end|>", "<｜end▁of▁sentence｜>",
+};
+
+std::optional<TokenId> optional_id(TokenId id) {
+  return id == kNoToken ? std::nullopt : std::optional(id);
+}
+
+class EncodingSink : public WordSink {
+ public:
+  EncodingSink(const Model& model, Scratch& scratch, std::vector<TokenId>& out)
+      : model_(model), scratch_(scratch), out_(out) {}
+  void word(std::string_view word) override { model_.encode(word, scratch_, out_); }
+
+ private:
+  const Model& model_;
+  Scratch& scratch_;
+  std::vector<TokenId>& out_;
+};
+
+// A stretch of raw text between added tokens.
+Status encode_stretch(const TokenizerParts& parts, std::string_view raw, bool is_first,
+                      bool parse_special, WordSink& sink, std::vector<TokenId>& out) {
+  if (parts.normalizer.is_identity() && parts.normalized_matcher.empty()) {
+    return parts.pre_tokenizer.split(raw, is_first, sink);
+  }
+  Result<std::string> normalized = parts.normalizer.apply(raw);
+  if (!normalized.ok()) return normalized.error();
+  const std::string_view text = normalized.value();
+  for (const Segment& segment :
+       cut_at_tokens(parts.normalized_matcher, parts.added, text, parse_special)) {
+    if (segment.is_token) {
+      out.push_back(parts.added[segment.token_index].id);
+      continue;
+    }
+    const bool starts_text = is_first && segment.text.data() == text.data();
+    if (Status status = parts.pre_tokenizer.split(segment.text, starts_text, sink); !status.ok())
+      return status;
+  }
+  return ok_status();
+}
+
+Status check_id(const TokenizerParts& parts, TokenId id, std::string_view what) {
+  if (id == kNoToken || parts.vocab->contains(id)) return ok_status();
+  return Error{ErrorCode::Corrupt,
+               fmt::format("the {} token has id {}, but the vocabulary has {} entries", what, id,
+                           parts.vocab->size())};
+}
+
+}  // namespace
+
+Status finish_parts(TokenizerParts& parts) {
+  const std::pair<std::string_view, TokenId> named[] = {{"beginning-of-text", parts.bos},
+                                                        {"end-of-text", parts.eos},
+                                                        {"unknown", parts.unknown},
+                                                        {"padding", parts.padding}};
+  for (const auto& [what, id] : named) {
+    if (Status status = check_id(parts, id, what); !status.ok()) return status;
+  }
+  for (const std::vector<TokenId>* list : {&parts.prefix, &parts.suffix, &parts.ends}) {
+    for (const TokenId id : *list) {
+      if (Status status = check_id(parts, id, "special"); !status.ok()) return status;
+    }
+  }
+  parts.is_special.assign(parts.vocab->size(), false);
+  for (std::size_t i = 0; i < parts.added.size(); ++i) {
+    const AddedToken& token = parts.added[i];
+    if (Status status = check_id(parts, token.id, token.content); !status.ok()) return status;
+    if (token.is_special) parts.is_special[static_cast<std::size_t>(token.id)] = true;
+    if (std::find(std::begin(kEndNames), std::end(kEndNames), token.content) !=
+        std::end(kEndNames)) {
+      parts.ends.push_back(token.id);
+    }
+    if (!token.is_normalized) {
+      parts.raw_matcher.add(token.content, i);
+      continue;
+    }
+    Result<std::string> content = parts.normalizer.apply(token.content);
+    if (!content.ok()) return content.error();
+    if (!content->empty()) parts.normalized_matcher.add(content.value(), i);
+  }
+  if (parts.eos != kNoToken) parts.ends.push_back(parts.eos);
+  std::sort(parts.ends.begin(), parts.ends.end());
+  parts.ends.erase(std::unique(parts.ends.begin(), parts.ends.end()), parts.ends.end());
+  return ok_status();
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<const TokenizerParts> parts) : parts_(std::move(parts)) {}
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  if (text.size() > kMaxTextBytes) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("text of {} bytes; at most {} can be tokenized at once", text.size(),
+                             kMaxTextBytes)};
+  }
+  if (const std::size_t bad = find_invalid_utf8(text); bad != text.size()) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("the text is not UTF-8 at byte {} (0x{:02X})", bad,
+                             static_cast<std::uint8_t>(text[bad]))};
+  }
+  std::vector<TokenId> ids;
+  ids.reserve(text.size() / 3 + 8);
+  if (options.add_special) ids = parts_->prefix;
+  Scratch scratch;
+  if (text.size() >= kWorthCaching) scratch.cache = std::make_unique<WordCache>();
+  EncodingSink sink(*parts_->model, scratch, ids);
+  for (const Segment& segment :
+       cut_at_tokens(parts_->raw_matcher, parts_->added, text, options.parse_special)) {
+    if (segment.is_token) {
+      ids.push_back(parts_->added[segment.token_index].id);
+      continue;
+    }
+    Status status = encode_stretch(*parts_, segment.text, segment.text.data() == text.data(),
+                                   options.parse_special, sink, ids);
+    if (!status.ok()) return status.error();
+  }
+  if (options.add_special) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions options) const {
+  std::string text;
+  TextReader reader(*parts_->vocab, parts_->decode);
+  for (const TokenId id : ids) {
+    if (options.keep_special || !is_special(id)) reader.add(id, text);
+  }
+  reader.finish(text);
+  return text;
+}
+
+std::int32_t Tokenizer::vocab_size() const {
+  return static_cast<std::int32_t>(parts_->vocab->size());
+}
+
+std::string_view Tokenizer::piece(TokenId id) const {
+  return parts_->vocab->contains(id) ? parts_->vocab->piece(id) : std::string_view();
+}
+
+std::optional<TokenId> Tokenizer::find_piece(std::string_view piece) const {
+  for (const AddedToken& token : parts_->added) {
+    if (token.content == piece) return token.id;
+  }
+  return optional_id(parts_->vocab->id_of(piece));
+}
+
+bool Tokenizer::is_special(TokenId id) const {
+  return parts_->vocab->contains(id) && parts_->is_special[static_cast<std::size_t>(id)];
+}
+
+std::optional<TokenId> Tokenizer::bos() const {
+  return optional_id(parts_->bos);
+}
+std::optional<TokenId> Tokenizer::eos() const {
+  return optional_id(parts_->eos);
+}
+std::optional<TokenId> Tokenizer::unknown() const {
+  return optional_id(parts_->unknown);
+}
+std::optional<TokenId> Tokenizer::padding() const {
+  return optional_id(parts_->padding);
+}
+std::span<const TokenId> Tokenizer::end_ids() const {
+  return parts_->ends;
+}
+std::span<const TokenId> Tokenizer::prefix_ids() const {
+  return parts_->prefix;
+}
+std::span<const TokenId> Tokenizer::suffix_ids() const {
+  return parts_->suffix;
+}
+
+bool Tokenizer::is_end(TokenId id) const {
+  return std::binary_search(parts_->ends.begin(), parts_->ends.end(), id);
+}
+
+std::span<const std::pair<std::string, std::string>> Tokenizer::chat_templates() const {
+  return parts_->chat_templates;
+}
+
+const std::string* Tokenizer::chat_template(std::string_view name) const {
+  for (const auto& [known, text] : parts_->chat_templates) {
+    if (known == name) return &text;
+  }
+  return nullptr;
+}
+
+}  // namespace llorch::tokenizer

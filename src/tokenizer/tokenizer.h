@@ -1,0 +1,73 @@
+// Text ↔ ids as a model's own tokenizer does it. Made by load.h; immutable, shared by threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "tokenizer/types.h"
+
+namespace llorch::tokenizer {
+
+struct TokenizerParts;
+class TextReader;
+
+struct EncodeOptions {
+  bool add_special = false;  // what the model wants around a text: begin and end tokens
+  bool parse_special =
+      false;  // "<|im_start|>" in the text is that token. Never for text that users write.
+};
+
+struct DecodeOptions {
+  bool keep_special = false;  // special tokens as their text, else as nothing
+};
+
+class Tokenizer {
+ public:
+  explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  // InvalidArgument when the text is not UTF-8 (the message says where) or longer than 1 GiB.
+  Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
+  // Valid UTF-8 for any ids: bytes that make no character become U+FFFD, ids that do not exist
+  // nothing.
+  std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
+
+  // One more than the largest id; ids without a piece (padding of the vocabulary) lie below it too.
+  std::int32_t vocab_size() const;
+  // The piece as bytes: "▁" stays, byte-level pieces are the bytes they stand for. Empty when there
+  // is none.
+  std::string_view piece(TokenId id) const;
+  std::optional<TokenId> find_piece(std::string_view piece) const;
+  bool is_special(TokenId id) const;
+
+  std::optional<TokenId> bos() const;
+  std::optional<TokenId> eos() const;
+  std::optional<TokenId> unknown() const;
+  std::optional<TokenId> padding() const;
+  // Every id that ends a generation, sorted: the end of the text, of a turn, what generation_config
+  // lists.
+  std::span<const TokenId> end_ids() const;
+  bool is_end(TokenId id) const;
+  // What add_special puts around a text.
+  std::span<const TokenId> prefix_ids() const;
+  std::span<const TokenId> suffix_ids() const;
+
+  // Chat templates by name, as the model's files carry them; the usual one is "default".
+  std::span<const std::pair<std::string, std::string>> chat_templates() const;
+  const std::string* chat_template(std::string_view name = "default") const;  // null when absent
+
+ private:
+  friend class StreamingDecoder;
+  std::unique_ptr<const TokenizerParts> parts_;
+};
+
+}  // namespace llorch::tokenizer

@@ -1,0 +1,188 @@
+#include "tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tokenizer/streaming_decoder.h"
+#include "tokenizer/test_tokenizers.h"
+#include "tokenizer/unicode.h"
+
+namespace llorch::tokenizer {
+namespace {
+
+using Ids = std::vector<TokenId>;
+
+std::string random_utf8(std::mt19937& random, std::size_t characters) {
+  std::string text;
+  for (std::size_t i = 0; i < characters; ++i) {
+    char32_t c = 0;
+    do {
+      const std::uint32_t limits[] = {0x80, 0x800, 0x3000, 0x110000};
+      c = static_cast<char32_t>(random() % limits[random() % 4]);
+    } while (c >= 0xD800 && c <= 0xDFFF);
+    append_utf8(text, c);
+  }
+  return text;
+}
+
+TEST(Tokenizer, MergesInTheOrderOfTheRanks) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  EXPECT_EQ(tokenizer.encode("hello hello").take(), (Ids{259, 260}));
+  EXPECT_EQ(tokenizer.encode("hellhe").take(), (Ids{258, 256}));
+}
+
+TEST(Tokenizer, RoundTripsAll256Bytes) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  std::string text;
+  for (char32_t c = 0; c < 0x800; ++c) append_utf8(text, c);
+  const Ids ids = tokenizer.encode(text).take();
+  EXPECT_EQ(tokenizer.decode(ids), text);
+}
+
+TEST(Tokenizer, RoundTripsAnyUtf8) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  std::mt19937 random(7);
+  for (int i = 0; i < 3000; ++i) {
+    const std::string text = random_utf8(random, 1 + random() % 60);
+    ASSERT_EQ(tokenizer.decode(tokenizer.encode(text).take()), text) << "seed 7, text " << i;
+  }
+}
+
+TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  const std::vector<std::string> bad = {"ab\xFF",           "\xC0\x80",  "\xED\xA0\x80",
+                                        "\xF4\x90\x80\x80", "a\xE4\xBD", "\x80"};
+  for (const std::string& text : bad) {
+    const Result<Ids> ids = tokenizer.encode(text);
+    ASSERT_FALSE(ids.ok());
+    EXPECT_EQ(ids.error().code, ErrorCode::InvalidArgument);
+    EXPECT_NE(ids.error().message.find("not UTF-8 at byte"), std::string::npos);
+  }
+}
+
+TEST(Tokenizer, DoesNotLetTextForgeSpecialTokens) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  const std::string text = "a<|im_start|><tool>";
+  const Ids plain = tokenizer.encode(text).take();
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), 262), 0);
+  EXPECT_EQ(plain.back(), 264);  // not special: always recognised
+  EXPECT_EQ(tokenizer.encode(text, {.parse_special = true}).take(), (Ids{'a', 262, 264}));
+  EXPECT_EQ(tokenizer.decode(plain), text);
+}
+
+TEST(Tokenizer, KnowsItsSpecialTokens) {
+  const std::string json = test::byte_level_json();
+  const Tokenizer tokenizer =
+      from_tokenizer_json(
+          {.tokenizer_json = json,
+           .tokenizer_config =
+               R"({"bos_token":{"content":"<|im_start|>"},"eos_token":"<|end|>","add_bos_token":true,)"
+               R"("chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]})",
+           .generation_config = R"({"eos_token_id":[5,999999]})"})
+          .take();
+  EXPECT_EQ(tokenizer.bos(), 262);
+  EXPECT_EQ(tokenizer.eos(), 261);
+  EXPECT_EQ(Ids(tokenizer.end_ids().begin(), tokenizer.end_ids().end()), (Ids{5, 261}));
+  EXPECT_TRUE(tokenizer.is_end(261));
+  EXPECT_FALSE(tokenizer.is_end(262));
+  EXPECT_EQ(tokenizer.encode("hello", {.add_special = true}).take(), (Ids{262, 259}));
+  EXPECT_EQ(tokenizer.vocab_size(), 265);
+  EXPECT_EQ(tokenizer.piece(263), "");  // a hole in the ids
+  EXPECT_EQ(tokenizer.piece(260), " hello");
+  EXPECT_EQ(*tokenizer.chat_template("tool_use"), "B");
+  EXPECT_EQ(tokenizer.chat_template("none"), nullptr);
+  EXPECT_EQ(tokenizer.decode(Ids{262, 259, 261}), "hello");
+  EXPECT_EQ(tokenizer.decode(Ids{262, 259, 261}, {.keep_special = true}),
+            "<|im_start|>hello<|end|>");
+  EXPECT_EQ(tokenizer.decode(Ids{-1, 263, 100000}), "");
+}
+
+TEST(Tokenizer, FallsBackToBytesAndStripsTheFirstSpace) {
+  const Tokenizer tokenizer = test::load_json_text(test::sentencepiece_json());
+  const Ids ids = tokenizer.encode("ab  ç").take();
+  EXPECT_EQ(ids, (Ids{265, 266, 3 + 0xC3, 3 + 0xA7}));
+  EXPECT_EQ(tokenizer.decode(ids), "ab  ç");
+  EXPECT_EQ(tokenizer.decode(Ids{3 + 0xC3, 260}),
+            "\xEF\xBF\xBD"
+            "a");  // half a character, then a letter
+}
+
+TEST(Tokenizer, TakesTimeLinearInOneEndlessWord) {
+  for (const std::string& json : {test::byte_level_json(), test::sentencepiece_json()}) {
+    const Tokenizer tokenizer = test::load_json_text(json);
+    for (const std::string_view unit : {"a", " ", "ll", "hello", "🦙", "▁", "\n", "é"}) {
+      std::string text;
+      while (text.size() < 1'000'000) text += unit;
+      const auto began = std::chrono::steady_clock::now();
+      const Ids ids = tokenizer.encode(text).take();
+      if (unit != "▁") {  // SentencePiece reads it as a space
+        EXPECT_EQ(tokenizer.decode(ids), text);
+      }
+      // Quadratic would take minutes; ten seconds leave room for sanitizers and a busy machine.
+      EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10)) << unit;
+    }
+  }
+}
+
+TEST(Tokenizer, GivesTheSameIdsToManyThreads) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  std::mt19937 random(11);
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += random() % 3 == 0 ? "hello " : random_utf8(random, 5);
+  const Ids expected = tokenizer.encode(text).take();
+  std::vector<Ids> results(4);
+  {
+    std::vector<std::jthread> threads;
+    for (Ids& result : results)
+      threads.emplace_back([&] { result = tokenizer.encode(text).take(); });
+  }
+  for (const Ids& result : results) EXPECT_EQ(result, expected);
+}
+
+TEST(StreamingDecoder, AgreesWithDecodeForAnyIdsAndIsAlwaysUtf8) {
+  for (const std::string& json : {test::byte_level_json(), test::sentencepiece_json()}) {
+    const Tokenizer tokenizer = test::load_json_text(json);
+    std::mt19937 random(3);
+    for (int i = 0; i < 4000; ++i) {
+      Ids ids;
+      for (std::size_t n = random() % 12; n > 0; --n) {
+        ids.push_back(
+            static_cast<TokenId>(random() % 3 == 0 ? random() % 270 : 3 + 0x80 + random() % 0x80));
+      }
+      StreamingDecoder decoder(tokenizer, {.keep_special = true});
+      std::string streamed;
+      for (const TokenId id : ids) {
+        const std::string piece = decoder.decode_next(id);
+        ASSERT_EQ(find_invalid_utf8(piece), piece.size());
+        streamed += piece;
+      }
+      streamed += decoder.flush();
+      ASSERT_EQ(streamed, tokenizer.decode(ids, {.keep_special = true})) << "seed 3, ids " << i;
+    }
+  }
+}
+
+TEST(StreamingDecoder, HoldsNothingLongerThanACharacter) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  StreamingDecoder decoder(tokenizer);
+  EXPECT_EQ(decoder.decode_next(0xF0), "");
+  EXPECT_EQ(decoder.decode_next(0x9F), "");
+  EXPECT_EQ(decoder.decode_next(0xA6), "");
+  EXPECT_EQ(decoder.decode_next(0x99), "🦙");
+  EXPECT_EQ(decoder.decode_next('a'), "a");
+  EXPECT_EQ(decoder.decode_next(0xE4), "");
+  EXPECT_EQ(decoder.decode_next('b'),
+            "\xEF\xBF\xBD"
+            "b");
+  EXPECT_EQ(decoder.decode_next(0xE4), "");
+  EXPECT_EQ(decoder.flush(), "\xEF\xBF\xBD");
+}
+
+}  // namespace
+}  // namespace llorch::tokenizer
