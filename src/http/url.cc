@@ -180,6 +180,9 @@ Result<Url> parse_url(std::string_view text) {
     authority.remove_prefix(colon);
   }
   if (url.host.empty()) return bad(fmt::format("URL '{}' names no host", text));
+  if (url.host.find_first_of("[]") != std::string::npos) {
+    return bad(fmt::format("URL '{}': a bracket inside the host", text));
+  }
   if (!authority.empty()) {
     Result<std::uint16_t> port = parse_port(authority.substr(1), text);
     if (!port.ok()) return port.error();

@@ -72,8 +72,8 @@ TEST(ParseUrl, SaysWhatIsWrong) {
   EXPECT_EQ(parse_url("https://h/").error().code, ErrorCode::Unsupported);
   for (const std::string_view broken :
        {"", "h", "ftp://h", "http://", "http://:80", "http://h:", "http://h:0", "http://h:65536",
-        "http://h:8x", "http://[::1", "http://[::1]x", "http://u:p@h/", "http://h/a b",
-        "http://h/\r\nX: y"}) {
+        "http://h:8x", "http://[::1", "http://[::1]x", "http://[[1]:91/", "http://a]b/",
+        "http://u:p@h/", "http://h/a b", "http://h/\r\nX: y"}) {
     EXPECT_FALSE(parse_url(broken).ok()) << broken;
   }
 }
