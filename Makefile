@@ -32,7 +32,7 @@ cuda: setup
 # Builds the fuzzers; `scripts/fuzz.sh [SECONDS]` runs them all.
 fuzz: setup
 	@scripts/setup.sh clang
-	@scripts/build.sh fuzz
+	@scripts/build.sh fuzz fuzzers
 
 format:
 	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format -i

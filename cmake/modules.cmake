@@ -63,6 +63,10 @@ function(llorch_program name)
   target_link_libraries(${name} PRIVATE ${arg_MODULES} llorch_flags)
 endfunction()
 
+if(LLORCH_FUZZ)
+  add_custom_target(fuzzers)  # all of them and nothing else
+endif()
+
 function(llorch_fuzzer name)
   cmake_parse_arguments(arg "" "SOURCE;CORPUS" "MODULES" ${ARGN})
   list(TRANSFORM arg_MODULES PREPEND llorch_)
@@ -71,6 +75,7 @@ function(llorch_fuzzer name)
     target_link_libraries(${name} PRIVATE ${arg_MODULES} llorch_flags)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+    add_dependencies(fuzzers ${name})
   elseif(LLORCH_BUILD_TESTS)
     add_executable(${name} ${arg_SOURCE} ${CMAKE_SOURCE_DIR}/tests/support/fuzz_replay_main.cc)
     target_link_libraries(${name} PRIVATE ${arg_MODULES} llorch_flags)

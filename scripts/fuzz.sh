@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 jobs=${2:-2}
 shift $(($# > 2 ? 2 : $#))
-scripts/build.sh fuzz
+scripts/build.sh fuzz fuzzers
 out=$PWD/build/fuzz/findings
 mkdir -p "$out"
 

@@ -10,15 +10,17 @@
 #include <iterator>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace llorch::json {
 namespace {
 
 using BoostView = boost::json::string_view;
 using BoostError = boost::json::error_code;
 
-// Builds the value from the parser's events and refuses what Boost lets pass: duplicate keys (it
-// keeps the last) and numbers beyond double (it makes them infinite). The explanation is in
-// `failure`.
+// Builds the value from the parser's events. Refuses numbers beyond double, which Boost makes
+// infinite, and duplicate keys, of which it keeps the last: those only when asked to, because the
+// search doubles the time. The explanation is in `failure`.
 class Handler {
  public:
   static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
@@ -26,7 +28,10 @@ class Handler {
   static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
   static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
 
+  explicit Handler(bool find_duplicates) : find_duplicates_(find_duplicates) {}
+
   std::string failure;
+  std::size_t num_keys = 0;  // of all objects, duplicates included
 
   bool on_document_begin(BoostError&) {
     stack_.reset();
@@ -40,7 +45,8 @@ class Handler {
   }
   bool on_object_begin(BoostError&) { return true; }
   bool on_object_end(std::size_t count, BoostError& error) {
-    if (!forget_keys(count)) return fail(error);
+    num_keys += count;
+    if (find_duplicates_ && !forget_keys(count)) return fail(error);
     stack_.push_object(count);
     return true;
   }
@@ -53,14 +59,16 @@ class Handler {
     return true;
   }
   bool on_key_part(BoostView part, std::size_t, BoostError&) {
-    key_.append(part.data(), part.size());
+    if (find_duplicates_) key_.append(part.data(), part.size());
     stack_.push_chars(part);
     return true;
   }
   bool on_key(BoostView part, std::size_t, BoostError&) {
-    key_.append(part.data(), part.size());
-    keys_.push_back(std::move(key_));
-    key_.clear();
+    if (find_duplicates_) {
+      key_.append(part.data(), part.size());
+      keys_.push_back(std::move(key_));
+      key_.clear();
+    }
     stack_.push_key(part);
     return true;
   }
@@ -112,13 +120,15 @@ class Handler {
     std::sort(first, keys_.end());
     const auto twice = std::adjacent_find(first, keys_.end());
     if (twice != keys_.end()) {
-      failure = fmt::format("the key {:?} occurs twice in the object that ends here", *twice);
+      failure =
+          fmt::format("the key {} occurs twice in the object that ends here", base::quoted(*twice));
       return false;
     }
     keys_.erase(first, keys_.end());
     return true;
   }
 
+  const bool find_duplicates_;
   boost::json::value_stack stack_;
   std::string key_;                // the parts so far of the key being read
   std::vector<std::string> keys_;  // of all open objects, innermost last
@@ -220,19 +230,14 @@ void append_value(std::string& out, const Value& value) {
   }
 }
 
-}  // namespace
-
-Result<Value> parse(std::string_view text, const Limits& limits) {
-  if (text.size() > limits.max_bytes) {
-    return Error{ErrorCode::TooLarge,
-                 fmt::format("JSON text of {} bytes, more than the {} allowed here", text.size(),
-                             limits.max_bytes)};
-  }
+Result<Value> parse_once(std::string_view text, const Limits& limits, bool find_duplicates,
+                         std::size_t& num_keys) {
   boost::json::parse_options options;
   options.max_depth = limits.max_depth;
-  boost::json::basic_parser<Handler> parser(options);
+  boost::json::basic_parser<Handler> parser(options, find_duplicates);
   BoostError error;
   const std::size_t used = parser.write_some(false, text.data(), text.size(), error);
+  num_keys = parser.handler().num_keys;
   if (error == boost::json::error::too_deep) {
     return error_at(text, used,
                     fmt::format("nested deeper than the {} levels allowed", limits.max_depth));
@@ -243,6 +248,32 @@ Result<Value> parse(std::string_view text, const Limits& limits) {
   }
   if (used != text.size()) return error_at(text, used, "more text behind the end of the document");
   return parser.handler().release();
+}
+
+std::size_t count_keys(const Value& value) {
+  std::size_t count = 0;
+  if (const Object* object = value.if_object()) {
+    count = object->size();
+    for (const auto& field : *object) count += count_keys(field.value());
+  } else if (const Array* array = value.if_array()) {
+    for (const Value& element : *array) count += count_keys(element);
+  }
+  return count;
+}
+
+}  // namespace
+
+Result<Value> parse(std::string_view text, const Limits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return Error{ErrorCode::TooLarge,
+                 fmt::format("JSON text of {} bytes, more than the {} allowed here", text.size(),
+                             limits.max_bytes)};
+  }
+  std::size_t num_keys = 0;
+  Result<Value> value = parse_once(text, limits, false, num_keys);
+  // Fewer keys than were read: some objects had one twice, and a second pass says which and where.
+  if (value.ok() && count_keys(*value) != num_keys) return parse_once(text, limits, true, num_keys);
+  return value;
 }
 
 std::string serialize(const Value& value) {

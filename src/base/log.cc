@@ -10,6 +10,8 @@
 #include <iterator>
 #include <string>
 
+#include "base/utf8.h"
+
 namespace llorch::base {
 namespace {
 
@@ -39,40 +41,19 @@ LogState& state() {
   return instance;
 }
 
-// The length of the valid UTF-8 sequence at the start of `text`, or 0. Surrogates, overlong forms
-// and values past U+10FFFF are not valid.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F)) return 0;
-  if ((lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F)) return 0;
-  return length;
-}
-
 // The inside of a JSON string: quotes, backslashes and control characters escaped, broken UTF-8
 // replaced.
 void append_escaped(std::string& out, std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
-    const char first = text.front();
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";
-    } else if (first == '"' || first == '\\') {
-      out += {'\\', first};
-    } else if (first == '\n') {
+  for (const char c : to_valid_utf8(text)) {
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (c == '\n') {
       out += "\\n";
-    } else if (static_cast<unsigned char>(first) < 0x20 || first == 0x7F) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(first));
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
     } else {
-      out += text.substr(0, length);
+      out += c;
     }
-    text.remove_prefix(length == 0 ? 1 : length);
   }
 }
 

@@ -50,6 +50,24 @@ std::string to_valid_utf8(std::string_view text) {
   return valid;
 }
 
+std::string quoted(std::string_view text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out = "\"";
+  const std::size_t shown_end = text.size() > kQuotedBytesMax ? text.size() - kQuotedBytesMax : 0;
+  while (text.size() > shown_end) {
+    const std::size_t length = sequence_bytes(text);
+    const unsigned char first = byte_at(text, 0);
+    if (length == 0 || first < 0x20 || first == 0x7f) {
+      out += {'\\', 'x', kDigits[first >> 4], kDigits[first & 15]};
+    } else {
+      if (first == '"' || first == '\\') out += '\\';
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out + (text.empty() ? "\"" : "…\"");
+}
+
 std::size_t count_scalars(std::string_view text) {
   const auto is_lead = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), is_lead));

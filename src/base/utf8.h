@@ -14,6 +14,12 @@ bool is_valid_utf8(std::string_view text);
 // file or a path passes through here.
 std::string to_valid_utf8(std::string_view text);
 
+// The text in double quotes for a message: quotes and backslashes escaped, control characters and
+// ill-formed bytes as \xNN, at most kQuotedBytesMax of it and then "…". Always valid UTF-8. (fmt
+// 9's own {:?} aborts on a cut sequence.)
+inline constexpr std::size_t kQuotedBytesMax = 200;
+std::string quoted(std::string_view text);
+
 // Unicode scalar values of valid UTF-8.
 std::size_t count_scalars(std::string_view text);
 

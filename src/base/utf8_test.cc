@@ -37,5 +37,21 @@ TEST(Utf8, CountsScalarValuesNotBytes) {
   EXPECT_EQ(count_scalars("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), 4U);
 }
 
+TEST(Utf8, QuotesAnythingAsValidText) {
+  EXPECT_EQ(quoted("plain ü"), "\"plain ü\"");
+  EXPECT_EQ(quoted("a\"b\\c\n"), "\"a\\\"b\\\\c\\x0a\"");
+  EXPECT_EQ(quoted(std::string_view("\xf4[", 2)),
+            "\"\\xf4[\"");  // a cut sequence, which fmt 9's {:?} aborts on
+  EXPECT_EQ(quoted("\xe2\x82"), "\"\\xe2\\x82\"");
+  const std::string cut = quoted(std::string(1000, 'x'));
+  EXPECT_EQ(cut, "\"" + std::string(kQuotedBytesMax, 'x') + "…\"");
+  for (int first = 0; first < 256; ++first) {
+    for (int second = 0; second < 256; ++second) {
+      const char bytes[] = {static_cast<char>(first), static_cast<char>(second)};
+      ASSERT_TRUE(is_valid_utf8(quoted({bytes, 2}))) << first << " " << second;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace llorch::base

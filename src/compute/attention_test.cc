@@ -7,8 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "compute/cpu/kernels.h"
-#include "compute/create.h"
+#include "compute/test_backends.h"
 #include "compute/test_tensors.h"
 
 namespace llorch::compute::test {
@@ -136,31 +135,12 @@ std::vector<float> run(Backend& backend, const Case& c) {
   return device.read(c.want_scores ? scores : out);
 }
 
-struct Config {
-  std::string isa;
-  int threads;
-};
-void PrintTo(const Config& config, std::ostream* out) {
-  *out << fmt::format("{}_{}threads", config.isa, config.threads);
-}
+constexpr StepLimits kLimits = {.rows = 64, .columns = 512, .context = 320};
 
-std::vector<Config> all_configs() {
-  std::vector<Config> configs;
-  for (const Isa& isa : available_isas()) {
-    for (const int threads : {1, 3}) configs.push_back({std::string(isa.name), threads});
-  }
-  return configs;
-}
-
-std::unique_ptr<Backend> make(std::string_view name, const BackendOptions& options) {
-  auto backend = make_backend(name, options);
-  CHECK(backend.ok(), backend.error().message);
-  CHECK(backend.value()->reserve({.rows = 64, .columns = 512, .context = 64}).ok());
-  return backend.take();
-}
-
-class Attention : public testing::TestWithParam<Config> {
+class Attention : public WithBackend {
  protected:
+  Attention() : WithBackend(kLimits) {}
+
   void expect_close(const Case& c, const std::string& what) {
     SCOPED_TRACE(what);
     const std::vector<float> expected = run(*reference_, c);
@@ -178,15 +158,9 @@ class Attention : public testing::TestWithParam<Config> {
       }
     }
   }
-
-  std::unique_ptr<Backend> backend_ =
-      make("cpu", {.threads = GetParam().threads, .isa = GetParam().isa});
-  std::unique_ptr<Backend> reference_ = make("reference", {});
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Attention, testing::ValuesIn(all_configs()), [](const auto& test) {
-  return fmt::format("{}_{}", test.param.isa, test.param.threads);
-});
+INSTANTIATE_TEST_SUITE_P(Every, Attention, testing::ValuesIn(backends_under_test()), label_of);
 
 TEST_P(Attention, EqualsTheReferenceForEveryHeadShape) {
   for (const DType dtype : {DType::F32, DType::F16}) {
@@ -218,6 +192,19 @@ TEST_P(Attention, EqualsTheReferenceForWindowSoftcapAndBlockSize) {
         c.want_scores = true;
         expect_close(c, what + ", scores");
       }
+    }
+  }
+}
+
+// Longer than what any backend looks at in one go.
+TEST_P(Attention, EqualsTheReferenceForALongContext) {
+  for (const std::int32_t window : {0, 200}) {
+    for (const bool want_scores : {false, true}) {
+      Case c;
+      c.lengths = {300, 129, 128};
+      c.window = window;
+      c.want_scores = want_scores;
+      expect_close(c, fmt::format("window {} scores {}", window, want_scores));
     }
   }
 }
@@ -259,7 +246,10 @@ TEST_P(Attention, RowsDoNotDependOnTheirNeighboursOrThreads) {
                        "row alone");
     }
     c.only_row = -1;
-    const auto two_threads = make("cpu", {.threads = 2, .isa = GetParam().isa});
+    if (GetParam().threads == 0) continue;  // Not a backend with threads to choose.
+    BackendConfig config = GetParam();
+    config.threads = 2;
+    const auto two_threads = make(config, kLimits);
     expect_same_bits(run(*two_threads, c), together, "two threads");
   }
 }

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "compute/cpu/kernels.h"
-#include "compute/create.h"
 #include "compute/dequantize.h"
+#include "compute/test_backends.h"
 #include "compute/test_tensors.h"
 
 namespace llorch::compute::test {
@@ -35,30 +34,6 @@ constexpr Tolerance kTolerance;
 
 constexpr StepLimits kLimits = {.rows = 64, .columns = 1024, .context = 512};
 
-struct Config {
-  std::string backend;
-  std::string isa;
-  int threads;
-};
-void PrintTo(const Config& config, std::ostream* out) {
-  *out << fmt::format("{}_{}_{}threads", config.backend, config.isa, config.threads);
-}
-
-std::unique_ptr<Backend> make(const Config& config) {
-  auto backend = make_backend(config.backend, {.threads = config.threads, .isa = config.isa});
-  CHECK(backend.ok(), backend.error().message);
-  CHECK(backend.value()->reserve(kLimits).ok());
-  return backend.take();
-}
-
-std::vector<Config> all_configs() {
-  std::vector<Config> configs;
-  for (const Isa& isa : available_isas()) {
-    for (const int threads : {1, 3}) configs.push_back({"cpu", std::string(isa.name), threads});
-  }
-  return configs;
-}
-
 std::vector<DType> decodable_types() {
   std::vector<DType> types;
   for (const tensor::DTypeInfo& type : tensor::all_dtypes()) {
@@ -70,8 +45,10 @@ std::vector<DType> decodable_types() {
 // Runs something on a backend and returns what came out.
 using Op = std::function<std::vector<float>(Device&)>;
 
-class Conformance : public testing::TestWithParam<Config> {
+class Conformance : public WithBackend {
  protected:
+  Conformance() : WithBackend(kLimits) {}
+
   std::vector<float> run(const Op& op) {
     Device device(*backend_);
     return op(device);
@@ -102,14 +79,9 @@ class Conformance : public testing::TestWithParam<Config> {
           << "value " << i << ": " << found[i] << ", expected " << expected[i];
     }
   }
-
-  std::unique_ptr<Backend> backend_ = make(GetParam());
-  std::unique_ptr<Backend> reference_ = make({"reference", "", 0});
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Conformance, testing::ValuesIn(all_configs()), [](const auto& test) {
-  return fmt::format("{}_{}_{}", test.param.backend, test.param.isa, test.param.threads);
-});
+INSTANTIATE_TEST_SUITE_P(Every, Conformance, testing::ValuesIn(backends_under_test()), label_of);
 
 // embed
 
@@ -578,18 +550,17 @@ TEST_P(Conformance, RowOpsDoNotDependOnTheirNeighbours) {
   }
 }
 
-using ConformanceDeathTest = Conformance;
-INSTANTIATE_TEST_SUITE_P(Best, ConformanceDeathTest, testing::Values(all_configs().front()));
-
-TEST_P(ConformanceDeathTest, WrongShapesAndUnreservedSizesAreBugsOfTheCaller) {
-  Device device(*backend_);
+// On the CPU: a process that has a CUDA device open must not fork, which death tests do.
+TEST(ConformanceDeathTest, WrongShapesAndUnreservedSizesAreBugsOfTheCaller) {
+  const auto backend = make({.label = "", .backend = "cpu", .isa = "", .threads = 1}, kLimits);
+  Device device(*backend);
   const TensorView x = device.zeros(DType::F32, {2, 8});
   const TensorView out = device.zeros(DType::F32, {2, 9});
   const TensorView weight = device.zeros(DType::F32, {8});
-  EXPECT_DEATH(backend_->rms_norm({.x = x, .weight = weight, .epsilon = 0, .out = out}),
+  EXPECT_DEATH(backend->rms_norm({.x = x, .weight = weight, .epsilon = 0, .out = out}),
                "invariant broken");
   const LinearCase wide = {DType::F16, 1, kLimits.columns + 100, 4};
-  EXPECT_DEATH(run(linear_op(wide)), "larger than the limits given to reserve");
+  EXPECT_DEATH(linear_op(wide)(device), "larger than the limits given to reserve");
 }
 
 }  // namespace

@@ -2,10 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <optional>
+
 #include "compute/cpu/cpu_backend.h"
+#include "compute/cuda/create_cuda.h"
 #include "compute/reference/reference_backend.h"
 
 namespace llorch::compute {
+namespace {
+
+// N of "cuda:N"; nothing for any other name.
+std::optional<int> cuda_device(std::string_view name) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int device = -1;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, device);
+  if (error != std::errc() || stop != end || device < 0) return std::nullopt;
+  return device;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
                                               const BackendOptions& options) {
@@ -18,12 +36,10 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
     }
     return make_cpu_backend(options.threads > 0 ? options.threads : usable_cores(), options.isa);
   }
-  if (name == "cuda" || name.starts_with("cuda:")) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("{}: built without CUDA; there are: cpu, reference", name)};
-  }
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("no backend '{}'; there are: cpu, reference", name)};
+  if (const auto device = cuda_device(name)) return make_cuda_backend(*device);
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format("no backend '{}'; there are: cpu, reference, cuda:N (as in cuda:0)", name)};
 }
 
 }  // namespace llorch::compute

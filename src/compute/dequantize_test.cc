@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "support/test_paths.h"
 
 namespace llorch::compute {
@@ -17,16 +18,13 @@ namespace {
 
 using tensor::DType;
 
-// The text between `open` and `close` after "key" in the object of `type`; empty when the type is
-// not there. Enough of JSON for the two golden files, which have one flat object per type.
-std::string_view field(std::string_view json, std::string_view type, std::string_view key,
-                       char open, char close) {
-  const std::string object = "\"" + std::string(type) + "\": {";
-  std::size_t at = json.find(object);
-  if (at == std::string_view::npos) return {};
-  at = json.find("\"" + std::string(key) + "\":", at + object.size());
-  const std::size_t begin = json.find(open, at + key.size() + 3) + 1;
-  return json.substr(begin, json.find(close, begin) - begin);
+// A golden file: one flat object per type.
+json::Object read_golden(const std::filesystem::path& path) {
+  const auto text = base::read_text_file(path, 1 << 20);
+  CHECK(text.ok(), text.error().message);
+  auto value = json::parse(*text);
+  CHECK(value.ok() && value->is_object(), "a golden file is a JSON object");
+  return std::move(value->as_object());
 }
 
 std::vector<std::byte> from_hex(std::string_view hex) {
@@ -54,20 +52,6 @@ std::vector<std::byte> from_base64(std::string_view text) {
   return bytes;
 }
 
-std::vector<float> from_decimals(std::string_view list) {
-  std::vector<float> values;
-  const std::string text(list);
-  const char* at = text.c_str();
-  while (*at != '\0') {
-    char* end = nullptr;
-    values.push_back(std::strtof(at, &end));
-    if (end == at) return {};
-    at = end;
-    while (*at == ',' || *at == ' ' || *at == '\n') ++at;
-  }
-  return values;
-}
-
 void expect_same_bits(DType dtype, std::span<const std::byte> blocks,
                       std::span<const float> expected) {
   std::vector<float> values(expected.size());
@@ -81,15 +65,15 @@ void expect_same_bits(DType dtype, std::span<const std::byte> blocks,
 }
 
 TEST(Dequantize, EqualsTheIndependentDecoderBitForBit) {
-  const auto json =
-      base::read_text_file(test::source_path("tests/golden/dequant_blocks.json"), 1 << 20);
-  ASSERT_TRUE(json.ok());
+  const json::Object golden = read_golden(test::source_path("tests/golden/dequant_blocks.json"));
   for (const tensor::DTypeInfo& type : tensor::all_dtypes()) {
     if (!can_dequantize(type.dtype)) continue;
-    const auto blocks = from_hex(field(*json, type.name, "blocks", '"', '"'));
-    const auto expected_bytes = from_hex(field(*json, type.name, "f32", '"', '"'));
-    ASSERT_FALSE(blocks.empty()) << "the fixture lacks " << type.name;
+    ASSERT_TRUE(golden.contains(type.name)) << "the fixture lacks " << type.name;
+    const json::Object& vector = golden.at(type.name).as_object();
+    const auto blocks = from_hex(json::view(vector.at("blocks").as_string()));
+    const auto expected_bytes = from_hex(json::view(vector.at("f32").as_string()));
     std::vector<float> expected(expected_bytes.size() / sizeof(float));
+    ASSERT_FALSE(expected.empty());
     std::memcpy(expected.data(), expected_bytes.data(), expected_bytes.size());
     expect_same_bits(type.dtype, blocks, expected);
   }
@@ -98,15 +82,18 @@ TEST(Dequantize, EqualsTheIndependentDecoderBitForBit) {
 TEST(Dequantize, EqualsValuesOfRealModelsBitForBit) {
   const auto path = test::data_path("golden/dequant_vectors.json");
   if (!path) GTEST_SKIP() << "golden/dequant_vectors.json is absent";
-  const auto json = base::read_text_file(*path, 1 << 20);
-  ASSERT_TRUE(json.ok());
+  const json::Object golden = read_golden(*path);
   int num_types = 0;
   for (const tensor::DTypeInfo& type : tensor::all_dtypes()) {
-    const auto blocks = from_base64(field(*json, type.name, "raw_b64", '"', '"'));
-    const auto expected = from_decimals(field(*json, type.name, "f32", '[', ']'));
-    if (blocks.empty() || !can_dequantize(type.dtype)) continue;
+    if (!golden.contains(type.name) || !can_dequantize(type.dtype)) continue;
+    const json::Object& vector = golden.at(type.name).as_object();
+    std::vector<float> expected;
+    for (const json::Value& value : vector.at("f32").as_array()) {
+      expected.push_back(static_cast<float>(value.to_number<double>()));
+    }
     ASSERT_FALSE(expected.empty());
-    expect_same_bits(type.dtype, blocks, expected);
+    expect_same_bits(type.dtype, from_base64(json::view(vector.at("raw_b64").as_string())),
+                     expected);
     ++num_types;
   }
   EXPECT_EQ(num_types, 16);

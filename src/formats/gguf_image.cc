@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "formats/gguf_format.h"
 
 namespace llorch::formats {
@@ -84,7 +85,8 @@ Error wrong_magic(std::span<const std::byte> found) {
   if (text == "lmgg" || text == "fmgg" || text == "tjgg") {
     return unsupported("a GGML file from before GGUF; convert it to GGUF");
   }
-  return corrupt(fmt::format("not a GGUF file: it starts with {:?}, not \"GGUF\"", text));
+  return corrupt(
+      fmt::format("not a GGUF file: it starts with {}, not \"GGUF\"", base::quoted(text)));
 }
 
 Status check_version(std::uint32_t version) {
@@ -249,7 +251,7 @@ Result<Metadata> read_metadata(Cursor& cursor, std::uint64_t count) {
     if (!key.ok()) return key.error();
     if (Status sound = gguf::check_key(*key); !sound.ok()) return sound.error();
     Result<Value> value = read_value(cursor);
-    if (!value.ok()) return value.error().in(fmt::format("key {:?}", *key));
+    if (!value.ok()) return value.error().in(fmt::format("key {}", base::quoted(*key)));
     if (Status added = metadata.add(std::string(*key), value.take()); !added.ok())
       return added.error();
   }
@@ -324,7 +326,7 @@ Result<std::vector<TensorRecord>> read_tensor_records(Cursor& cursor, std::uint6
     if (!name.ok()) return name.error();
     if (Status sound = gguf::check_tensor_name(*name); !sound.ok()) return sound.error();
     Result<TensorRecord> record = read_tensor_fields(cursor, *name);
-    if (!record.ok()) return record.error().in(fmt::format("tensor {:?}", *name));
+    if (!record.ok()) return record.error().in(fmt::format("tensor {}", base::quoted(*name)));
     records.push_back(record.take());
   }
   return records;
@@ -332,14 +334,14 @@ Result<std::vector<TensorRecord>> read_tensor_records(Cursor& cursor, std::uint6
 
 Status check_place(const TensorRecord& record, std::uint64_t data_bytes, std::uint64_t alignment) {
   if (record.offset % alignment != 0) {
-    return corrupt(fmt::format("tensor {:?}: offset {} is not a multiple of the alignment {}",
-                               record.name, record.offset, alignment));
+    return corrupt(fmt::format("tensor {}: offset {} is not a multiple of the alignment {}",
+                               base::quoted(record.name), record.offset, alignment));
   }
   if (record.bytes > data_bytes || record.offset > data_bytes - record.bytes) {
-    return corrupt(fmt::format(
-        "tensor {:?}: {} bytes at offset {} of the data, which has only {}; the file may "
-        "be an incomplete download",
-        record.name, record.bytes, record.offset, data_bytes));
+    return corrupt(
+        fmt::format("tensor {}: {} bytes at offset {} of the data, which has only {}; the file may "
+                    "be an incomplete download",
+                    base::quoted(record.name), record.bytes, record.offset, data_bytes));
   }
   return ok_status();
 }
@@ -354,8 +356,8 @@ Status check_overlaps(std::span<const TensorRecord> records) {
   for (std::size_t i = 1; i < by_offset.size(); ++i) {
     const TensorRecord& before = *by_offset[i - 1];
     if (before.offset + before.bytes > by_offset[i]->offset) {
-      return corrupt(
-          fmt::format("tensors {:?} and {:?} share bytes", before.name, by_offset[i]->name));
+      return corrupt(fmt::format("tensors {} and {} share bytes", base::quoted(before.name),
+                                 base::quoted(by_offset[i]->name)));
     }
   }
   return ok_status();

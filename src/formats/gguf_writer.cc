@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "formats/gguf_format.h"
 
 namespace llorch::formats {
@@ -75,10 +76,10 @@ Status append_records(Bytes& to, std::span<const GgufTensor> tensors, std::uint6
     if (Status sound = gguf::check_tensor_name(tensor.name); !sound.ok()) return sound;
     if (!names.insert(tensor.name).second) {
       return Error{ErrorCode::InvalidArgument,
-                   fmt::format("tensor {:?} was added twice", tensor.name)};
+                   fmt::format("tensor {} was added twice", base::quoted(tensor.name))};
     }
     const Result<std::uint64_t> bytes = checked_tensor_bytes(tensor);
-    if (!bytes.ok()) return bytes.error().in(fmt::format("tensor {:?}", tensor.name));
+    if (!bytes.ok()) return bytes.error().in(fmt::format("tensor {}", base::quoted(tensor.name)));
     append_text(to, tensor.name);
     append_number(to, static_cast<std::uint32_t>(tensor.shape.rank()));
     for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis)
@@ -101,18 +102,18 @@ Status write_content(base::AtomicFile& file, const GgufTensor& tensor, std::uint
   std::uint64_t left = size;
   const GgufTensor::Sink sink = [&](std::span<const std::byte> piece) -> Status {
     if (piece.size() > left) {
-      return Error{
-          ErrorCode::InvalidArgument,
-          fmt::format("tensor {:?}: more than its {} bytes were produced", tensor.name, size)};
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("tensor {}: more than its {} bytes were produced",
+                               base::quoted(tensor.name), size)};
     }
     left -= piece.size();
     return file.write(piece);
   };
   if (Status produced = tensor.produce(sink); !produced.ok()) return produced;
   if (left == 0) return ok_status();
-  return Error{
-      ErrorCode::InvalidArgument,
-      fmt::format("tensor {:?}: {} of its {} bytes were not produced", tensor.name, left, size)};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("tensor {}: {} of its {} bytes were not produced",
+                           base::quoted(tensor.name), left, size)};
 }
 
 }  // namespace
@@ -172,7 +173,8 @@ Result<GgufWriter::Header> GgufWriter::make_header() const {
   for (const Entry& entry : entries_) {
     if (Status sound = gguf::check_key(entry.key); !sound.ok()) return sound.error();
     if (!keys.insert(entry.key).second) {
-      return Error{ErrorCode::InvalidArgument, fmt::format("key {:?} was added twice", entry.key)};
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("key {} was added twice", base::quoted(entry.key))};
     }
     append_text(header.bytes, entry.key);
     append(header.bytes, entry.value);

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace llorch::formats {
 namespace {
@@ -86,8 +87,8 @@ Status add_array(const json::Array& array, const std::string& key, Metadata& met
 Status add_value(const json::Value& value, const std::string& key, Metadata& metadata) {
   if (key.size() > kKeyBytesMax) {
     return Error{ErrorCode::Corrupt,
-                 fmt::format("a key of {} bytes, more than the {} allowed: {:?}…", key.size(),
-                             kKeyBytesMax, std::string_view(key).substr(0, 60))};
+                 fmt::format("a key of {} bytes, more than the {} allowed: {}…", key.size(),
+                             kKeyBytesMax, base::quoted(std::string_view(key).substr(0, 60)))};
   }
   if (const json::Object* object = value.if_object()) return add_object(*object, key, metadata);
   if (const json::Array* array = value.if_array()) return add_array(*array, key, metadata);

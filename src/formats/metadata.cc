@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace llorch::formats {
 namespace {
 
@@ -47,7 +49,7 @@ std::string describe(const Value& value) {
     std::string operator()(double number) const { return fmt::format("the number {}", number); }
     std::string operator()(const std::string& text) const {
       constexpr std::size_t kShownBytes = 60;
-      if (text.size() <= kShownBytes) return fmt::format("the string {:?}", text);
+      if (text.size() <= kShownBytes) return fmt::format("the string {}", base::quoted(text));
       return fmt::format("a string of {} bytes", text.size());
     }
     std::string operator()(const ArrayView& array) const {
@@ -58,8 +60,8 @@ std::string describe(const Value& value) {
 }
 
 Error wrong_type(std::string_view key, std::string_view expected, const Value& found) {
-  return {ErrorCode::Corrupt,
-          fmt::format("key {:?}: expected {}, found {}", key, expected, describe(found))};
+  return {ErrorCode::Corrupt, fmt::format("key {}: expected {}, found {}", base::quoted(key),
+                                          expected, describe(found))};
 }
 
 // The value of `key`, or an error that says what was hoped for.
@@ -68,7 +70,7 @@ Result<const Value*> require(const Metadata& metadata, std::string_view key,
   const Value* value = metadata.find(key);
   if (value == nullptr) {
     return Error{ErrorCode::NotFound,
-                 fmt::format("key {:?} is absent: expected {}", key, expected)};
+                 fmt::format("key {} is absent: expected {}", base::quoted(key), expected)};
   }
   return value;
 }
@@ -154,7 +156,8 @@ std::size_t element_bytes(ElementType type) {
 
 Status Metadata::add(std::string key, Value value) {
   const auto [at, added] = entries_.try_emplace(std::move(key), std::move(value));
-  if (!added) return Error{ErrorCode::Corrupt, fmt::format("key {:?} appears twice", at->first)};
+  if (!added)
+    return Error{ErrorCode::Corrupt, fmt::format("key {} appears twice", base::quoted(at->first))};
   return ok_status();
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/utf8.h"
 #include "formats/byte_cursor.h"
 
 namespace llorch::formats {
@@ -124,33 +125,6 @@ enum Opcode : std::uint8_t {
 
 std::string_view as_text(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-bool is_utf8(std::string_view text) {
-  std::size_t i = 0;
-  while (i < text.size()) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const std::size_t length = lead < 0x80   ? 1
-                               : lead < 0xc2 ? 0
-                               : lead < 0xe0 ? 2
-                               : lead < 0xf0 ? 3
-                               : lead < 0xf5 ? 4
-                                             : 0;
-    if (length == 0 || length > text.size() - i) return false;
-    for (std::size_t k = 1; k < length; ++k) {
-      const auto next = static_cast<unsigned char>(text[i + k]);
-      // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
-      const unsigned char low = k == 1 && lead == 0xe0   ? 0xa0
-                                : k == 1 && lead == 0xf0 ? 0x90
-                                                         : 0x80;
-      const unsigned char high = k == 1 && lead == 0xed   ? 0x9f
-                                 : k == 1 && lead == 0xf4 ? 0x8f
-                                                          : 0xbf;
-      if (next < low || next > high) return false;
-    }
-    i += length;
-  }
-  return true;
 }
 
 // The unpickling machine: a stack of value indices, marks into it, a memo. Every failure names the
@@ -388,7 +362,8 @@ class Machine {
     const auto bytes = length ? cursor_.take(*length) : std::nullopt;
     if (!bytes) return cut_short();
     const std::string_view text = as_text(*bytes);
-    if (kind == Kind::String && !is_utf8(text)) return fail("a string is not valid UTF-8");
+    if (kind == Kind::String && !base::is_valid_utf8(text))
+      return fail("a string is not valid UTF-8");
     return push({.kind = kind, .text = text});
   }
 
@@ -459,9 +434,9 @@ class Machine {
     const auto allowed = std::lower_bound(kAllowedGlobals.begin(), kAllowedGlobals.end(), full);
     if (allowed == kAllowedGlobals.end() || *allowed != full) {
       constexpr std::size_t kShownBytes = 200;
-      return fail(fmt::format("wants {:?}: refused, code in a weight file is never run; "
+      return fail(fmt::format("wants {}: refused, code in a weight file is never run; "
                               "save the bare state_dict or SafeTensors instead",
-                              std::string_view(full).substr(0, kShownBytes)),
+                              base::quoted(std::string_view(full).substr(0, kShownBytes))),
                   ErrorCode::Forbidden);
     }
     return push({.kind = Kind::Global, .text = *allowed});

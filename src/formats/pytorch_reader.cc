@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "formats/pickle.h"
 #include "formats/shards.h"
 #include "formats/zip.h"
@@ -169,19 +170,21 @@ class StateDictReader {
     if (call->kind == Kind::Call && is_rebuild_parameter(pickle_[call->items[0]].text)) {
       const PickleValue& arguments = pickle_[call->items[1]];
       if (arguments.items.empty())
-        return corrupt(fmt::format("tensor {:?}: a parameter without data", tensor_name));
+        return corrupt(
+            fmt::format("tensor {}: a parameter without data", base::quoted(tensor_name)));
       call = &pickle_[arguments.items[0]];
     }
     if (call->kind == Kind::PersistentId) {
-      return unsupported(fmt::format("{:?} is a bare storage, expected a tensor", tensor_name));
+      return unsupported(
+          fmt::format("{} is a bare storage, expected a tensor", base::quoted(tensor_name)));
     }
     if (call->kind != Kind::Call || !is_rebuild_tensor(pickle_[call->items[0]].text)) {
       if (call == &value) return ok_status();  // a number, a setting: no weight
-      return corrupt(
-          fmt::format("tensor {:?}: a parameter of a {}", tensor_name, name(call->kind)));
+      return corrupt(fmt::format("tensor {}: a parameter of a {}", base::quoted(tensor_name),
+                                 name(call->kind)));
     }
     Result<WeightTensor> tensor = rebuild(pickle_[call->items[0]].text, pickle_[call->items[1]]);
-    if (!tensor.ok()) return tensor.error().in(fmt::format("tensor {:?}", tensor_name));
+    if (!tensor.ok()) return tensor.error().in(fmt::format("tensor {}", base::quoted(tensor_name)));
     tensor->name = tensor_name;
     return into_.add_tensor(tensor.take());
   }
@@ -197,8 +200,9 @@ class StateDictReader {
     if (!storage.ok()) return storage.error();
     if (untyped) storage->dtype = find_dtype(kDTypes, pickle_[items[6]].text);
     if (!storage->dtype) {
-      return unsupported(untyped ? fmt::format("unknown dtype {:?}", pickle_[items[6]].text)
-                                 : "an untyped storage without a dtype");
+      return unsupported(untyped
+                             ? fmt::format("unknown dtype {}", base::quoted(pickle_[items[6]].text))
+                             : "an untyped storage without a dtype");
     }
     const PickleValue& offset = pickle_[items[1]];
     if (offset.kind != Kind::Int || offset.integer < 0)
@@ -255,18 +259,18 @@ class StateDictReader {
         type.text == "torch.storage.UntypedStorage" || type.text == "torch.UntypedStorage";
     const std::optional<tensor::DType> dtype = find_dtype(kStorageTypes, type.text);
     if (type.kind != Kind::Global || (!dtype && !untyped)) {
-      return unsupported(fmt::format("{:?} is not a known storage type", type.text));
+      return unsupported(fmt::format("{} is not a known storage type", base::quoted(type.text)));
     }
     if (key.kind != Kind::String || elements.kind != Kind::Int)
       return corrupt("its storage id has wrong types");
     const std::string member = fmt::format("{}data/{}", folder_, key.text);
     const auto found = members_.find(std::string_view(member));
     if (found == members_.end())
-      return corrupt(fmt::format("the archive has no member {:?}", member));
+      return corrupt(fmt::format("the archive has no member {}", base::quoted(member)));
     const auto bytes = tensor::storage_bytes(dtype.value_or(tensor::DType::U8), elements.integer);
     if (!bytes || std::cmp_not_equal(*bytes, found->second.size())) {
-      return corrupt(fmt::format("storage {:?} says {} elements, its member has {} bytes", key.text,
-                                 elements.integer, found->second.size()));
+      return corrupt(fmt::format("storage {} says {} elements, its member has {} bytes",
+                                 base::quoted(key.text), elements.integer, found->second.size()));
     }
     return Storage{dtype, found->second};
   }
@@ -331,8 +335,8 @@ Status check_byte_order(const ZipMembers& members, const std::string& folder) {
                                found->second.size());
   if (order == "little") return ok_status();
   return unsupported(
-      fmt::format("byte order {:?}, expected \"little\"; save it again on a little-endian machine",
-                  order.substr(0, 16)));
+      fmt::format("byte order {}, expected \"little\"; save it again on a little-endian machine",
+                  base::quoted(order.substr(0, 16))));
 }
 
 bool has_magic(Bytes image, std::size_t offset, std::string_view magic) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "formats/byte_cursor.h"
 #include "formats/shards.h"
 
@@ -69,7 +70,7 @@ Result<Entry> read_entry(const json::Value& value) {
   const std::optional<tensor::DType> dtype = find_dtype(dtype_name);
   if (!dtype)
     return Error{ErrorCode::Unsupported,
-                 fmt::format("safetensors: unknown dtype {:?}", dtype_name)};
+                 fmt::format("safetensors: unknown dtype {}", base::quoted(dtype_name))};
   const auto dims = read_counts(*shape_field);
   if (!dims) return corrupt("shape is not an array of non-negative integers");
   Result<tensor::Shape> shape = tensor::Shape::make(*dims);
@@ -94,7 +95,7 @@ Status add_metadata(const json::Value& value, Metadata& metadata) {
   for (const auto& field : *object) {
     const std::string_view key = json::view(field.key());
     if (!field.value().is_string()) {
-      return corrupt(fmt::format("__metadata__: {:?}: expected a string, found {}", key,
+      return corrupt(fmt::format("__metadata__: {}: expected a string, found {}", base::quoted(key),
                                  json::kind_name(field.value())));
     }
     std::string full = fmt::format("safetensors.{}", key);
@@ -112,8 +113,8 @@ Status check_cover(const std::vector<Entry>& in_order, std::uint64_t data_bytes)
   for (const Entry& entry : in_order) {
     if (entry.begin != expected) {
       return corrupt(fmt::format(
-          "tensor {:?} begins at {}, expected {}: tensors may neither overlap nor leave holes",
-          entry.name, entry.begin, expected));
+          "tensor {} begins at {}, expected {}: tensors may neither overlap nor leave holes",
+          base::quoted(entry.name), entry.begin, expected));
     }
     expected = entry.end;
   }
@@ -133,7 +134,7 @@ Result<std::vector<Entry>> read_header(const json::Object& header, Metadata& met
       continue;
     }
     Result<Entry> entry = read_entry(field.value());
-    if (!entry.ok()) return entry.error().in(fmt::format("tensor {:?}", name));
+    if (!entry.ok()) return entry.error().in(fmt::format("tensor {}", base::quoted(name)));
     entry->name = name;
     entries.push_back(*entry);
   }

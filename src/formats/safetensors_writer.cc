@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace llorch::formats {
 namespace {
@@ -20,8 +21,8 @@ Status check(std::span<const WeightTensor> tensors) {
     if (tensor::is_block_type(tensor.dtype)) {
       return Error{
           ErrorCode::Unsupported,
-          fmt::format("tensor {:?} is {}, a type that SafeTensors lacks; dequantise it first",
-                      tensor.name, tensor::name(tensor.dtype))};
+          fmt::format("tensor {} is {}, a type that SafeTensors lacks; dequantise it first",
+                      base::quoted(tensor.name), tensor::name(tensor.dtype))};
     }
     if (tensor.name == "__metadata__") {
       return Error{ErrorCode::InvalidArgument,
@@ -60,7 +61,7 @@ Result<json::Object> make_header(std::span<const WeightTensor* const> order,
                        {"data_offsets", json::Array{offset, offset + bytes}}};
     if (!header.emplace(tensor->name, std::move(entry)).second) {
       return Error{ErrorCode::InvalidArgument,
-                   fmt::format("tensor {:?} occurs twice", tensor->name)};
+                   fmt::format("tensor {} occurs twice", base::quoted(tensor->name))};
     }
     offset += bytes;
   }

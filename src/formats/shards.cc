@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace llorch::formats {
 namespace {
@@ -36,13 +37,13 @@ Result<ShardMap> parse_index(std::string_view text) {
     const std::string_view tensor = json::view(entry.key());
     if (!entry.value().is_string()) {
       return Error{ErrorCode::Corrupt,
-                   fmt::format("weight_map: {:?}: expected a file name, found {}", tensor,
-                               json::kind_name(entry.value()))};
+                   fmt::format("weight_map: {}: expected a file name, found {}",
+                               base::quoted(tensor), json::kind_name(entry.value()))};
     }
     const std::string_view file = json::view(entry.value().get_string());
     if (!is_plain_file_name(file)) {
-      return Error{ErrorCode::Corrupt,
-                   fmt::format("weight_map: {:?}: {:?} is not a plain file name", tensor, file)};
+      return Error{ErrorCode::Corrupt, fmt::format("weight_map: {}: {} is not a plain file name",
+                                                   base::quoted(tensor), base::quoted(file))};
     }
     shards[std::string(file)].emplace(tensor);
   }
@@ -67,15 +68,15 @@ Status compare(const std::string& shard, const std::set<std::string, std::less<>
     names.insert(tensor.name);
     if (!expected.contains(tensor.name)) {
       return Error{ErrorCode::Corrupt,
-                   fmt::format("shard {:?} holds tensor {:?}, which the index does not place there",
-                               shard, tensor.name)};
+                   fmt::format("shard {} holds tensor {}, which the index does not place there",
+                               base::quoted(shard), base::quoted(tensor.name))};
     }
   }
   for (const std::string& name : expected) {
     if (!names.contains(name)) {
-      return Error{
-          ErrorCode::Corrupt,
-          fmt::format("tensor {:?} is not in shard {:?}, where the index places it", name, shard)};
+      return Error{ErrorCode::Corrupt,
+                   fmt::format("tensor {} is not in shard {}, where the index places it",
+                               base::quoted(name), base::quoted(shard))};
     }
   }
   return ok_status();

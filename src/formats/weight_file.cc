@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace llorch::formats {
 
 std::string_view name(FileFormat format) {
@@ -27,7 +29,8 @@ void WeightFile::keep(std::shared_ptr<const base::MappedFile> file) {
 
 Status WeightFile::add_tensor(WeightTensor tensor) {
   if (!index_.try_emplace(tensor.name, tensors_.size()).second) {
-    return Error{ErrorCode::Corrupt, fmt::format("tensor {:?} appears twice", tensor.name)};
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("tensor {} appears twice", base::quoted(tensor.name))};
   }
   tensors_.push_back(std::move(tensor));
   return ok_status();

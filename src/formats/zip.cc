@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "formats/byte_cursor.h"
 
 namespace llorch::formats {
@@ -146,12 +147,13 @@ Status apply_zip64_extra(Bytes extra, std::uint64_t& size, std::uint64_t& packed
     for (std::uint64_t* value : {&size, &packed_size, &header_at}) {
       if (*value != kFull32) continue;
       const auto number = wide.read<std::uint64_t>();
-      if (!number) return corrupt(fmt::format("{:?}: its zip64 field is too short", name));
+      if (!number)
+        return corrupt(fmt::format("{}: its zip64 field is too short", base::quoted(name)));
       *value = *number;
     }
     return ok_status();
   }
-  return corrupt(fmt::format("{:?}: its zip64 field is missing", name));
+  return corrupt(fmt::format("{}: its zip64 field is missing", base::quoted(name)));
 }
 
 Result<Member> read_central(ByteCursor& cursor) {
@@ -166,14 +168,14 @@ Result<Member> read_central(ByteCursor& cursor) {
   if (!comment) return corrupt("a directory entry is cut short");
   const std::string_view name = as_text(*name_bytes);
   if ((field<std::uint16_t>(*record, 8) & kEncryptedFlag) != 0) {
-    return Error{ErrorCode::Unsupported, fmt::format("zip: {:?} is encrypted", name)};
+    return Error{ErrorCode::Unsupported, fmt::format("zip: {} is encrypted", base::quoted(name))};
   }
   if (const auto method = field<std::uint16_t>(*record, 10); method != 0) {
     return Error{
         ErrorCode::Unsupported,
-        fmt::format("zip: {:?} is compressed (method {}); only stored members can be mapped, "
+        fmt::format("zip: {} is compressed (method {}); only stored members can be mapped, "
                     "save the archive again without compression",
-                    name, method)};
+                    base::quoted(name), method)};
   }
   std::uint64_t size = field<std::uint32_t>(*record, 24);
   std::uint64_t packed_size = field<std::uint32_t>(*record, 20);
@@ -181,8 +183,8 @@ Result<Member> read_central(ByteCursor& cursor) {
   if (Status wide = apply_zip64_extra(*extra, size, packed_size, header_at, name); !wide.ok())
     return wide.error();
   if (size != packed_size) {
-    return corrupt(
-        fmt::format("{:?} is stored, yet its sizes differ: {} and {}", name, size, packed_size));
+    return corrupt(fmt::format("{} is stored, yet its sizes differ: {} and {}", base::quoted(name),
+                               size, packed_size));
   }
   return Member{name, header_at, size, {}};
 }
@@ -190,24 +192,25 @@ Result<Member> read_central(ByteCursor& cursor) {
 // Finds the member's bytes behind its local header, all before `limit`, where the directory begins.
 Status locate(Bytes archive, std::uint64_t limit, Member& member) {
   if (member.header_at > limit || limit - member.header_at < kLocalBytes) {
-    return corrupt(fmt::format("{:?}: its header at {} lies outside the archive", member.name,
-                               member.header_at));
+    return corrupt(fmt::format("{}: its header at {} lies outside the archive",
+                               base::quoted(member.name), member.header_at));
   }
   const Bytes header = archive.subspan(member.header_at, kLocalBytes);
   const std::uint64_t names_at = member.header_at + kLocalBytes;
   const std::size_t name_length = field<std::uint16_t>(header, 26);
   const std::uint64_t data_at = names_at + name_length + field<std::uint16_t>(header, 28);
   if (field<std::uint32_t>(header, 0) != kLocalSignature || data_at > limit) {
-    return corrupt(fmt::format("{:?}: no whole header at {}", member.name, member.header_at));
+    return corrupt(
+        fmt::format("{}: no whole header at {}", base::quoted(member.name), member.header_at));
   }
   if (as_text(archive.subspan(names_at, name_length)) != member.name ||
       field<std::uint16_t>(header, 8) != 0) {
-    return corrupt(fmt::format("{:?}: its header at {} disagrees with the directory", member.name,
-                               member.header_at));
+    return corrupt(fmt::format("{}: its header at {} disagrees with the directory",
+                               base::quoted(member.name), member.header_at));
   }
   if (member.size > limit - data_at) {
-    return corrupt(fmt::format("{:?}: {} bytes at {} reach beyond the archive's data of {} bytes",
-                               member.name, member.size, data_at, limit));
+    return corrupt(fmt::format("{}: {} bytes at {} reach beyond the archive's data of {} bytes",
+                               base::quoted(member.name), member.size, data_at, limit));
   }
   member.bytes = archive.subspan(data_at, member.size);
   return ok_status();
@@ -221,7 +224,8 @@ Status check_no_overlap(std::vector<Member>& members, Bytes archive) {
     const auto before_end =
         static_cast<std::uint64_t>(before.bytes.data() - archive.data()) + before.size;
     if (members[i].header_at < before_end) {
-      return corrupt(fmt::format("{:?} and {:?} overlap", before.name, members[i].name));
+      return corrupt(fmt::format("{} and {} overlap", base::quoted(before.name),
+                                 base::quoted(members[i].name)));
     }
   }
   return ok_status();
@@ -251,7 +255,7 @@ Result<ZipMembers> read_zip(Bytes archive) {
   for (const Member& member : members) {
     if (member.name.ends_with('/')) continue;
     if (!result.emplace(member.name, member.bytes).second) {
-      return corrupt(fmt::format("{:?} occurs twice", member.name));
+      return corrupt(fmt::format("{} occurs twice", base::quoted(member.name)));
     }
   }
   return result;

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <vector>
+
+#include "base/file.h"
+#include "support/test_paths.h"
 
 namespace llorch::formats {
 namespace {
@@ -163,6 +167,40 @@ TEST(Zip, RefusesEveryTruncation) {
   for (std::size_t size = 0; size < whole.size(); ++size) {
     EXPECT_FALSE(read(whole.substr(0, size)).ok()) << size;
   }
+}
+
+TEST(Zip, ReadsMembersBeyondFourGigabytes) {
+  // A sparse file: the big member is a hole, the one behind it begins where 32 bits no longer
+  // reach.
+  constexpr std::uint64_t kBigBytes = (std::uint64_t{5} << 30) + 3;
+  const TestMember big{.name = "big",
+                       .content = "",
+                       .size_delta = static_cast<std::int64_t>(kBigBytes),
+                       .zip64 = true};
+  const TestMember after{.name = "after", .content = "behind", .zip64 = true};
+  const std::uint64_t after_at = local_header(big).size() + kBigBytes;
+  const std::string after_data = local_header(after) + after.content;
+  const std::string directory = central_header(big, 0) + central_header(after, after_at);
+  const std::uint64_t directory_at = after_at + after_data.size();
+  const std::string wide_end = "PK\x06\x06" + u64(44) + u16(0) + u16(45) + u32(0) + u32(0) +
+                               u64(2) + u64(2) + u64(directory.size()) + u64(directory_at);
+  const std::string locator = "PK\x06\x07" + u32(0) + u64(directory_at + directory.size()) + u32(1);
+  const std::string end = "PK\x05\x06" + u16(0) + u16(0) + u16(0xffff) + u16(0xffff) +
+                          u32(0xffffffff) + u32(0xffffffff) + u16(0);
+  const test::TempDir dir;
+  {
+    std::ofstream out(dir / "big.zip", std::ios::binary);
+    out << local_header(big);
+    out.seekp(static_cast<std::streamoff>(after_at));
+    out << after_data << directory << wide_end << locator << end;
+  }
+  const auto file = base::MappedFile::open(dir / "big.zip");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const Result<ZipMembers> members = read_zip((*file)->bytes());
+  ASSERT_TRUE(members.ok()) << members.error().message;
+  EXPECT_EQ(members->at("big").size(), kBigBytes);
+  ASSERT_EQ(members->at("after").size(), 6U);
+  EXPECT_EQ(members->at("after")[0], std::byte{'b'});
 }
 
 }  // namespace

@@ -360,7 +360,9 @@ namespace {
 // Reads the rest of the body, refusing more than `max_bytes`.
 Task<Result<Response>> read_whole(ResponseStream& stream, std::size_t max_bytes,
                                   std::string_view url) {
-  Response response{.status = stream.status(), .headers = stream.headers(), .body = {}};
+  Response response;
+  response.status = stream.status();
+  response.headers = stream.headers();
   while (true) {
     const Result<std::string> piece = co_await stream.read_some();
     if (!piece.ok()) co_return piece.error();
@@ -403,7 +405,10 @@ Task<Result<Response>> stream_to(Client& client, ClientRequest request,
     if (piece->empty()) break;
     if (!on_bytes(*piece)) co_return Error{ErrorCode::Cancelled, "the reader wanted no more"};
   }
-  co_return Response{.status = stream->status(), .headers = stream->headers(), .body = {}};
+  Response response;
+  response.status = stream->status();
+  response.headers = stream->headers();
+  co_return response;
 }
 
 }  // namespace
@@ -422,9 +427,11 @@ Result<Response> Client::stream(const ClientRequest& request,
 }
 
 Task<Result<Response>> Client::async_send(ClientRequest request) {
-  Result<ResponseStream> stream = co_await async_open(request);
+  const std::size_t max_bytes = request.max_response_bytes;
+  const std::string url = request.url;
+  Result<ResponseStream> stream = co_await async_open(std::move(request));
   if (!stream.ok()) co_return stream.error();
-  co_return co_await read_whole(*stream, request.max_response_bytes, request.url);
+  co_return co_await read_whole(*stream, max_bytes, url);
 }
 
 Task<Result<ResponseStream>> Client::async_open(ClientRequest request) {

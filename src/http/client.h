@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 #include "http/message.h"
@@ -15,7 +16,11 @@
 
 namespace llorch::http {
 
+// Has constructors so that it may be built inside a co_await expression: see task.h.
 struct ClientRequest {
+  ClientRequest() = default;
+  ClientRequest(Method verb, std::string target_url) : method(verb), url(std::move(target_url)) {}
+
   Method method = Method::Get;
   std::string url;
   Headers headers;

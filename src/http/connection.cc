@@ -99,8 +99,8 @@ Connection::Connection(asio::ip::tcp::socket socket, const ConnectionShared& sha
 }
 
 Task<void> Connection::run() {
-  while (co_await serve_one()) {
-  }
+  bool is_open = true;  // a co_await in the condition of an empty loop is miscompiled by gcc 12
+  while (is_open) is_open = co_await serve_one();
   if (must_linger_ || buffer_.size() > 0) co_await linger();
   transport_.close();
 }
@@ -108,10 +108,10 @@ Task<void> Connection::run() {
 Task<void> Connection::refuse() {
   Exchange exchange(transport_, shared_.options.write_timeout);
   exchange.set_correlation_id(correlation_id_of({}));
-  co_await answer_error(exchange,
-                        {ErrorCode::Unavailable,
-                         fmt::format("all {} connections of this server are in use; try again",
-                                     shared_.options.max_connections)});
+  const Error full{ErrorCode::Unavailable,
+                   fmt::format("all {} connections of this server are in use; try again",
+                               shared_.options.max_connections)};
+  co_await answer_error(exchange, full);
   co_await linger();
   transport_.close();
 }
@@ -143,13 +143,12 @@ Task<bool> Connection::serve_one() {
   exchange.set_form(request.method == Method::Head, parser->get().version() >= 11,
                     parser->keep_alive());
 
-  Admission admission = admit(*parser, request);
+  const Admission admission = admit(*parser, request);
   if (admission.error) {
     if (expects_body(*parser)) must_linger_ = true;  // we will not read it
     if (must_linger_) exchange.forbid_keep_alive();
     const RouteOptions* options = admission.route != nullptr ? &admission.route->options : nullptr;
-    co_await answer_error(exchange, std::move(*admission.error), options,
-                          std::move(admission.headers));
+    co_await answer_error(exchange, *admission.error, options, admission.headers);
     log_request(request, exchange, since);
     co_return exchange.keeps_alive();
   }
@@ -185,7 +184,8 @@ Task<bool> Connection::read_head(Parser& parser, Exchange& exchange) {
     if (error && error != beast::http::error::need_more) {
       exchange.set_correlation_id(correlation_id_of({}));
       must_linger_ = true;
-      co_await answer_error(exchange, parse_error(error));
+      const Error failure = parse_error(error);
+      co_await answer_error(exchange, failure);
       co_return false;
     }
     if (error && !co_await refill(deadline)) co_return false;
@@ -224,7 +224,7 @@ Task<bool> Connection::read_body(Parser& parser, Exchange& exchange, const Route
   if (!failure) co_return true;
   must_linger_ = true;
   exchange.forbid_keep_alive();
-  co_await answer_error(exchange, std::move(*failure), &route);
+  co_await answer_error(exchange, *failure, &route);
   co_return false;
 }
 
@@ -323,8 +323,8 @@ Task<void> Connection::dispatch(const Router::Route& route, const Request& reque
   }
 }
 
-Task<void> Connection::answer_error(Exchange& exchange, Error error, const RouteOptions* route,
-                                    Headers headers) {
+Task<void> Connection::answer_error(Exchange& exchange, const Error& error,
+                                    const RouteOptions* route, const Headers& headers) {
   const RenderError& render =
       route != nullptr && route->render_error ? route->render_error : shared_.options.render_error;
   ErrorBody body = render(error, exchange.correlation_id());

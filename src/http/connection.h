@@ -52,8 +52,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<bool> read_body(Parser& parser, Exchange& exchange, const RouteOptions& route);
   Task<bool> refill(Transport::TimePoint deadline);
   Task<void> dispatch(const Router::Route& route, const Request& request, Exchange& exchange);
-  Task<void> answer_error(Exchange& exchange, Error error, const RouteOptions* route = nullptr,
-                          Headers headers = {});
+  Task<void> answer_error(Exchange& exchange, const Error& error,
+                          const RouteOptions* route = nullptr, const Headers& headers = {});
   Task<void> linger();
 
   Admission admit(const Parser& parser, Request& request) const;

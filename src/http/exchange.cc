@@ -95,7 +95,10 @@ Task<Status> Exchange::send(Response response) {
 }
 
 Task<Status> Exchange::send_error(const ErrorBody& body) {
-  Response response{.status = body.status, .headers = body.headers, .body = body.body};
+  Response response;
+  response.status = body.status;
+  response.headers = body.headers;
+  response.body = body.body;
   response.headers.set("Content-Type", body.content_type);
   co_return co_await send(std::move(response));
 }
@@ -111,13 +114,12 @@ Task<Status> Exchange::open_stream(Response head) {
   state_ = is_head_request_ ? State::Answered : State::Streaming;
   head.headers.set("Cache-Control", "no-cache");
   const std::string text = format_head(head, is_chunked_ ? Framing::Chunked : Framing::UntilClose);
-  co_return co_await write_parts(text, {});
+  Status written = co_await write_parts(text, {});
+  if (!written.ok() || !is_head_request_) co_return written;
+  co_return Error{ErrorCode::Cancelled, "the answer to a HEAD request ends with its head"};
 }
 
 Task<Status> Exchange::write(std::string_view bytes) {
-  if (state_ == State::Answered) {
-    co_return Error{ErrorCode::Cancelled, "the answer to a HEAD request has no body"};
-  }
   if (state_ != State::Streaming) co_return Error{ErrorCode::Cancelled, "the client is gone"};
   if (bytes.empty()) co_return ok_status();  // an empty chunk would end the stream
   if (!is_chunked_) co_return co_await write_parts(bytes, {});

@@ -2,6 +2,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -62,13 +63,15 @@ class EventFeed {
   }
 
   // An item; or none, with `ended` saying whether the feed is closed and empty (true) or was silent
-  // for the whole timeout (false).
+  // for the whole timeout (false). A timeout above a day counts as a day.
   struct Next {
     std::optional<T> item;
     bool ended = false;
   };
   Task<Next> next(std::chrono::milliseconds timeout) {
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    constexpr std::chrono::milliseconds kLongest =
+        std::chrono::hours(24);  // far from the clock's end
+    const auto deadline = std::chrono::steady_clock::now() + std::min(timeout, kLongest);
     while (true) {
       std::optional<Next> ready = take();
       if (!ready && std::chrono::steady_clock::now() >= deadline) ready.emplace();

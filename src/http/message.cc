@@ -55,10 +55,9 @@ std::optional<std::string_view> Headers::find(std::string_view name) const {
   return std::nullopt;
 }
 
-Response make_response(int status, std::string content_type, std::string body) {
-  Response response{.status = status, .headers = {}, .body = std::move(body)};
-  response.headers.add("Content-Type", std::move(content_type));
-  return response;
+Response::Response(int code, std::string content_type, std::string content)
+    : status(code), body(std::move(content)) {
+  headers.add("Content-Type", std::move(content_type));
 }
 
 }  // namespace llorch::http

@@ -53,15 +53,16 @@ struct Request {
   bool from_loopback = false;
 };
 
+// Has constructors so that it may be built inside a co_await expression: see task.h.
 struct Response {
+  Response() = default;
+  Response(int code, std::string content_type, std::string content);
+
   int status = 200;
   Headers
       headers;  // the framing (Content-Length, Transfer-Encoding, Connection) is the server's own
   std::string body;
 };
-
-// A response with a body of that type.
-Response make_response(int status, std::string content_type, std::string body);
 
 // How an Error looks on the wire. This module does not know the codes: whoever starts a server
 // says.

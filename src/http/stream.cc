@@ -22,7 +22,9 @@ Task<Status> Responder::send(Response response) {
 }
 
 Task<Result<Stream>> Responder::open_stream(int status, std::string content_type, Headers headers) {
-  Response head{.status = status, .headers = std::move(headers), .body = {}};
+  Response head;
+  head.status = status;
+  head.headers = std::move(headers);
   head.headers.set("Content-Type", std::move(content_type));
   const Status opened = co_await exchange_->open_stream(std::move(head));
   if (!opened.ok()) co_return opened.error();

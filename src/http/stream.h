@@ -41,6 +41,7 @@ class Responder {
 
   // Exactly one of these, once.
   Task<Status> send(Response response);
+  // Cancelled when nobody will read the stream: the client is gone, or asked for the head only.
   Task<Result<Stream>> open_stream(int status, std::string content_type, Headers headers = {});
 
   // Calls `callback` once, on the handler's executor, when the client disconnects or the server

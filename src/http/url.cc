@@ -166,6 +166,9 @@ Result<Url> parse_url(std::string_view text) {
 
   Url url;
   if (authority.starts_with('[')) {
+    if (authority.find(']') == std::string_view::npos) {
+      return bad(fmt::format("URL '{}': the '[' of the address is not closed", text));
+    }
     authority.remove_prefix(1);
     url.host = cut(authority, ']');
     if (!authority.empty() && !authority.starts_with(':')) {

@@ -27,7 +27,8 @@ Result<std::string> declared_architecture(const formats::WeightFile& file) {
   // GPT-2's numbers follow from its tensors (gpt2.cc), so a bare file of it needs no config.json.
   if (looks_like_gpt2(file)) return std::string("gpt2");
   return Error{ErrorCode::Unsupported,
-               fmt::format("{} does not say which architecture it is: expected general.architecture in a GGUF file, or "
+               fmt::format("{} does not say which architecture it is: expected "
+                           "general.architecture in a GGUF file, or "
                            "model_type in a config.json beside the weights",
                            file.path().string())};
 }
@@ -42,8 +43,9 @@ Result<const Architecture*> find_architecture(const formats::WeightFile& file) {
     }
     known.push_back(architecture.name);
   }
-  return Error{ErrorCode::Unsupported, fmt::format("{}: architecture '{}' is not supported; known: {}",
-                                                   file.path().string(), declared.value(), fmt::join(known, ", "))};
+  return Error{ErrorCode::Unsupported,
+               fmt::format("{}: architecture '{}' is not supported; known: {}",
+                           file.path().string(), declared.value(), fmt::join(known, ", "))};
 }
 
 Result<ModelPlan> plan_model(const formats::WeightFile& file) {
@@ -52,7 +54,8 @@ Result<ModelPlan> plan_model(const formats::WeightFile& file) {
   const Architecture& architecture = *found.value();
   Result<ModelConfig> config = architecture.read_config(file);
   if (!config.ok()) return config.error().in(file.path().string());
-  if (Status valid = validate(config.value()); !valid.ok()) return valid.error().in(file.path().string());
+  if (Status valid = validate(config.value()); !valid.ok())
+    return valid.error().in(file.path().string());
   Result<std::vector<MappedTensor>> tensors =
       map_tensors(architecture.list_tensors(config.value(), file), file, architecture.is_ignored);
   if (!tensors.ok()) return tensors.error();

@@ -1,5 +1,5 @@
-// The architectures we run, as one explicit table: how a family is recognised, where its numbers are, what its
-// tensors are called. The only place that detects architectures.
+// The architectures we run, as one explicit table: how a family is recognised, where its numbers
+// are, what its tensors are called. The only place that detects architectures.
 #pragma once
 
 #include <span>
@@ -19,7 +19,8 @@ struct Architecture {
   // What the family calls itself: GGUF general.architecture, config.json model_type.
   std::span<const std::string_view> aliases;
   Result<ModelConfig> (*read_config)(const formats::WeightFile& file);
-  std::vector<TensorSpec> (*list_tensors)(const ModelConfig& config, const formats::WeightFile& file);
+  std::vector<TensorSpec> (*list_tensors)(const ModelConfig& config,
+                                          const formats::WeightFile& file);
   // Tensors that such files carry and that compute nothing (masks saved as buffers).
   bool (*is_ignored)(std::string_view tensor_name);
 };

@@ -15,9 +15,9 @@ struct BatchRow {
   bool wants_logits = false;
 };
 
-// Rows of one sequence come in ascending positions without gaps, and everything before the first of them is already
-// in the cache: written by earlier steps, or by another sequence that shares the blocks. Prefill, chunked prefill and
-// decode differ only in how many rows a sequence has here.
+// Rows of one sequence come in ascending positions without gaps, and everything before the first of
+// them is already in the cache: written by earlier steps, or by another sequence that shares the
+// blocks. Prefill, chunked prefill and decode differ only in how many rows a sequence has here.
 struct BatchPlan {
   std::vector<BatchRow> rows;
   // Per sequence: the cache block that holds positions [i * block_tokens, (i + 1) * block_tokens).

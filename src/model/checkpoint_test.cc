@@ -1,5 +1,5 @@
-// The twelve checkpoints against Hugging Face transformers: each passes on every backend, and each fails when the
-// thing it guards is broken.
+// The twelve checkpoints against Hugging Face transformers: each passes on every backend, and each
+// fails when the thing it guards is broken.
 #include "model/checkpoints.h"
 
 #include <gmock/gmock.h>
@@ -15,14 +15,16 @@ namespace llorch::model {
 namespace {
 
 struct Subject {
-  std::string_view golden;   // reference
-  std::string_view path;     // weights
+  std::string_view golden;  // reference
+  std::string_view path;    // weights
   std::string_view backend;
 };
 
 std::string subject_name(const testing::TestParamInfo<Subject>& info) {
-  std::string name = fmt::format("{}_{}", info.param.path.substr(info.param.path.find("gpt2")), info.param.backend);
-  std::ranges::replace_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  std::string name = fmt::format("{}_{}", info.param.path.substr(info.param.path.find("gpt2")),
+                                 info.param.backend);
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 }
 
@@ -34,42 +36,69 @@ class CheckpointTest : public testing::TestWithParam<Subject> {
     const Trace reference = golden.trace();
     const auto backend = test_backend(GetParam().backend);
     const auto model = load_golden_model(GetParam().path, *backend);
-    const auto greedy = static_cast<std::int32_t>(reference.greedy_ids.size() - reference.ids.size());
+    const auto greedy =
+        static_cast<std::int32_t>(reference.greedy_ids.size() - reference.ids.size());
     const Trace ours = record_trace(model, *backend, reference.ids, greedy).take();
     const CheckpointResult result = compare(ours, reference)[static_cast<std::size_t>(number - 1)];
     ASSERT_EQ(result.checkpoint.number, number);
     EXPECT_TRUE(result.passed) << result.difference;
     RecordProperty("max_error", fmt::format("{}", result.max_error));
-    fmt::print("checkpoint {:2} {:17} max error {:.3g} (tolerance {:g})\n", number, result.checkpoint.name,
-               result.max_error, result.checkpoint.tolerance);
+    fmt::print("checkpoint {:2} {:17} max error {:.3g} (tolerance {:g})\n", number,
+               result.checkpoint.name, result.max_error, result.checkpoint.tolerance);
   }
 };
 
-TEST_P(CheckpointTest, C01LayerNorm) { expect_passes(1); }
-TEST_P(CheckpointTest, C02Qkv) { expect_passes(2); }
-TEST_P(CheckpointTest, C03KvCache) { expect_passes(3); }
-TEST_P(CheckpointTest, C04AttentionScoresWithCausalMask) { expect_passes(4); }
-TEST_P(CheckpointTest, C05AttentionOutput) { expect_passes(5); }
-TEST_P(CheckpointTest, C06FfnWithTanhGelu) { expect_passes(6); }
-TEST_P(CheckpointTest, C07FirstBlock) { expect_passes(7); }
-TEST_P(CheckpointTest, C08FullLogits) { expect_passes(8); }
-TEST_P(CheckpointTest, C09SelectedLogits) { expect_passes(9); }
-TEST_P(CheckpointTest, C10Argmax) { expect_passes(10); }
-TEST_P(CheckpointTest, C11Softmax) { expect_passes(11); }
-TEST_P(CheckpointTest, C12EndToEnd) { expect_passes(12); }
+TEST_P(CheckpointTest, C01LayerNorm) {
+  expect_passes(1);
+}
+TEST_P(CheckpointTest, C02Qkv) {
+  expect_passes(2);
+}
+TEST_P(CheckpointTest, C03KvCache) {
+  expect_passes(3);
+}
+TEST_P(CheckpointTest, C04AttentionScoresWithCausalMask) {
+  expect_passes(4);
+}
+TEST_P(CheckpointTest, C05AttentionOutput) {
+  expect_passes(5);
+}
+TEST_P(CheckpointTest, C06FfnWithTanhGelu) {
+  expect_passes(6);
+}
+TEST_P(CheckpointTest, C07FirstBlock) {
+  expect_passes(7);
+}
+TEST_P(CheckpointTest, C08FullLogits) {
+  expect_passes(8);
+}
+TEST_P(CheckpointTest, C09SelectedLogits) {
+  expect_passes(9);
+}
+TEST_P(CheckpointTest, C10Argmax) {
+  expect_passes(10);
+}
+TEST_P(CheckpointTest, C11Softmax) {
+  expect_passes(11);
+}
+TEST_P(CheckpointTest, C12EndToEnd) {
+  expect_passes(12);
+}
 
-INSTANTIATE_TEST_SUITE_P(Gpt2, CheckpointTest,
-                         testing::Values(Subject{"gpt2_tiny", "tests/golden/gpt2_tiny", "reference"},
-                                         Subject{"gpt2_tiny", "tests/golden/gpt2_tiny", "cpu"},
-                                         Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/pytorch", "cpu"},
-                                         Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/sharded_safetensors", "cpu"},
-                                         Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/sharded_pytorch", "cpu"},
-                                         Subject{"gpt2_bf16", "tests/golden/gpt2_bf16", "reference"},
-                                         Subject{"gpt2_bf16", "tests/golden/gpt2_bf16", "cpu"},
-                                         Subject{"gpt2_bf16", "tests/golden/gpt2_bf16/pytorch", "cpu"}),
-                         subject_name);
+INSTANTIATE_TEST_SUITE_P(
+    Gpt2, CheckpointTest,
+    testing::Values(Subject{"gpt2_tiny", "tests/golden/gpt2_tiny", "reference"},
+                    Subject{"gpt2_tiny", "tests/golden/gpt2_tiny", "cpu"},
+                    Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/pytorch", "cpu"},
+                    Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/sharded_safetensors", "cpu"},
+                    Subject{"gpt2_tiny", "tests/golden/gpt2_tiny/sharded_pytorch", "cpu"},
+                    Subject{"gpt2_bf16", "tests/golden/gpt2_bf16", "reference"},
+                    Subject{"gpt2_bf16", "tests/golden/gpt2_bf16", "cpu"},
+                    Subject{"gpt2_bf16", "tests/golden/gpt2_bf16/pytorch", "cpu"}),
+    subject_name);
 
-// A model that can be broken on purpose: its plan is editable and tensors can be replaced by edited copies.
+// A model that can be broken on purpose: its plan is editable and tensors can be replaced by edited
+// copies.
 class BreakableModel {
  public:
   BreakableModel()
@@ -104,14 +133,16 @@ class BreakableModel {
 
   Trace record() {
     const auto model = load_model(file_, plan_, *backend_).take();
-    const auto greedy = static_cast<std::int32_t>(reference_.greedy_ids.size() - reference_.ids.size());
+    const auto greedy =
+        static_cast<std::int32_t>(reference_.greedy_ids.size() - reference_.ids.size());
     return record_trace(model, *backend_, reference_.ids, greedy).take();
   }
 
   void expect_fails(int number) { expect_fails(number, record()); }
   void expect_fails(int number, const Trace& ours) const {
     const CheckpointResult result = compare(ours, reference_)[static_cast<std::size_t>(number - 1)];
-    EXPECT_FALSE(result.passed) << "checkpoint " << number << " did not notice; max error " << result.max_error;
+    EXPECT_FALSE(result.passed) << "checkpoint " << number << " did not notice; max error "
+                                << result.max_error;
     EXPECT_FALSE(result.difference.empty());
   }
 
@@ -131,7 +162,8 @@ constexpr std::size_t kHeadDim = 12;
 void swap_columns(std::vector<float>& values, std::size_t a, std::size_t b, std::size_t count) {
   for (std::size_t row = 0; row < values.size() / (3 * kHidden); ++row) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * 3 * kHidden);
-    std::swap_ranges(begin + static_cast<std::ptrdiff_t>(a), begin + static_cast<std::ptrdiff_t>(a + count),
+    std::swap_ranges(begin + static_cast<std::ptrdiff_t>(a),
+                     begin + static_cast<std::ptrdiff_t>(a + count),
                      begin + static_cast<std::ptrdiff_t>(b));
   }
 }
@@ -172,7 +204,8 @@ TEST(CheckpointNegative, C01UnbiasedVariance) {
 
 TEST(CheckpointNegative, C02QueryAndKeySwapped) {
   BreakableModel model;
-  model.edit(Role::Qkv, 0, [](std::vector<float>& values) { swap_columns(values, 0, kHidden, kHidden); });
+  model.edit(Role::Qkv, 0,
+             [](std::vector<float>& values) { swap_columns(values, 0, kHidden, kHidden); });
   model.expect_fails(2);
 }
 
@@ -188,7 +221,8 @@ TEST(CheckpointNegative, C02Conv1dNotTransposed) {
   model.edit(Role::Qkv, 0, [](std::vector<float>& values) {
     const std::vector<float> stored = values;
     for (std::size_t in = 0; in < kHidden; ++in) {
-      for (std::size_t out = 0; out < 3 * kHidden; ++out) values[in * 3 * kHidden + out] = stored[out * kHidden + in];
+      for (std::size_t out = 0; out < 3 * kHidden; ++out)
+        values[in * 3 * kHidden + out] = stored[out * kHidden + in];
     }
   });
   model.expect_fails(2);
@@ -240,13 +274,15 @@ TEST(CheckpointNegative, C04NoMask) {
 TEST(CheckpointNegative, C04NotScaledByHeadDim) {
   BreakableModel model;
   Trace ours = model.record();
-  for (float& score : ours.tensors["scores.0"].values) score *= std::sqrt(static_cast<float>(kHeadDim));
+  for (float& score : ours.tensors["scores.0"].values)
+    score *= std::sqrt(static_cast<float>(kHeadDim));
   model.expect_fails(4, ours);
 }
 
 TEST(CheckpointNegative, C04HeadsSwapped) {
   BreakableModel model;
-  model.edit(Role::Qkv, 0, [](std::vector<float>& values) { swap_columns(values, 0, kHeadDim, kHeadDim); });
+  model.edit(Role::Qkv, 0,
+             [](std::vector<float>& values) { swap_columns(values, 0, kHeadDim, kHeadDim); });
   model.expect_fails(4);
 }
 
@@ -296,14 +332,16 @@ TEST(CheckpointNegative, C07ResidualMissing) {
 
 TEST(CheckpointNegative, C07FfnBiasDropped) {
   BreakableModel model;
-  model.edit(Role::FfnOutBias, 0, [](std::vector<float>& values) { std::ranges::fill(values, 0.0F); });
+  model.edit(Role::FfnOutBias, 0,
+             [](std::vector<float>& values) { std::ranges::fill(values, 0.0F); });
   model.expect_fails(7);
 }
 
 TEST(CheckpointNegative, C08PositionsOffByOne) {
   BreakableModel model;
-  model.edit(Role::PositionEmbedding, -1,
-             [](std::vector<float>& values) { std::rotate(values.begin(), values.begin() + kHidden, values.end()); });
+  model.edit(Role::PositionEmbedding, -1, [](std::vector<float>& values) {
+    std::rotate(values.begin(), values.begin() + kHidden, values.end());
+  });
   model.expect_fails(8);
 }
 
@@ -317,7 +355,8 @@ TEST(CheckpointNegative, C09FirstRowInsteadOfLast) {
   BreakableModel model;
   Trace ours = model.record();
   const HostTensor& logits = ours.tensors["logits"];
-  ours.tensors["selected_logits"].values.assign(logits.values.begin(), logits.values.begin() + logits.shape[1]);
+  ours.tensors["selected_logits"].values.assign(logits.values.begin(),
+                                                logits.values.begin() + logits.shape[1]);
   model.expect_fails(9, ours);
 }
 
@@ -374,7 +413,8 @@ TEST(Checkpoint, MissingReferenceIsAFailure) {
   BreakableModel model;
   const Trace ours = model.record();
   for (const CheckpointResult& result : compare(ours, Trace{})) {
-    EXPECT_EQ(result.passed, result.checkpoint.number == 9) << result.checkpoint.name;  // 9 compares with itself
+    EXPECT_EQ(result.passed, result.checkpoint.number == 9)
+        << result.checkpoint.name;  // 9 compares with itself
   }
   for (const CheckpointResult& result : compare(Trace{}, model.reference())) {
     EXPECT_FALSE(result.passed) << result.checkpoint.name;

@@ -40,7 +40,8 @@ HostTensor download(compute::Backend& backend, const TensorView& view) {
   host.values.resize(static_cast<std::size_t>(view.elements()));
   const auto row_elems = static_cast<std::size_t>(view.row_elements());
   for (std::int64_t row = 0; row < view.rows(); ++row) {
-    const std::span<float> out(host.values.data() + static_cast<std::size_t>(row) * row_elems, row_elems);
+    const std::span<float> out(host.values.data() + static_cast<std::size_t>(row) * row_elems,
+                               row_elems);
     backend.download(view.row<float>(row), std::as_writable_bytes(out));
   }
   return host;
@@ -55,7 +56,8 @@ class Recorder final : public ForwardObserver {
     if (!recording_) return;
     HostTensor host = download(backend_, view);
     if (name == "scores") host = cut_keys(host);
-    trace_.tensors[layer < 0 ? std::string(name) : fmt::format("{}.{}", name, layer)] = std::move(host);
+    trace_.tensors[layer < 0 ? std::string(name) : fmt::format("{}.{}", name, layer)] =
+        std::move(host);
   }
   void stop() { recording_ = false; }
 
@@ -85,10 +87,13 @@ std::vector<std::int32_t> first_blocks(const ModelRunner& runner) {
   return blocks;
 }
 
-BatchPlan whole_prompt(std::span<const std::int32_t> ids, std::span<const std::int32_t> blocks, bool all_logits) {
+BatchPlan whole_prompt(std::span<const std::int32_t> ids, std::span<const std::int32_t> blocks,
+                       bool all_logits) {
   BatchPlan plan;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    plan.rows.push_back({.token = ids[i], .position = static_cast<std::int32_t>(i), .sequence = 0,
+    plan.rows.push_back({.token = ids[i],
+                         .position = static_cast<std::int32_t>(i),
+                         .sequence = 0,
                          .wants_logits = all_logits || i + 1 == ids.size()});
   }
   plan.block_tables.push_back(blocks);
@@ -97,7 +102,8 @@ BatchPlan whole_prompt(std::span<const std::int32_t> ids, std::span<const std::i
 
 HostTensor softmax_of(compute::Backend& backend, std::span<const float> logits) {
   const auto count = static_cast<std::int64_t>(logits.size());
-  compute::Buffer buffer = backend.allocate(count * static_cast<std::int64_t>(sizeof(float))).take();
+  compute::Buffer buffer =
+      backend.allocate(count * static_cast<std::int64_t>(sizeof(float))).take();
   backend.upload(std::as_bytes(logits), buffer.data());
   const TensorView view(buffer.data(), tensor::DType::F32, {1, count});
   backend.softmax({.x = view, .out = view});
@@ -106,7 +112,8 @@ HostTensor softmax_of(compute::Backend& backend, std::span<const float> logits) 
   return host;
 }
 
-// Keys or values of the prompt as the blocks hold them: (tokens, kv_heads * head_dim), in the order of qkv rows.
+// Keys or values of the prompt as the blocks hold them: (tokens, kv_heads * head_dim), in the order
+// of qkv rows.
 HostTensor read_cache(compute::Backend& backend, const TensorView& side, std::int64_t tokens) {
   const std::int64_t heads = side.dims[1];
   const std::int64_t block_tokens = side.dims[2];
@@ -116,7 +123,8 @@ HostTensor read_cache(compute::Backend& backend, const TensorView& side, std::in
   for (std::int64_t token = 0; token < tokens; ++token) {
     for (std::int64_t head = 0; head < heads; ++head) {
       const std::int64_t block = token / block_tokens;  // whole_prompt uses blocks 0, 1, 2 …
-      const auto begin = all.values.begin() + ((block * heads + head) * block_tokens + token % block_tokens) * head_dim;
+      const auto begin = all.values.begin() +
+                         ((block * heads + head) * block_tokens + token % block_tokens) * head_dim;
       out.values.insert(out.values.end(), begin, begin + head_dim);
     }
   }
@@ -127,12 +135,14 @@ CheckpointResult result(const Checkpoint& checkpoint, double max_error, std::str
   return {checkpoint, difference.empty(), max_error, std::move(difference)};
 }
 
-CheckpointResult compare_tensors(const Checkpoint& checkpoint, const HostTensor* ours, const HostTensor* reference) {
+CheckpointResult compare_tensors(const Checkpoint& checkpoint, const HostTensor* ours,
+                                 const HostTensor* reference) {
   if (ours == nullptr) return result(checkpoint, kInfinity, "not recorded");
   if (reference == nullptr) return result(checkpoint, kInfinity, "no reference");
   if (ours->shape != reference->shape) {
-    return result(checkpoint, kInfinity, fmt::format("shape [{}], expected [{}]", fmt::join(ours->shape, ", "),
-                                                     fmt::join(reference->shape, ", ")));
+    return result(checkpoint, kInfinity,
+                  fmt::format("shape [{}], expected [{}]", fmt::join(ours->shape, ", "),
+                              fmt::join(reference->shape, ", ")));
   }
   double max_error = 0;
   std::size_t worst = 0;
@@ -158,9 +168,10 @@ const HostTensor* find(const Trace& trace, std::string_view name) {
   return found == trace.tensors.end() ? nullptr : &found->second;
 }
 
-// Every layer's cache holds, bit for bit, the keys and values that its projection produced; and those agree
-// with the reference's cache within the projection's tolerance.
-CheckpointResult compare_cache(const Checkpoint& checkpoint, const Trace& ours, const Trace& reference) {
+// Every layer's cache holds, bit for bit, the keys and values that its projection produced; and
+// those agree with the reference's cache within the projection's tolerance.
+CheckpointResult compare_cache(const Checkpoint& checkpoint, const Trace& ours,
+                               const Trace& reference) {
   for (int layer = 0;; ++layer) {
     const HostTensor* qkv = find(ours, fmt::format("qkv.{}", layer));
     if (qkv == nullptr) {
@@ -182,9 +193,12 @@ CheckpointResult compare_cache(const Checkpoint& checkpoint, const Trace& ours, 
       if (!exact.passed) return result(checkpoint, exact.max_error, name + ": " + exact.difference);
       Checkpoint within = checkpoint;
       within.tolerance = kCheckpoints[1].tolerance;
-      if (layer > 0) within.tolerance = kCheckpoints[7].tolerance;  // errors of the layers below add up
+      if (layer > 0)
+        within.tolerance = kCheckpoints[7].tolerance;  // errors of the layers below add up
       exact = compare_tensors(within, cached, find(reference, name));
-      if (!exact.passed) return result(checkpoint, exact.max_error, name + " against reference: " + exact.difference);
+      if (!exact.passed)
+        return result(checkpoint, exact.max_error,
+                      name + " against reference: " + exact.difference);
     }
   }
 }
@@ -202,33 +216,47 @@ CheckpointResult compare_selected(const Checkpoint& checkpoint, const Trace& our
 CheckpointResult compare_ids(const Checkpoint& checkpoint, std::span<const std::int32_t> ours,
                              std::span<const std::int32_t> reference) {
   if (std::ranges::equal(ours, reference)) return result(checkpoint, 0, {});
-  return result(checkpoint, kInfinity,
-                fmt::format("ids {}, expected {}", fmt::join(ours, " "), fmt::join(reference, " ")));
+  return result(
+      checkpoint, kInfinity,
+      fmt::format("ids {}, expected {}", fmt::join(ours, " "), fmt::join(reference, " ")));
 }
 
 }  // namespace
 
-std::span<const Checkpoint> checkpoints() { return kCheckpoints; }
+std::span<const Checkpoint> checkpoints() {
+  return kCheckpoints;
+}
 
 std::vector<CheckpointResult> compare(const Trace& ours, const Trace& reference) {
   std::vector<CheckpointResult> results;
   for (const Checkpoint& checkpoint : kCheckpoints) {
     switch (checkpoint.number) {
-      case 3: results.push_back(compare_cache(checkpoint, ours, reference)); break;
-      case 9: results.push_back(compare_selected(checkpoint, ours)); break;
-      case 10: results.push_back(compare_ids(checkpoint, {&ours.argmax, 1}, {&reference.argmax, 1})); break;
-      case 12: results.push_back(compare_ids(checkpoint, ours.greedy_ids, reference.greedy_ids)); break;
+      case 3:
+        results.push_back(compare_cache(checkpoint, ours, reference));
+        break;
+      case 9:
+        results.push_back(compare_selected(checkpoint, ours));
+        break;
+      case 10:
+        results.push_back(compare_ids(checkpoint, {&ours.argmax, 1}, {&reference.argmax, 1}));
+        break;
+      case 12:
+        results.push_back(compare_ids(checkpoint, ours.greedy_ids, reference.greedy_ids));
+        break;
       default:
-        results.push_back(compare_tensors(checkpoint, find(ours, checkpoint.tensor), find(reference, checkpoint.tensor)));
+        results.push_back(compare_tensors(checkpoint, find(ours, checkpoint.tensor),
+                                          find(reference, checkpoint.tensor)));
     }
   }
   return results;
 }
 
-Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model, compute::Backend& backend,
-                           std::span<const std::int32_t> ids, std::int32_t greedy_tokens) {
+Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model,
+                           compute::Backend& backend, std::span<const std::int32_t> ids,
+                           std::int32_t greedy_tokens) {
   const ModelConfig& config = model->config;
-  CHECK(!ids.empty() && ids.size() + static_cast<std::size_t>(greedy_tokens) <= static_cast<std::size_t>(config.context_length));
+  CHECK(!ids.empty() && ids.size() + static_cast<std::size_t>(greedy_tokens) <=
+                            static_cast<std::size_t>(config.context_length));
   Trace trace;
   trace.ids.assign(ids.begin(), ids.end());
   Recorder recorder(backend, trace);
@@ -237,12 +265,14 @@ Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model, comp
   options.limits = {.rows = rows, .logit_rows = rows, .sequences = 1, .block_tokens = 16};
   options.limits.num_blocks = (rows + greedy_tokens + 15) / 16;
   options.observer = &recorder;
-  Result<std::unique_ptr<TransformerRunner>> made = TransformerRunner::make(model, backend, options);
+  Result<std::unique_ptr<TransformerRunner>> made =
+      TransformerRunner::make(model, backend, options);
   if (!made.ok()) return made.error();
   TransformerRunner& runner = *made.value();
   const std::vector<std::int32_t> blocks = first_blocks(runner);
 
-  const std::span<const float> logits = runner.forward(whole_prompt(ids, blocks, /*all_logits=*/true));
+  const std::span<const float> logits =
+      runner.forward(whole_prompt(ids, blocks, /*all_logits=*/true));
   trace.tensors["logits"] = {{rows, config.vocab_size}, {logits.begin(), logits.end()}};
   for (std::int32_t layer = 0; layer < config.num_layers; ++layer) {
     const compute::KvLayer& cache = runner.cache().layer(layer);
@@ -250,7 +280,8 @@ Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model, comp
     trace.tensors[fmt::format("cache_v.{}", layer)] = read_cache(backend, cache.values, rows);
   }
   recorder.stop();
-  const std::span<const float> selected = runner.forward(whole_prompt(ids, blocks, /*all_logits=*/false));
+  const std::span<const float> selected =
+      runner.forward(whole_prompt(ids, blocks, /*all_logits=*/false));
   trace.tensors["selected_logits"] = {{config.vocab_size}, {selected.begin(), selected.end()}};
   trace.argmax = argmax(selected);
   trace.tensors["softmax"] = softmax_of(backend, selected);
@@ -271,7 +302,8 @@ std::vector<std::int32_t> generate_greedy(ModelRunner& runner, std::span<const s
     own_blocks = first_blocks(runner);
     blocks = own_blocks;
   }
-  const std::size_t chunk = static_cast<std::size_t>(options.chunk_rows > 0 ? options.chunk_rows : runner.limits().rows);
+  const std::size_t chunk =
+      static_cast<std::size_t>(options.chunk_rows > 0 ? options.chunk_rows : runner.limits().rows);
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   const std::size_t length = prompt.size() + static_cast<std::size_t>(options.count);
   std::size_t computed = 0;
@@ -281,7 +313,9 @@ std::vector<std::int32_t> generate_greedy(ModelRunner& runner, std::span<const s
     plan.block_tables.push_back(blocks);
     const std::size_t end = std::min(ids.size(), computed + chunk);
     for (; computed < end; ++computed) {
-      plan.rows.push_back({.token = ids[computed], .position = static_cast<std::int32_t>(computed), .sequence = 0,
+      plan.rows.push_back({.token = ids[computed],
+                           .position = static_cast<std::int32_t>(computed),
+                           .sequence = 0,
                            .wants_logits = computed + 1 == ids.size()});
     }
     const std::span<const float> logits = runner.forward(plan);

@@ -1,6 +1,7 @@
-// The twelve checkpoints: a ladder of comparisons from the first norm to generated ids. A Trace holds what one run
-// of a model computed on the way; compare() sets it against a reference, recorded from another implementation or
-// from the reference backend. Lower rungs come first: look at the first that fails.
+// The twelve checkpoints: a ladder of comparisons from the first norm to generated ids. A Trace
+// holds what one run of a model computed on the way; compare() sets it against a reference,
+// recorded from another implementation or from the reference backend. Lower rungs come first: look
+// at the first that fails.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ struct HostTensor {
   std::vector<float> values;
 };
 
-// What one prompt went through. Names are the forward pass's (ForwardObserver) with the layer: "qkv.0".
+// What one prompt went through. Names are the forward pass's (ForwardObserver) with the layer:
+// "qkv.0".
 struct Trace {
   std::map<std::string, HostTensor, std::less<>> tensors;
   std::vector<std::int32_t> ids;         // the prompt
@@ -48,8 +50,9 @@ struct CheckpointResult {
 };
 
 // Runs the prompt as one batch with an observer, then the greedy continuation on fresh blocks.
-Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model, compute::Backend& backend,
-                           std::span<const std::int32_t> ids, std::int32_t greedy_tokens);
+Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model,
+                           compute::Backend& backend, std::span<const std::int32_t> ids,
+                           std::int32_t greedy_tokens);
 
 // One result per checkpoint, in order.
 std::vector<CheckpointResult> compare(const Trace& ours, const Trace& reference);
@@ -57,8 +60,8 @@ std::vector<CheckpointResult> compare(const Trace& ours, const Trace& reference)
 // The largest logit's index; the lowest one among equals.
 std::int32_t argmax(std::span<const float> logits);
 
-// The prompt followed by its greedy continuation of `count` tokens, prefilled in chunks of at most chunk_rows. The
-// sequence lives in the given blocks, or in 0, 1, 2 … when none are given.
+// The prompt followed by its greedy continuation of `count` tokens, prefilled in chunks of at most
+// chunk_rows. The sequence lives in the given blocks, or in 0, 1, 2 … when none are given.
 struct GreedyOptions {
   std::int32_t count = 0;
   std::int32_t chunk_rows = 0;  // 0: as many as the runner takes

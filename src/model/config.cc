@@ -7,7 +7,8 @@
 namespace llorch::model {
 namespace {
 
-// Far above any published model, low enough that no product of two overflows an int32_t width or an int64_t size.
+// Far above any published model, low enough that no product of two overflows an int32_t width or an
+// int64_t size.
 constexpr std::int32_t kVocabMax = 4'000'000;
 constexpr std::int32_t kContextMax = 16'777'216;
 constexpr std::int32_t kWidthMax = 1'000'000;
@@ -35,12 +36,15 @@ Status validate(const ModelConfig& config) {
     if (Status in_range = check_range(what, value, max); !in_range.ok()) return in_range;
   }
   if (config.num_heads % config.num_kv_heads != 0) {
-    return Error{ErrorCode::Corrupt, fmt::format("head count {} is not a multiple of the key/value head count {}",
-                                                 config.num_heads, config.num_kv_heads)};
-  }
-  if (!std::isfinite(config.norm_epsilon) || config.norm_epsilon <= 0 || config.norm_epsilon > 0.1F) {
     return Error{ErrorCode::Corrupt,
-                 fmt::format("norm epsilon is {}, expected a small positive number", config.norm_epsilon)};
+                 fmt::format("head count {} is not a multiple of the key/value head count {}",
+                             config.num_heads, config.num_kv_heads)};
+  }
+  if (!std::isfinite(config.norm_epsilon) || config.norm_epsilon <= 0 ||
+      config.norm_epsilon > 0.1F) {
+    return Error{
+        ErrorCode::Corrupt,
+        fmt::format("norm epsilon is {}, expected a small positive number", config.norm_epsilon)};
   }
   return ok_status();
 }

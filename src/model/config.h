@@ -1,4 +1,5 @@
-// ModelConfig: the numbers and variations that make one transformer differ from another. Immutable once read.
+// ModelConfig: the numbers and variations that make one transformer differ from another. Immutable
+// once read.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ struct ModelConfig {
   std::int32_t ffn_in_width() const { return gated_mlp ? 2 * ffn_dim : ffn_dim; }
 };
 
-// Every number within the bounds that the rest of the model trusts: positive, not absurd, heads that divide.
+// Every number within the bounds that the rest of the model trusts: positive, not absurd, heads
+// that divide.
 Status validate(const ModelConfig& config);
 
 }  // namespace llorch::model

@@ -1,4 +1,5 @@
-// What the forward pass promises whatever is in the batch (pitfalls 18, 19, 21, 22, 24, 27 of the original project).
+// What the forward pass promises whatever is in the batch (pitfalls 18, 19, 21, 22, 24, 27 of the
+// original project).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,14 +20,18 @@ class ForwardTest : public testing::TestWithParam<std::string_view> {
   std::unique_ptr<TransformerRunner> make_runner(tensor::DType kv_dtype = tensor::DType::F32,
                                                  std::int32_t block_tokens = 16) {
     RunnerOptions options;
-    options.limits = {.rows = 64, .logit_rows = 64, .sequences = 4, .num_blocks = 256 / block_tokens,
+    options.limits = {.rows = 64,
+                      .logit_rows = 64,
+                      .sequences = 4,
+                      .num_blocks = 256 / block_tokens,
                       .block_tokens = block_tokens};
     options.kv_dtype = kv_dtype;
     return TransformerRunner::make(model_, *backend_, options).take();
   }
 
   // Rows of one sequence at consecutive positions, all wanting logits.
-  static void append(BatchPlan& plan, std::span<const std::int32_t> ids, std::int32_t first, std::int32_t sequence) {
+  static void append(BatchPlan& plan, std::span<const std::int32_t> ids, std::int32_t first,
+                     std::int32_t sequence) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       plan.rows.push_back({ids[i], first + static_cast<std::int32_t>(i), sequence, true});
     }
@@ -71,7 +76,8 @@ TEST_P(ForwardTest, ChunkedPrefillEqualsWholePrefill) {
   const std::vector<std::int32_t> prompt = golden_.ids("ids");
   const auto count = static_cast<std::int32_t>(expected.size() - prompt.size());
   for (const std::int32_t chunk : {1, 2, 3, 5, 7, 11, 12, 64}) {
-    EXPECT_EQ(generate_greedy(*runner_, prompt, {.count = count, .chunk_rows = chunk}), expected) << chunk;
+    EXPECT_EQ(generate_greedy(*runner_, prompt, {.count = count, .chunk_rows = chunk}), expected)
+        << chunk;
   }
 }
 
@@ -125,8 +131,10 @@ TEST_P(ForwardTest, BlocksMayLieAnywhere) {
     std::vector<std::int32_t> blocks(static_cast<std::size_t>(runner->limits().num_blocks));
     std::iota(blocks.begin(), blocks.end(), 0);
     std::ranges::shuffle(blocks, random);
-    blocks.resize(static_cast<std::size_t>((runner->context_length() + block_tokens - 1) / block_tokens));
-    EXPECT_EQ(generate_greedy(*runner, prompt, {.count = count, .blocks = blocks}), expected) << block_tokens;
+    blocks.resize(
+        static_cast<std::size_t>((runner->context_length() + block_tokens - 1) / block_tokens));
+    EXPECT_EQ(generate_greedy(*runner, prompt, {.count = count, .blocks = blocks}), expected)
+        << block_tokens;
   }
 }
 
@@ -146,7 +154,9 @@ TEST_P(ForwardTest, SequencesMayShareTheBlocksOfAPrefix) {
 TEST_P(ForwardTest, FillsTheContextToItsLastSlot) {
   const std::vector<std::int32_t> full = golden_.ids("full_ids");
   ASSERT_EQ(static_cast<std::int32_t>(full.size()), runner_->context_length());
-  EXPECT_EQ(generate_greedy(*runner_, std::span(full).first(1), {.count = runner_->context_length() - 1}), full);
+  EXPECT_EQ(
+      generate_greedy(*runner_, std::span(full).first(1), {.count = runner_->context_length() - 1}),
+      full);
   const std::vector<float> ours = run_alone(full);
   const HostTensor expected = golden_.tensor("full_logits");
   ASSERT_EQ(ours.size(), expected.values.size());
@@ -179,7 +189,8 @@ TEST_P(ForwardTest, HalfPrecisionCacheStaysClose) {
   const std::vector<float> close = run(*half, plan);
   EXPECT_NE(close, exact);
   double worst = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i) worst = std::max(worst, std::abs(double{close[i]} - exact[i]));
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    worst = std::max(worst, std::abs(double{close[i]} - exact[i]));
   EXPECT_LT(worst, 0.05);
 }
 

@@ -1,4 +1,5 @@
-// Tests only: the committed GPT-2 models and what Hugging Face transformers computed for them (tests/golden).
+// Tests only: the committed GPT-2 models and what Hugging Face transformers computed for them
+// (tests/golden).
 #pragma once
 
 #include <fmt/format.h>
@@ -32,13 +33,17 @@ class Golden {
  public:
   // name: "gpt2_tiny" or "gpt2_bf16".
   explicit Golden(std::string_view name)
-      : file_(formats::read_safetensors(test::source_path(fmt::format("tests/golden/{}/golden.safetensors", name))).take()) {}
+      : file_(formats::read_safetensors(
+                  test::source_path(fmt::format("tests/golden/{}/golden.safetensors", name)))
+                  .take()) {}
 
   HostTensor tensor(std::string_view name) const {
     const formats::WeightTensor& found = entry(name);
     return {{found.shape.dims().begin(), found.shape.dims().end()}, values_of<float>(found)};
   }
-  std::vector<std::int32_t> ids(std::string_view name) const { return values_of<std::int32_t>(entry(name)); }
+  std::vector<std::int32_t> ids(std::string_view name) const {
+    return values_of<std::int32_t>(entry(name));
+  }
 
   // The reference in the form that compare() takes.
   Trace trace() const {
@@ -46,8 +51,9 @@ class Golden {
     for (const auto& [ours, theirs] :
          {std::pair{"embedding", ""}, std::pair{"attn_norm.0", "ln_1"}, std::pair{"qkv.0", "qkv"},
           std::pair{"scores.0", "scores"}, std::pair{"attn_merged.0", "attn_merged"},
-          std::pair{"attn_out.0", "attn_out"}, std::pair{"ffn_norm.0", "ln_2"}, std::pair{"ffn_out.0", "mlp_out"},
-          std::pair{"block.0", "block_0"}, std::pair{"output_norm", "ln_f"}, std::pair{"logits", "logits"},
+          std::pair{"attn_out.0", "attn_out"}, std::pair{"ffn_norm.0", "ln_2"},
+          std::pair{"ffn_out.0", "mlp_out"}, std::pair{"block.0", "block_0"},
+          std::pair{"output_norm", "ln_f"}, std::pair{"logits", "logits"},
           std::pair{"softmax", "softmax_last"}}) {
       if (*theirs != '\0') trace.tensors[ours] = tensor(theirs);
     }
@@ -81,7 +87,8 @@ inline std::unique_ptr<compute::Backend> test_backend(std::string_view name) {
   return compute::make_backend(name, {.threads = 2}).take();
 }
 
-inline std::shared_ptr<const LoadedModel> load_golden_model(std::string_view path, compute::Backend& backend) {
+inline std::shared_ptr<const LoadedModel> load_golden_model(std::string_view path,
+                                                            compute::Backend& backend) {
   Result<std::shared_ptr<const LoadedModel>> model = load_model(test::source_path(path), backend);
   CHECK(model.ok(), model.error().message);
   return model.take();

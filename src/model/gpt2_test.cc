@@ -18,32 +18,37 @@
 namespace llorch::model {
 namespace {
 
-using testing::HasSubstr;
 using tensor::DType;
+using testing::HasSubstr;
 
 constexpr std::string_view kTiny = "tests/golden/gpt2_tiny";
 
-formats::WeightFile open_tiny() { return formats::open_weights(test::source_path(kTiny)).take(); }
+formats::WeightFile open_tiny() {
+  return formats::open_weights(test::source_path(kTiny)).take();
+}
 
-// GGUF names and layout of GPT-2, written from Hugging Face's: matrices transposed to (out, in), vectors F32.
+// GGUF names and layout of GPT-2, written from Hugging Face's: matrices transposed to (out, in),
+// vectors F32.
 struct GgufOptions {
   DType matrix_dtype = DType::F32;
   bool separate_output = false;
-  std::string drop;         // leave this tensor out
-  std::string extra;        // add a tensor of this name
+  std::string drop;   // leave this tensor out
+  std::string extra;  // add a tensor of this name
   std::string architecture = "gpt2";
   std::int32_t num_heads = 4;
   float epsilon = 1e-5F;
 };
 
 std::vector<std::byte> encode(std::span<const float> values, DType dtype) {
-  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(tensor::info(dtype).block_bytes));
+  std::vector<std::byte> bytes(values.size() *
+                               static_cast<std::size_t>(tensor::info(dtype).block_bytes));
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (dtype == DType::F32) {
       std::memcpy(bytes.data() + 4 * i, &values[i], 4);
       continue;
     }
-    const std::uint16_t half = dtype == DType::F16 ? tensor::float_to_half(values[i]) : tensor::float_to_bfloat16(values[i]);
+    const std::uint16_t half = dtype == DType::F16 ? tensor::float_to_half(values[i])
+                                                   : tensor::float_to_bfloat16(values[i]);
     std::memcpy(bytes.data() + 2 * i, &half, 2);
   }
   return bytes;
@@ -51,7 +56,8 @@ std::vector<std::byte> encode(std::span<const float> values, DType dtype) {
 
 std::string gguf_name(std::string name) {
   const auto replace = [&name](std::string_view from, std::string_view to) {
-    if (const std::size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
+    if (const std::size_t at = name.find(from); at != std::string::npos)
+      name.replace(at, from.size(), to);
   };
   replace("transformer.", "");
   replace("wte.", "token_embd.");
@@ -83,10 +89,15 @@ std::filesystem::path write_gguf(const test::TempDir& dir, const GgufOptions& op
   add_numbers(writer, options);
   std::vector<std::vector<std::byte>> owned;
   owned.reserve(2 * source.tensors().size());
-  const auto add = [&](std::string name, DType dtype, tensor::Shape shape, std::span<const float> values) {
+  const auto add = [&](std::string name, DType dtype, tensor::Shape shape,
+                       std::span<const float> values) {
     if (name == options.drop) return;
     owned.push_back(encode(values, dtype));
-    writer.add_tensor({.name = std::move(name), .dtype = dtype, .shape = shape, .bytes = owned.back(), .produce = {}});
+    writer.add_tensor({.name = std::move(name),
+                       .dtype = dtype,
+                       .shape = shape,
+                       .bytes = owned.back(),
+                       .produce = {}});
   };
   for (const formats::WeightTensor& tensor : source.tensors()) {
     std::vector<float> values = values_of<float>(tensor);
@@ -105,7 +116,8 @@ std::filesystem::path write_gguf(const test::TempDir& dir, const GgufOptions& op
       }
       shape = {shape[1], shape[0]};
     }
-    if (name == "token_embd.weight" && options.separate_output) add("output.weight", options.matrix_dtype, shape, values);
+    if (name == "token_embd.weight" && options.separate_output)
+      add("output.weight", options.matrix_dtype, shape, values);
     add(name, options.matrix_dtype, shape, values);
   }
   if (!options.extra.empty()) add(options.extra, DType::F32, {2}, std::vector<float>{1, 2});
@@ -115,7 +127,8 @@ std::filesystem::path write_gguf(const test::TempDir& dir, const GgufOptions& op
   return path;
 }
 
-std::vector<float> logits_of(const std::filesystem::path& path, std::string_view backend_name = "cpu") {
+std::vector<float> logits_of(const std::filesystem::path& path,
+                             std::string_view backend_name = "cpu") {
   const auto backend = test_backend(backend_name);
   const auto model = load_model(path, *backend);
   CHECK(model.ok(), model.error().message);
@@ -148,14 +161,17 @@ TEST(Gpt2, ReadsTheNumbersOfConfigJson) {
 }
 
 TEST(Gpt2, ReadsAnExplicitInnerWidth) {
-  const formats::WeightFile file = formats::open_weights(test::source_path("tests/golden/gpt2_bf16")).take();
+  const formats::WeightFile file =
+      formats::open_weights(test::source_path("tests/golden/gpt2_bf16")).take();
   EXPECT_EQ(plan_model(file).take().config.ffn_dim, 384);
 }
 
 // The published parameter counts, derived from nothing but the preset's three numbers.
 TEST(Gpt2, PresetsHaveThePublishedSizes) {
-  const std::map<std::string_view, std::int64_t> published = {
-      {"gpt2", 124'439'808}, {"gpt2-medium", 354'823'168}, {"gpt2-large", 774'030'080}, {"gpt2-xl", 1'557'611'200}};
+  const std::map<std::string_view, std::int64_t> published = {{"gpt2", 124'439'808},
+                                                              {"gpt2-medium", 354'823'168},
+                                                              {"gpt2-large", 774'030'080},
+                                                              {"gpt2-xl", 1'557'611'200}};
   ASSERT_EQ(gpt2_presets().size(), published.size());
   for (const Gpt2Preset& preset : gpt2_presets()) {
     const ModelConfig config = make_gpt2_config(preset);
@@ -170,16 +186,27 @@ TEST(Gpt2, PresetsHaveThePublishedSizes) {
   }
 }
 
-// Weights alone, as the first published checkpoints came: names without "transformer.", masks as buffers.
+// Weights alone, as the first published checkpoints came: names without "transformer.", masks as
+// buffers.
 TEST(Gpt2, BareWeightsOfAPresetNeedNoConfig) {
   formats::WeightFile file(formats::FileFormat::SafeTensors, "bare");
   const ModelConfig small = make_gpt2_config(gpt2_presets()[0]);
   for (TensorSpec& spec : gpt2_architecture().list_tensors(small, file)) {
     if (spec.required) {
-      ASSERT_TRUE(file.add_tensor({.name = spec.name, .dtype = DType::F32, .shape = spec.shape, .bytes = {}, .strides = {}}).ok());
+      ASSERT_TRUE(file.add_tensor({.name = spec.name,
+                                   .dtype = DType::F32,
+                                   .shape = spec.shape,
+                                   .bytes = {},
+                                   .strides = {}})
+                      .ok());
     }
   }
-  ASSERT_TRUE(file.add_tensor({.name = "h.0.attn.bias", .dtype = DType::F32, .shape = {1, 1, 1024, 1024}, .bytes = {}, .strides = {}}).ok());
+  ASSERT_TRUE(file.add_tensor({.name = "h.0.attn.bias",
+                               .dtype = DType::F32,
+                               .shape = {1, 1, 1024, 1024},
+                               .bytes = {},
+                               .strides = {}})
+                  .ok());
   ASSERT_TRUE(file.find("wte.weight") != nullptr);
   const Result<ModelPlan> plan = plan_model(file);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
@@ -201,11 +228,13 @@ TEST(Gpt2, EveryFormatGivesTheSameLogitsBitForBit) {
 TEST(Gpt2, HalfPrecisionWeightsStayClose) {
   const test::TempDir dir;
   const std::vector<float> expected = logits_of(test::source_path(kTiny));
-  for (const auto& [dtype, tolerance] : {std::pair{DType::F16, 0.02}, std::pair{DType::BF16, 0.15}}) {
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::F16, 0.02}, std::pair{DType::BF16, 0.15}}) {
     const std::filesystem::path path = write_gguf(dir, {.matrix_dtype = dtype});
     const std::vector<float> ours = logits_of(path);
     double worst = 0;
-    for (std::size_t i = 0; i < ours.size(); ++i) worst = std::max(worst, std::abs(double{ours[i]} - expected[i]));
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      worst = std::max(worst, std::abs(double{ours[i]} - expected[i]));
     EXPECT_GT(worst, 0);
     EXPECT_LT(worst, tolerance) << tensor::name(dtype);
     // The kernels and the reference read the very same numbers.
@@ -216,16 +245,18 @@ TEST(Gpt2, HalfPrecisionWeightsStayClose) {
 
 TEST(TensorMap, NamesWhatIsMissingExtraOrMisshapenAllAtOnce) {
   const test::TempDir dir;
-  const std::string error =
-      plan_error(write_gguf(dir, {.drop = "blk.1.ffn_down.weight", .extra = "blk.1.ffn_gate.weight"}));
+  const std::string error = plan_error(
+      write_gguf(dir, {.drop = "blk.1.ffn_down.weight", .extra = "blk.1.ffn_gate.weight"}));
   EXPECT_THAT(error, HasSubstr("missing blk.1.ffn_down.weight [48, 192]"));
   EXPECT_THAT(error, HasSubstr("unknown blk.1.ffn_gate.weight [2]"));
   formats::WeightFile file = open_tiny();
   ModelConfig config = plan_model(file).take().config;
   config.vocab_size = 300;
-  const auto mapped = map_tensors(gpt2_architecture().list_tensors(config, file), file, gpt2_architecture().is_ignored);
+  const auto mapped = map_tensors(gpt2_architecture().list_tensors(config, file), file,
+                                  gpt2_architecture().is_ignored);
   ASSERT_FALSE(mapped.ok());
-  EXPECT_THAT(mapped.error().message, HasSubstr("transformer.wte.weight has shape [211, 48], expected [300, 48]"));
+  EXPECT_THAT(mapped.error().message,
+              HasSubstr("transformer.wte.weight has shape [211, 48], expected [300, 48]"));
 }
 
 TEST(TensorMap, EveryExpectedTensorIsLoadedExactlyOnce) {
@@ -247,17 +278,22 @@ TEST(Architecture, UnknownFamilyListsTheKnownOnes) {
 TEST(Architecture, AFileThatNamesNoneSaysWhereItShould) {
   const test::TempDir dir;
   const std::vector<float> values = {1, 2};
-  ASSERT_TRUE(formats::write_safetensors(dir / "x.safetensors",
-                                         std::vector<formats::WeightTensor>{{.name = "w", .dtype = DType::F32, .shape = {2},
-                                                                           .bytes = std::as_bytes(std::span(values)), .strides = {}}},
-                                         {})
+  ASSERT_TRUE(formats::write_safetensors(
+                  dir / "x.safetensors",
+                  std::vector<formats::WeightTensor>{{.name = "w",
+                                                      .dtype = DType::F32,
+                                                      .shape = {2},
+                                                      .bytes = std::as_bytes(std::span(values)),
+                                                      .strides = {}}},
+                  {})
                   .ok());
   EXPECT_THAT(plan_error(dir / "x.safetensors"), HasSubstr("model_type in a config.json"));
 }
 
 TEST(Architecture, WrongNumbersAreErrorsThatNameThem) {
   const test::TempDir dir;
-  EXPECT_THAT(plan_error(write_gguf(dir, {.num_heads = 5})), HasSubstr("48 is not a multiple of the head count 5"));
+  EXPECT_THAT(plan_error(write_gguf(dir, {.num_heads = 5})),
+              HasSubstr("48 is not a multiple of the head count 5"));
   EXPECT_THAT(plan_error(write_gguf(dir, {.num_heads = 0})), HasSubstr("head count 0"));
   EXPECT_THAT(plan_error(write_gguf(dir, {.epsilon = std::nanf("")})), HasSubstr("epsilon"));
   EXPECT_THAT(plan_error(write_gguf(dir, {.epsilon = -1})), HasSubstr("epsilon"));
@@ -265,8 +301,10 @@ TEST(Architecture, WrongNumbersAreErrorsThatNameThem) {
 
 TEST(Architecture, UnsupportedVariantsOfConfigAreRefused) {
   const test::TempDir dir;
-  const std::string config = base::read_text_file(test::source_path("tests/golden/gpt2_tiny/config.json"), 1 << 20).take();
-  std::filesystem::copy_file(test::source_path("tests/golden/gpt2_tiny/model.safetensors"), dir / "model.safetensors");
+  const std::string config =
+      base::read_text_file(test::source_path("tests/golden/gpt2_tiny/config.json"), 1 << 20).take();
+  std::filesystem::copy_file(test::source_path("tests/golden/gpt2_tiny/model.safetensors"),
+                             dir / "model.safetensors");
   const auto error_with = [&](std::string_view from, std::string_view to) {
     std::string edited = config;
     edited.replace(edited.find(from), from.size(), to);
@@ -274,12 +312,17 @@ TEST(Architecture, UnsupportedVariantsOfConfigAreRefused) {
     return plan_error(dir.path());
   };
   EXPECT_EQ(error_with("\"use_cache\"", "\"use_cache\""), "accepted");
-  EXPECT_THAT(error_with("\"gelu_new\"", "\"swiglu\""), HasSubstr("activation_function 'swiglu' is not supported"));
-  EXPECT_THAT(error_with("\"scale_attn_weights\": true", "\"scale_attn_weights\": false"), HasSubstr("scale_attn_weights"));
-  EXPECT_THAT(error_with("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"), HasSubstr("missing lm_head.weight"));
+  EXPECT_THAT(error_with("\"gelu_new\"", "\"swiglu\""),
+              HasSubstr("activation_function 'swiglu' is not supported"));
+  EXPECT_THAT(error_with("\"scale_attn_weights\": true", "\"scale_attn_weights\": false"),
+              HasSubstr("scale_attn_weights"));
+  EXPECT_THAT(error_with("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+              HasSubstr("missing lm_head.weight"));
   EXPECT_THAT(error_with("\"n_head\": 4", "\"n_head\": \"four\""), HasSubstr("n_head"));
-  EXPECT_THAT(error_with("\"n_layer\": 3", "\"n_layer\": 4"), HasSubstr("missing transformer.h.3."));
-  EXPECT_THAT(error_with("\"n_layer\": 3", "\"n_layer\": 2"), HasSubstr("unknown transformer.h.2."));
+  EXPECT_THAT(error_with("\"n_layer\": 3", "\"n_layer\": 4"),
+              HasSubstr("missing transformer.h.3."));
+  EXPECT_THAT(error_with("\"n_layer\": 3", "\"n_layer\": 2"),
+              HasSubstr("unknown transformer.h.2."));
   EXPECT_THAT(error_with("\"n_embd\": 48", "\"n_embd\": 2000000000"), HasSubstr("2000000000"));
 }
 

@@ -4,8 +4,9 @@
 
 namespace llorch::model {
 
-Result<KvStorage> KvStorage::allocate(const ModelConfig& config, std::int32_t num_blocks, std::int32_t block_tokens,
-                                      tensor::DType dtype, compute::Backend& backend) {
+Result<KvStorage> KvStorage::allocate(const ModelConfig& config, std::int32_t num_blocks,
+                                      std::int32_t block_tokens, tensor::DType dtype,
+                                      compute::Backend& backend) {
   CHECK(dtype == tensor::DType::F32 || dtype == tensor::DType::F16);
   CHECK(num_blocks > 0 && block_tokens > 0);
   const std::int64_t side_elems = std::int64_t{num_blocks} * block_tokens * config.kv_width();
@@ -16,7 +17,8 @@ Result<KvStorage> KvStorage::allocate(const ModelConfig& config, std::int32_t nu
   KvStorage storage(buffer.take(), num_blocks, block_tokens);
   auto* next = static_cast<std::byte*>(storage.buffer_.data());
   const auto take_side = [&] {
-    const compute::TensorView view(next, dtype, {num_blocks, config.num_kv_heads, block_tokens, config.head_dim});
+    const compute::TensorView view(
+        next, dtype, {num_blocks, config.num_kv_heads, block_tokens, config.head_dim});
     next += side_bytes;
     return view;
   };

@@ -1,5 +1,5 @@
-// The device memory behind cache blocks: keys and values of every layer. Owned by whoever runs the model and
-// handed to the forward pass; which block belongs to whom is bookkeeping elsewhere.
+// The device memory behind cache blocks: keys and values of every layer. Owned by whoever runs the
+// model and handed to the forward pass; which block belongs to whom is bookkeeping elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,13 @@ namespace llorch::model {
 class KvStorage {
  public:
   // dtype: F32 or F16.
-  static Result<KvStorage> allocate(const ModelConfig& config, std::int32_t num_blocks, std::int32_t block_tokens,
-                                    tensor::DType dtype, compute::Backend& backend);
+  static Result<KvStorage> allocate(const ModelConfig& config, std::int32_t num_blocks,
+                                    std::int32_t block_tokens, tensor::DType dtype,
+                                    compute::Backend& backend);
 
-  const compute::KvLayer& layer(std::int32_t index) const { return layers_[static_cast<std::size_t>(index)]; }
+  const compute::KvLayer& layer(std::int32_t index) const {
+    return layers_[static_cast<std::size_t>(index)];
+  }
   std::int32_t num_blocks() const { return num_blocks_; }
   std::int32_t block_tokens() const { return block_tokens_; }
   std::int64_t bytes() const { return buffer_.bytes(); }

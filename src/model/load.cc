@@ -4,7 +4,8 @@
 
 namespace llorch::model {
 
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::path& path, compute::Backend& backend) {
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::path& path,
+                                                      compute::Backend& backend) {
   Result<formats::WeightFile> opened = formats::open_weights(path);
   if (!opened.ok()) return opened.error();
   auto file = std::make_shared<const formats::WeightFile>(opened.take());
@@ -13,8 +14,8 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::pat
   return load_model(std::move(file), plan.take(), backend);
 }
 
-Result<std::shared_ptr<const LoadedModel>> load_model(std::shared_ptr<const formats::WeightFile> file, ModelPlan plan,
-                                                      compute::Backend& backend) {
+Result<std::shared_ptr<const LoadedModel>> load_model(
+    std::shared_ptr<const formats::WeightFile> file, ModelPlan plan, compute::Backend& backend) {
   Result<ModelWeights> weights = load_weights(plan, backend);
   if (!weights.ok()) return weights.error().in(file->path().string());
   auto model = std::make_shared<LoadedModel>();
@@ -25,15 +26,16 @@ Result<std::shared_ptr<const LoadedModel>> load_model(std::shared_ptr<const form
   return std::shared_ptr<const LoadedModel>(std::move(model));
 }
 
-Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(std::shared_ptr<const LoadedModel> model,
-                                                                   compute::Backend& backend,
-                                                                   const RunnerOptions& options) {
+Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
+    std::shared_ptr<const LoadedModel> model, compute::Backend& backend,
+    const RunnerOptions& options) {
   const ModelConfig& config = model->config;
-  Result<KvStorage> cache = KvStorage::allocate(config, options.limits.num_blocks, options.limits.block_tokens,
-                                                options.kv_dtype, backend);
+  Result<KvStorage> cache = KvStorage::allocate(
+      config, options.limits.num_blocks, options.limits.block_tokens, options.kv_dtype, backend);
   if (!cache.ok()) return cache.error();
   const std::int32_t keys_observed = options.observer != nullptr ? config.context_length : 0;
-  Result<StepBuffers> buffers = StepBuffers::allocate(config, options.limits, keys_observed, backend);
+  Result<StepBuffers> buffers =
+      StepBuffers::allocate(config, options.limits, keys_observed, backend);
   if (!buffers.ok()) return buffers.error();
   return std::unique_ptr<TransformerRunner>(
       new TransformerRunner(std::move(model), backend, options, cache.take(), buffers.take()));

@@ -16,7 +16,8 @@
 
 namespace llorch::model {
 
-// A model ready to run: its file (mapped), its numbers, its weights on one backend. Immutable, shared by runners.
+// A model ready to run: its file (mapped), its numbers, its weights on one backend. Immutable,
+// shared by runners.
 struct LoadedModel {
   std::shared_ptr<const formats::WeightFile> file;
   ModelConfig config;
@@ -25,15 +26,18 @@ struct LoadedModel {
 };
 
 // The backend outlives the model.
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::path& path, compute::Backend& backend);
-// The same from an open file and its plan (architecture.h), for callers that look at the plan first.
-Result<std::shared_ptr<const LoadedModel>> load_model(std::shared_ptr<const formats::WeightFile> file, ModelPlan plan,
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::path& path,
                                                       compute::Backend& backend);
+// The same from an open file and its plan (architecture.h), for callers that look at the plan
+// first.
+Result<std::shared_ptr<const LoadedModel>> load_model(
+    std::shared_ptr<const formats::WeightFile> file, ModelPlan plan, compute::Backend& backend);
 
 struct RunnerOptions {
   RunnerLimits limits;
   tensor::DType kv_dtype = tensor::DType::F32;
-  // With an observer, attention scores over up to the whole context are kept for it: small models only.
+  // With an observer, attention scores over up to the whole context are kept for it: small models
+  // only.
   ForwardObserver* observer = nullptr;
 };
 
@@ -41,7 +45,8 @@ struct RunnerOptions {
 class TransformerRunner final : public ModelRunner {
  public:
   static Result<std::unique_ptr<TransformerRunner>> make(std::shared_ptr<const LoadedModel> model,
-                                                         compute::Backend& backend, const RunnerOptions& options);
+                                                         compute::Backend& backend,
+                                                         const RunnerOptions& options);
 
   std::int32_t vocab_size() const override { return model_->config.vocab_size; }
   std::int32_t context_length() const override { return model_->config.context_length; }
@@ -52,8 +57,8 @@ class TransformerRunner final : public ModelRunner {
   const KvStorage& cache() const { return cache_; }
 
  private:
-  TransformerRunner(std::shared_ptr<const LoadedModel> model, compute::Backend& backend, RunnerOptions options,
-                    KvStorage cache, StepBuffers buffers)
+  TransformerRunner(std::shared_ptr<const LoadedModel> model, compute::Backend& backend,
+                    RunnerOptions options, KvStorage cache, StepBuffers buffers)
       : model_(std::move(model)),
         options_(options),
         transformer_(model_->config, model_->weights, backend),

@@ -24,9 +24,9 @@ class ModelRunner {
   virtual std::int32_t context_length() const = 0;
   virtual const RunnerLimits& limits() const = 0;
 
-  // Computes all rows, writes their keys and values into their blocks, and returns the logits of those that want them:
-  // (rows wanting logits, vocab_size), in row order, valid until the next call. A plan that breaks the rules of
-  // batch.h or the limits is a bug of the caller.
+  // Computes all rows, writes their keys and values into their blocks, and returns the logits of
+  // those that want them: (rows wanting logits, vocab_size), in row order, valid until the next
+  // call. A plan that breaks the rules of batch.h or the limits is a bug of the caller.
   virtual std::span<const float> forward(const BatchPlan& plan) = 0;
 };
 

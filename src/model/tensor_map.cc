@@ -12,8 +12,10 @@ constexpr std::size_t kProblemsShown = 12;
 
 Error report(const formats::WeightFile& file, const std::vector<std::string>& problems) {
   const std::size_t shown = std::min(problems.size(), kProblemsShown);
-  std::string text = fmt::format("{}: {} of its tensors do not fit the architecture: {}", file.path().string(),
-                                 problems.size(), fmt::join(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(shown), "; "));
+  std::string text = fmt::format(
+      "{}: {} of its tensors do not fit the architecture: {}", file.path().string(),
+      problems.size(),
+      fmt::join(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(shown), "; "));
   if (problems.size() > shown) text += fmt::format("; and {} more", problems.size() - shown);
   return {ErrorCode::Corrupt, std::move(text)};
 }
@@ -35,21 +37,23 @@ bool is_matrix(Role role) {
   }
 }
 
-Result<std::vector<MappedTensor>> map_tensors(std::vector<TensorSpec> specs, const formats::WeightFile& file,
-                                              const std::function<bool(std::string_view)>& is_ignored) {
+Result<std::vector<MappedTensor>> map_tensors(
+    std::vector<TensorSpec> specs, const formats::WeightFile& file,
+    const std::function<bool(std::string_view)>& is_ignored) {
   std::vector<MappedTensor> mapped;
   std::vector<std::string> problems;
   std::unordered_set<std::string_view> used;
   for (TensorSpec& spec : specs) {
     const formats::WeightTensor* tensor = file.find(spec.name);
     if (tensor == nullptr) {
-      if (spec.required) problems.push_back(fmt::format("missing {} {}", spec.name, spec.shape.to_string()));
+      if (spec.required)
+        problems.push_back(fmt::format("missing {} {}", spec.name, spec.shape.to_string()));
       continue;
     }
     used.insert(tensor->name);
     if (tensor->shape != spec.shape) {
-      problems.push_back(fmt::format("{} has shape {}, expected {}", spec.name, tensor->shape.to_string(),
-                                     spec.shape.to_string()));
+      problems.push_back(fmt::format("{} has shape {}, expected {}", spec.name,
+                                     tensor->shape.to_string(), spec.shape.to_string()));
       continue;
     }
     mapped.push_back({std::move(spec), tensor});

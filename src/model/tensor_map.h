@@ -1,5 +1,5 @@
-// Names in a file ↔ places in a transformer. An architecture lists what it expects; the map finds each tensor once and
-// reports everything missing, extra or misshapen in one error.
+// Names in a file ↔ places in a transformer. An architecture lists what it expects; the map finds
+// each tensor once and reports everything missing, extra or misshapen in one error.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +52,11 @@ struct MappedTensor {
   const formats::WeightTensor* tensor = nullptr;
 };
 
-// Specs with their tensors, in spec order; absent optional ones are left out. A tensor of the file that no spec names
-// and `is_ignored` does not know is an error: a weight that is silently dropped changes the answers.
-Result<std::vector<MappedTensor>> map_tensors(std::vector<TensorSpec> specs, const formats::WeightFile& file,
-                                              const std::function<bool(std::string_view)>& is_ignored);
+// Specs with their tensors, in spec order; absent optional ones are left out. A tensor of the file
+// that no spec names and `is_ignored` does not know is an error: a weight that is silently dropped
+// changes the answers.
+Result<std::vector<MappedTensor>> map_tensors(
+    std::vector<TensorSpec> specs, const formats::WeightFile& file,
+    const std::function<bool(std::string_view)>& is_ignored);
 
 }  // namespace llorch::model

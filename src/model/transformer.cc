@@ -15,7 +15,9 @@ using tensor::DType;
 constexpr std::size_t kPartsMax = 3;
 constexpr std::int64_t kAlignFloats = 16;
 
-std::int64_t padded(std::int64_t elems) { return (elems + kAlignFloats - 1) / kAlignFloats * kAlignFloats; }
+std::int64_t padded(std::int64_t elems) {
+  return (elems + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+}
 
 }  // namespace
 
@@ -35,7 +37,8 @@ struct Transformer::Step {
 
 Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const RunnerLimits& limits,
                                           std::int32_t keys_observed, compute::Backend& backend) {
-  CHECK(limits.rows > 0 && limits.logit_rows > 0 && limits.sequences > 0 && limits.block_tokens > 0);
+  CHECK(limits.rows > 0 && limits.logit_rows > 0 && limits.sequences > 0 &&
+        limits.block_tokens > 0);
   StepBuffers buffers;
   buffers.limits_ = limits;
   buffers.blocks_max_ = (config.context_length + limits.block_tokens - 1) / limits.block_tokens;
@@ -58,7 +61,8 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
     for (const std::int64_t dim : dims) elems *= dim;
     total += padded(elems);
   });
-  Result<compute::Buffer> floats = backend.allocate(total * static_cast<std::int64_t>(sizeof(float)));
+  Result<compute::Buffer> floats =
+      backend.allocate(total * static_cast<std::int64_t>(sizeof(float)));
   if (!floats.ok()) return floats.error().in("step buffers");
   buffers.floats_ = floats.take();
   auto* next = static_cast<float*>(buffers.floats_.data());
@@ -67,22 +71,25 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
     next += padded(view.elements());
   });
 
-  const std::int64_t indices = 4 * rows + limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
-  Result<compute::Buffer> index_buffer = backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  const std::int64_t indices =
+      4 * rows + limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
+  Result<compute::Buffer> index_buffer =
+      backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
   if (!index_buffer.ok()) return index_buffer.error().in("step indices");
   buffers.indices_ = index_buffer.take();
   buffers.staging_.reserve(static_cast<std::size_t>(indices));
   buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
-  const std::int64_t columns = std::max({config.hidden_dim, config.qkv_width(), config.ffn_in_width(),
-                                         config.vocab_size});
-  const Status reserved = backend.reserve({.rows = rows, .columns = columns, .context = config.context_length});
+  const std::int64_t columns =
+      std::max({config.hidden_dim, config.qkv_width(), config.ffn_in_width(), config.vocab_size});
+  const Status reserved =
+      backend.reserve({.rows = rows, .columns = columns, .context = config.context_length});
   if (!reserved.ok()) return reserved.error();
   return buffers;
 }
 
 // Checks the plan, lays all its integers out in one run and uploads them at once.
-Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
-                                          ForwardObserver* observer) const {
+Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage& cache,
+                                          StepBuffers& buffers, ForwardObserver* observer) const {
   const auto rows = static_cast<std::int64_t>(plan.rows.size());
   const auto num_sequences = static_cast<std::int64_t>(plan.block_tables.size());
   CHECK(rows > 0 && rows <= buffers.limits_.rows);
@@ -101,7 +108,8 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
   }
   for (const BatchRow& row : plan.rows) {
     CHECK(row.sequence >= 0 && row.sequence < num_sequences);
-    const std::span<const std::int32_t> table = plan.block_tables[static_cast<std::size_t>(row.sequence)];
+    const std::span<const std::int32_t> table =
+        plan.block_tables[static_cast<std::size_t>(row.sequence)];
     const auto index = static_cast<std::size_t>(row.position / cache.block_tokens());
     CHECK(index < table.size() && table[index] >= 0 && table[index] < cache.num_blocks());
     staging.push_back(table[index] * cache.block_tokens() + row.position % cache.block_tokens());
@@ -143,8 +151,8 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
   return step;
 }
 
-std::span<const float> Transformer::forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
-                                            ForwardObserver* observer) const {
+std::span<const float> Transformer::forward(const BatchPlan& plan, const KvStorage& cache,
+                                            StepBuffers& buffers, ForwardObserver* observer) const {
   const Step step = begin_step(plan, cache, buffers, observer);
   embed(step);
   for (std::int32_t layer = 0; layer < config_.num_layers; ++layer) {
@@ -158,7 +166,9 @@ std::span<const float> Transformer::forward(const BatchPlan& plan, const KvStora
 void Transformer::embed(const Step& step) const {
   backend_.embed({.table = &weights_.token_embedding, .ids = step.tokens, .out = step.hidden});
   if (weights_.position_embedding) {
-    backend_.embed({.table = &*weights_.position_embedding, .ids = step.positions, .out = step.hidden,
+    backend_.embed({.table = &*weights_.position_embedding,
+                    .ids = step.positions,
+                    .out = step.hidden,
                     .accumulate = true});
   }
   step.observe("embedding", -1, step.hidden);
@@ -172,7 +182,8 @@ void Transformer::attention_block(const Step& step, std::int32_t layer) const {
   step.observe("qkv", layer, step.qkv);
 
   const TensorView q = step.qkv.columns(0, config_.q_width()).split_heads(config_.num_heads);
-  const TensorView k = step.qkv.columns(config_.q_width(), config_.kv_width()).split_heads(config_.num_kv_heads);
+  const TensorView k =
+      step.qkv.columns(config_.q_width(), config_.kv_width()).split_heads(config_.num_kv_heads);
   const TensorView v = step.qkv.columns(config_.q_width() + config_.kv_width(), config_.kv_width())
                            .split_heads(config_.num_kv_heads);
   const compute::KvLayer& cache = step.cache.layer(layer);
@@ -196,8 +207,10 @@ void Transformer::mlp_block(const Step& step, std::int32_t layer) const {
   step.observe("ffn_norm", layer, step.normed);
   project(step.normed, weights.ffn_in, step.ffn);
   const TensorView inner = step.ffn.columns(0, config_.ffn_dim);
-  const TensorView gate_with = config_.gated_mlp ? step.ffn.columns(config_.ffn_dim, config_.ffn_dim) : TensorView();
-  backend_.activation({.kind = config_.activation, .x = inner, .gate_with = gate_with, .out = inner});
+  const TensorView gate_with =
+      config_.gated_mlp ? step.ffn.columns(config_.ffn_dim, config_.ffn_dim) : TensorView();
+  backend_.activation(
+      {.kind = config_.activation, .x = inner, .gate_with = gate_with, .out = inner});
   project_onto_residual(step, inner, weights.ffn_out, "ffn_out", layer);
 }
 
@@ -214,14 +227,18 @@ std::span<const float> Transformer::output(const Step& step, StepBuffers& buffer
   step.observe("output_norm", -1, picked);
   const compute::LinearTarget target{.weight = &weights_.output_matrix(), .out = logits};
   backend_.linear({.x = picked, .targets = {&target, 1}});
-  const std::span<float> host(buffers.host_logits_.data(), static_cast<std::size_t>(logits.elements()));
+  const std::span<float> host(buffers.host_logits_.data(),
+                              static_cast<std::size_t>(logits.elements()));
   backend_.download(logits.data, std::as_writable_bytes(host));
   return host;
 }
 
 void Transformer::normalize(const TensorView& x, const Norm& norm, const TensorView& out) const {
   if (config_.norm == NormKind::LayerNorm) {
-    backend_.layer_norm({.x = x, .weight = norm.weight, .bias = norm.bias, .epsilon = config_.norm_epsilon,
+    backend_.layer_norm({.x = x,
+                         .weight = norm.weight,
+                         .bias = norm.bias,
+                         .epsilon = config_.norm_epsilon,
                          .out = out});
   } else {
     backend_.rms_norm({.x = x, .weight = norm.weight, .epsilon = config_.norm_epsilon, .out = out});
@@ -229,13 +246,15 @@ void Transformer::normalize(const TensorView& x, const Norm& norm, const TensorV
 }
 
 // One input through one or several matrices whose outputs stand side by side in `out`.
-void Transformer::project(const TensorView& x, std::span<const Linear> parts, const TensorView& out) const {
+void Transformer::project(const TensorView& x, std::span<const Linear> parts,
+                          const TensorView& out) const {
   CHECK(!parts.empty() && parts.size() <= kPartsMax);
   compute::LinearTarget targets[kPartsMax];
   std::int64_t column = 0;
   for (std::size_t part = 0; part < parts.size(); ++part) {
     const std::int64_t width = parts[part].weight.rows;
-    targets[part] = {.weight = &parts[part].weight, .bias = parts[part].bias, .out = out.columns(column, width)};
+    targets[part] = {
+        .weight = &parts[part].weight, .bias = parts[part].bias, .out = out.columns(column, width)};
     column += width;
   }
   CHECK(column == out.dims[1]);

@@ -1,5 +1,5 @@
-// The one forward pass. Every architecture, prefill and decode, one sequence or many, runs through here;
-// what differs is in ModelConfig and ModelWeights. No state: cache and buffers are handed in.
+// The one forward pass. Every architecture, prefill and decode, one sequence or many, runs through
+// here; what differs is in ModelConfig and ModelWeights. No state: cache and buffers are handed in.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,16 @@
 
 namespace llorch::model {
 
-// Sees intermediate results of a step, for checkpoints. Watching costs extra work, so nobody watches in production.
+// Sees intermediate results of a step, for checkpoints. Watching costs extra work, so nobody
+// watches in production.
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
-  // name: "embedding", "attn_norm", "qkv", "scores", "attn_merged", "attn_out", "ffn_norm", "ffn_out", "block",
-  // "output_norm"; layer -1 outside layers. The view is device memory, valid during the call.
-  virtual void on_tensor(std::string_view name, std::int32_t layer, const compute::TensorView& view) = 0;
+  // name: "embedding", "attn_norm", "qkv", "scores", "attn_merged", "attn_out", "ffn_norm",
+  // "ffn_out", "block", "output_norm"; layer -1 outside layers. The view is device memory, valid
+  // during the call.
+  virtual void on_tensor(std::string_view name, std::int32_t layer,
+                         const compute::TensorView& view) = 0;
 };
 
 // The memory one step works in, sized once. One step at a time.
@@ -60,19 +63,22 @@ class Transformer {
       : config_(config), weights_(weights), backend_(backend) {}
 
   // See ModelRunner::forward.
-  std::span<const float> forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
-                                 ForwardObserver* observer = nullptr) const;
+  std::span<const float> forward(const BatchPlan& plan, const KvStorage& cache,
+                                 StepBuffers& buffers, ForwardObserver* observer = nullptr) const;
 
  private:
   struct Step;  // one call's views
 
-  Step begin_step(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers, ForwardObserver* observer) const;
+  Step begin_step(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
+                  ForwardObserver* observer) const;
   void embed(const Step& step) const;
   void attention_block(const Step& step, std::int32_t layer) const;
   void mlp_block(const Step& step, std::int32_t layer) const;
   std::span<const float> output(const Step& step, StepBuffers& buffers) const;
-  void normalize(const compute::TensorView& x, const Norm& norm, const compute::TensorView& out) const;
-  void project(const compute::TensorView& x, std::span<const Linear> parts, const compute::TensorView& out) const;
+  void normalize(const compute::TensorView& x, const Norm& norm,
+                 const compute::TensorView& out) const;
+  void project(const compute::TensorView& x, std::span<const Linear> parts,
+               const compute::TensorView& out) const;
   void project_onto_residual(const Step& step, const compute::TensorView& x, const Linear& linear,
                              std::string_view observed_name, std::int32_t layer) const;
 

@@ -12,7 +12,8 @@ using compute::TensorView;
 using compute::Weight;
 using tensor::DType;
 
-constexpr std::int64_t kVectorAlignment = 16;  // in floats: every vector starts on its own cache line
+constexpr std::int64_t kVectorAlignment =
+    16;  // in floats: every vector starts on its own cache line
 
 std::int64_t padded(std::int64_t elems) {
   return (elems + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
@@ -25,8 +26,13 @@ Result<Weight> load_matrix(const MappedTensor& mapped, Backend& backend) {
   const bool plain = tensor.strides.empty();
   const std::int64_t outer_stride = plain ? inner : tensor.strides[0];
   const std::int64_t inner_stride = plain ? 1 : tensor.strides[1];
-  compute::WeightSource source{.name = tensor.name, .dtype = tensor.dtype, .rows = outer, .cols = inner,
-                               .row_stride = outer_stride, .col_stride = inner_stride, .bytes = tensor.bytes};
+  compute::WeightSource source{.name = tensor.name,
+                               .dtype = tensor.dtype,
+                               .rows = outer,
+                               .cols = inner,
+                               .row_stride = outer_stride,
+                               .col_stride = inner_stride,
+                               .bytes = tensor.bytes};
   if (mapped.spec.transposed) {
     std::swap(source.rows, source.cols);
     std::swap(source.row_stride, source.col_stride);
@@ -43,40 +49,80 @@ Result<TensorView> load_vector(const MappedTensor& mapped, Backend& backend, flo
       tensor.strides.empty()
           ? compute::dequantize(tensor.dtype, tensor.bytes, values)
           : compute::dequantize(tensor.dtype, formats::gather_contiguous(tensor), values);
-  if (!decoded.ok()) return Error{decoded.error().code, fmt::format("{} in {}", decoded.error().message, tensor.name)};
+  if (!decoded.ok())
+    return Error{decoded.error().code,
+                 fmt::format("{} in {}", decoded.error().message, tensor.name)};
   backend.upload(std::as_bytes(std::span(values)), target);
   return TensorView(target, DType::F32, {elems});
 }
 
 void place_matrix(ModelWeights& weights, const TensorSpec& spec, Weight weight) {
-  LayerWeights* layer = spec.layer < 0 ? nullptr : &weights.layers[static_cast<std::size_t>(spec.layer)];
+  LayerWeights* layer =
+      spec.layer < 0 ? nullptr : &weights.layers[static_cast<std::size_t>(spec.layer)];
   switch (spec.role) {
-    case Role::TokenEmbedding: weights.token_embedding = std::move(weight); return;
-    case Role::PositionEmbedding: weights.position_embedding = std::move(weight); return;
-    case Role::Output: weights.output = std::move(weight); return;
-    case Role::Qkv: layer->qkv.push_back({std::move(weight), {}}); return;
-    case Role::AttnOut: layer->attn_out.weight = std::move(weight); return;
-    case Role::FfnIn: layer->ffn_in.push_back({std::move(weight), {}}); return;
-    case Role::FfnOut: layer->ffn_out.weight = std::move(weight); return;
-    default: CHECK(false, "a vector role among the matrices");
+    case Role::TokenEmbedding:
+      weights.token_embedding = std::move(weight);
+      return;
+    case Role::PositionEmbedding:
+      weights.position_embedding = std::move(weight);
+      return;
+    case Role::Output:
+      weights.output = std::move(weight);
+      return;
+    case Role::Qkv:
+      layer->qkv.push_back({std::move(weight), {}});
+      return;
+    case Role::AttnOut:
+      layer->attn_out.weight = std::move(weight);
+      return;
+    case Role::FfnIn:
+      layer->ffn_in.push_back({std::move(weight), {}});
+      return;
+    case Role::FfnOut:
+      layer->ffn_out.weight = std::move(weight);
+      return;
+    default:
+      CHECK(false, "a vector role among the matrices");
   }
 }
 
 // The bias belongs to the projection placed last: specs list each bias right after its matrix.
 void place_vector(ModelWeights& weights, const TensorSpec& spec, TensorView vector) {
-  LayerWeights* layer = spec.layer < 0 ? nullptr : &weights.layers[static_cast<std::size_t>(spec.layer)];
+  LayerWeights* layer =
+      spec.layer < 0 ? nullptr : &weights.layers[static_cast<std::size_t>(spec.layer)];
   switch (spec.role) {
-    case Role::OutputNormWeight: weights.output_norm.weight = vector; return;
-    case Role::OutputNormBias: weights.output_norm.bias = vector; return;
-    case Role::AttnNormWeight: layer->attn_norm.weight = vector; return;
-    case Role::AttnNormBias: layer->attn_norm.bias = vector; return;
-    case Role::QkvBias: layer->qkv.back().bias = vector; return;
-    case Role::AttnOutBias: layer->attn_out.bias = vector; return;
-    case Role::FfnNormWeight: layer->ffn_norm.weight = vector; return;
-    case Role::FfnNormBias: layer->ffn_norm.bias = vector; return;
-    case Role::FfnInBias: layer->ffn_in.back().bias = vector; return;
-    case Role::FfnOutBias: layer->ffn_out.bias = vector; return;
-    default: CHECK(false, "a matrix role among the vectors");
+    case Role::OutputNormWeight:
+      weights.output_norm.weight = vector;
+      return;
+    case Role::OutputNormBias:
+      weights.output_norm.bias = vector;
+      return;
+    case Role::AttnNormWeight:
+      layer->attn_norm.weight = vector;
+      return;
+    case Role::AttnNormBias:
+      layer->attn_norm.bias = vector;
+      return;
+    case Role::QkvBias:
+      layer->qkv.back().bias = vector;
+      return;
+    case Role::AttnOutBias:
+      layer->attn_out.bias = vector;
+      return;
+    case Role::FfnNormWeight:
+      layer->ffn_norm.weight = vector;
+      return;
+    case Role::FfnNormBias:
+      layer->ffn_norm.bias = vector;
+      return;
+    case Role::FfnInBias:
+      layer->ffn_in.back().bias = vector;
+      return;
+    case Role::FfnOutBias:
+      layer->ffn_out.bias = vector;
+      return;
+    default:
+      CHECK(false, "a matrix role among the vectors");
   }
 }
 
@@ -90,7 +136,8 @@ Result<ModelWeights> load_weights(const ModelPlan& plan, Backend& backend) {
     weights.bytes += static_cast<std::int64_t>(mapped.tensor->bytes.size());
     if (!is_matrix(mapped.spec.role)) vector_elems += padded(mapped.tensor->shape.elements());
   }
-  Result<compute::Buffer> vectors = backend.allocate(vector_elems * static_cast<std::int64_t>(sizeof(float)));
+  Result<compute::Buffer> vectors =
+      backend.allocate(vector_elems * static_cast<std::int64_t>(sizeof(float)));
   if (!vectors.ok()) return vectors.error();
   weights.vectors = vectors.take();
 

@@ -1,4 +1,5 @@
-// A model's weights in the places the forward pass reads them, in device memory. Immutable after load.
+// A model's weights in the places the forward pass reads them, in device memory. Immutable after
+// load.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +43,8 @@ struct ModelWeights {
   const compute::Weight& output_matrix() const { return output ? *output : token_embedding; }
 };
 
-// Hands every tensor of the plan to the backend. The plan's file must outlive the result: a backend may
-// use mapped bytes in place.
+// Hands every tensor of the plan to the backend. The plan's file must outlive the result: a backend
+// may use mapped bytes in place.
 Result<ModelWeights> load_weights(const ModelPlan& plan, compute::Backend& backend);
 
 }  // namespace llorch::model

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
 namespace llorch::tokenizer {
@@ -309,7 +310,7 @@ Status add_template_token(const json::Object& piece, const json::Object& known,
   const json::Value* ids =
       entry != nullptr && entry->is_object() ? find(entry->get_object(), "ids") : nullptr;
   if (ids == nullptr || !ids->is_array())
-    return malformed(kSection, fmt::format("ids of the token {:?}", name));
+    return malformed(kSection, fmt::format("ids of the token {}", base::quoted(name)));
   for (const json::Value& value : ids->get_array()) {
     Result<TokenId> id = read_id(&value, kSection);
     if (!id.ok()) return id.error();

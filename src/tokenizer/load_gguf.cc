@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "formats/metadata.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/gguf_pre.h"
@@ -205,14 +206,14 @@ Result<std::vector<Merge>> read_merges(const Metadata& metadata, const Vocab& vo
         !bytes_from_chars(text.substr(0, space), left) ||
         !bytes_from_chars(text.substr(space + 1), right)) {
       return corrupt(
-          fmt::format("merge {} ({:?}) is not two byte-level pieces with a space between them",
-                      merges.size(), text));
+          fmt::format("merge {} ({}) is not two byte-level pieces with a space between them",
+                      merges.size(), base::quoted(text)));
     }
     const Merge merge{vocab.id_of(left), vocab.id_of(right), vocab.id_of(left.append(right)),
                       static_cast<std::uint32_t>(merges.size())};
     if (merge.left == kNoToken || merge.right == kNoToken || merge.result == kNoToken) {
-      return corrupt(fmt::format("merge {} ({:?}) names a piece that is not in the vocabulary",
-                                 merges.size(), text));
+      return corrupt(fmt::format("merge {} ({}) names a piece that is not in the vocabulary",
+                                 merges.size(), base::quoted(text)));
     }
     merges.push_back(merge);
   }
@@ -226,8 +227,8 @@ Status make_from_bpe(const Metadata& metadata, const GgufVocab& vocab, Tokenizer
   const GgufPre* pre = find_gguf_pre(name.value());
   if (pre == nullptr) {
     return unsupported(
-        fmt::format("the pre-tokenizer {:?} (tokenizer.ggml.pre); use the model's tokenizer.json",
-                    name.value()));
+        fmt::format("the pre-tokenizer {} (tokenizer.ggml.pre); use the model's tokenizer.json",
+                    base::quoted(name.value())));
   }
   std::vector<SplitRule> rules;
   for (const std::string_view expression : pre->expressions) {
@@ -324,7 +325,8 @@ Result<Tokenizer> from_gguf(const Metadata& metadata) {
   } else if (model.value() == "bert") {
     made = make_from_wordpiece(metadata, vocab.value(), *parts);
   } else {
-    return unsupported(fmt::format("the model {:?} (tokenizer.ggml.model)", model.value()));
+    return unsupported(
+        fmt::format("the model {} (tokenizer.ggml.model)", base::quoted(model.value())));
   }
   if (!made.ok()) return made.error();
   if (Status status = read_templates(metadata, *parts); !status.ok()) return status.error();

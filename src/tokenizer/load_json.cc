@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/hf_components.h"
 #include "tokenizer/json_scan.h"
@@ -191,8 +192,8 @@ Result<std::vector<AddedToken>> read_added_tokens(const json::Value& value) {
     const auto* id = object.if_contains("id");
     if (id == nullptr || !id->is_int64() || id->get_int64() < 0 ||
         id->get_int64() >= static_cast<std::int64_t>(kMaxVocabSize)) {
-      return corrupt(fmt::format("added_tokens: {:?}: expected an id from 0 to {}", token.content,
-                                 kMaxVocabSize - 1));
+      return corrupt(fmt::format("added_tokens: {}: expected an id from 0 to {}",
+                                 base::quoted(token.content), kMaxVocabSize - 1));
     }
     if (token.content.size() > kMaxPieceBytes)
       return corrupt("added_tokens: content longer than 4096 bytes");
@@ -231,8 +232,8 @@ Status list_pieces(const JsonFile& file, const std::vector<AddedToken>& added, b
   std::size_t size = 0, bytes = 0;
   for (const VocabEntry& entry : file.vocab) {
     if (entry.id < 0 || entry.id >= static_cast<std::int64_t>(kMaxVocabSize)) {
-      return corrupt(fmt::format("the piece {:?} has id {}; expected 0 to {}", entry.piece,
-                                 entry.id, kMaxVocabSize - 1));
+      return corrupt(fmt::format("the piece {} has id {}; expected 0 to {}",
+                                 base::quoted(entry.piece), entry.id, kMaxVocabSize - 1));
     }
     if (entry.piece.size() > kMaxPieceBytes)
       return corrupt(fmt::format("the piece of token {} is too long", entry.id));
@@ -264,8 +265,8 @@ Status list_pieces(const JsonFile& file, const std::vector<AddedToken>& added, b
     put(token.content, id);
     if (!before.empty() && before != list.pieces[id]) {
       return corrupt(
-          fmt::format("the added token {:?} has the id {}, which the vocabulary gives to {:?}",
-                      token.content, id, before));
+          fmt::format("the added token {} has the id {}, which the vocabulary gives to {}",
+                      base::quoted(token.content), id, base::quoted(before)));
     }
   }
   return ok_status();
@@ -297,8 +298,8 @@ Result<std::vector<Merge>> list_merges(const JsonFile& file, bool is_byte_level,
     const Merge merge{vocab.id_of(view.substr(0, border)), vocab.id_of(view.substr(border)),
                       vocab.id_of(view), static_cast<std::uint32_t>(merges.size())};
     if (merge.left == kNoToken || merge.right == kNoToken || merge.result == kNoToken) {
-      return corrupt(fmt::format("merge {} ({:?} {:?}) names a piece that is not in the vocabulary",
-                                 merges.size(), left, right));
+      return corrupt(fmt::format("merge {} ({} {}) names a piece that is not in the vocabulary",
+                                 merges.size(), base::quoted(left), base::quoted(right)));
     }
     merges.push_back(merge);
   }
@@ -310,7 +311,8 @@ Result<TokenId> find_unknown(const json::Object& model, const Vocab& vocab) {
   if (name.empty()) return kNoToken;
   const TokenId id = vocab.id_of(name);
   if (id == kNoToken)
-    return corrupt(fmt::format("the unknown token {:?} is not in the vocabulary", name));
+    return corrupt(
+        fmt::format("the unknown token {} is not in the vocabulary", base::quoted(name)));
   return id;
 }
 

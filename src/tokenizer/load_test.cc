@@ -164,6 +164,11 @@ TEST(FromGguf, ReadsByteLevelBpe) {
   EXPECT_EQ(*tokenizer.chat_template(), "T");
 }
 
+TEST(FromGguf, QuotesWhatIsNotUtf8) {
+  const MetadataBuilder builder = byte_level_gguf("cut \xE4\xBD");
+  EXPECT_EQ(from_gguf(builder.metadata).error().code, ErrorCode::Unsupported);
+}
+
 TEST(FromGguf, NamesAnUnknownPreTokenizerAndModel) {
   const MetadataBuilder builder = byte_level_gguf("from-the-future");
   const Error error = from_gguf(builder.metadata).error();

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <string>
 
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
 namespace llorch::tokenizer {
@@ -135,8 +136,8 @@ Result<Regex> Regex::compile(std::string_view expression) {
   if (expression.find("&&") != std::string_view::npos) {
     return Error{
         ErrorCode::Unsupported,
-        fmt::format("expression {:?}: intersections of character classes (&&) are not supported",
-                    expression)};
+        fmt::format("expression {}: intersections of character classes (&&) are not supported",
+                    base::quoted(expression))};
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -145,8 +146,8 @@ Result<Regex> Regex::compile(std::string_view expression) {
       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (code == nullptr) {
     return Error{ErrorCode::Unsupported,
-                 fmt::format("expression {:?} does not compile at byte {}: {}", expression, offset,
-                             message_of(error))};
+                 fmt::format("expression {} does not compile at byte {}: {}",
+                             base::quoted(expression), offset, message_of(error))};
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT matching is slower, not different
   return Regex(std::make_shared<const Code>(code));

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "formats/gguf_writer.h"
 #include "model/architecture.h"
+#include "support/run_program.h"
 #include "support/test_paths.h"
 
 extern char** environ;
@@ -27,34 +28,10 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
+using test::ProgramOutcome;
 
-// The real program with its output in files.
-Outcome run_program(std::vector<std::string> arguments) {
-  const test::TempDir folder;
-  const std::string out = folder / "out";
-  const std::string err = folder / "err";
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT, 0600);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT, 0600);
-  arguments.insert(arguments.begin(), LLORCH_INSPECT);
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  pid_t pid = 0;
-  EXPECT_EQ(posix_spawn(&pid, LLORCH_INSPECT, &actions, nullptr, argv.data(), environ), 0);
-  posix_spawn_file_actions_destroy(&actions);
-  int status = 0;
-  EXPECT_EQ(waitpid(pid, &status, 0), pid);
-  constexpr std::size_t kOutputMax = std::size_t{16} << 20;
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-          base::read_text_file(out, kOutputMax).take(),
-          base::read_text_file(err, kOutputMax).take()};
+ProgramOutcome run_program(std::vector<std::string> arguments) {
+  return test::run_program(LLORCH_INSPECT, std::move(arguments));
 }
 
 std::string golden(std::string_view relative) {
@@ -62,7 +39,7 @@ std::string golden(std::string_view relative) {
 }
 
 TEST(InspectProgram, ShowsAModelThatRunsOnOneScreen) {
-  const Outcome run = run_program({golden("gpt2_tiny")});
+  const ProgramOutcome run = run_program({golden("gpt2_tiny")});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_EQ(run.err, "");
   EXPECT_THAT(run.out, AllOf(HasSubstr("gpt2"), HasSubstr("SafeTensors"), HasSubstr("F32")));
@@ -76,7 +53,7 @@ TEST(InspectProgram, ReadsEveryPackaging) {
        {"gpt2_tiny/model.safetensors", "gpt2_tiny/pytorch", "gpt2_tiny/pytorch/pytorch_model.bin",
         "gpt2_tiny/sharded_safetensors", "gpt2_tiny/sharded_pytorch", "gpt2_bf16",
         "gpt2_bf16/pytorch"}) {
-    const Outcome run = run_program({golden(relative)});
+    const ProgramOutcome run = run_program({golden(relative)});
     EXPECT_EQ(run.exit_code, 0) << relative << ": " << run.err;
     EXPECT_THAT(run.out, HasSubstr("runs here:      yes")) << relative;
   }
@@ -88,7 +65,7 @@ TEST(InspectProgram, ListsTensorsWhenAsked) {
 }
 
 TEST(InspectProgram, GivesOneJsonObjectWithThePromisedKeys) {
-  const Outcome run = run_program({golden("gpt2_tiny"), "--json"});
+  const ProgramOutcome run = run_program({golden("gpt2_tiny"), "--json"});
   EXPECT_EQ(run.exit_code, 0);
   const Result<json::Value> value = json::parse(run.out);
   ASSERT_TRUE(value.ok()) << value.error().message;
@@ -99,7 +76,7 @@ TEST(InspectProgram, GivesOneJsonObjectWithThePromisedKeys) {
                         "parameters", "quantization", "context_length", "vocab_size", "num_layers",
                         "embedding_length", "num_heads", "num_kv_heads", "head_dim", "ffn_length",
                         "tokenizer", "tensor_bytes", "types", "tensors", "runs_here", "obstacles"));
-  const Outcome help = run_program({"--help"});
+  const ProgramOutcome help = run_program({"--help"});
   for (const std::string& key : keys) EXPECT_THAT(help.out, HasSubstr(key)) << "not documented";
   EXPECT_TRUE(value->get_object().at("runs_here").get_bool());
   EXPECT_TRUE(value->get_object().at("tokenizer").is_null());
@@ -108,11 +85,11 @@ TEST(InspectProgram, GivesOneJsonObjectWithThePromisedKeys) {
 }
 
 TEST(InspectProgram, ExplainsItself) {
-  const Outcome help = run_program({"--help"});
+  const ProgramOutcome help = run_program({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, AllOf(HasSubstr("MODEL"), HasSubstr("--tensors"), HasSubstr("Examples:")));
   EXPECT_EQ(help.err, "");
-  const Outcome version = run_program({"--version"});
+  const ProgramOutcome version = run_program({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_THAT(version.out, StartsWith("llorch-inspect "));
 }
@@ -120,16 +97,16 @@ TEST(InspectProgram, ExplainsItself) {
 TEST(InspectProgram, TellsUsageErrorsFromFailures) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{}, {"--colour", "x"}, {"a", "b"}, {"--json"}}) {
-    const Outcome run = run_program(arguments);
+    const ProgramOutcome run = run_program(arguments);
     EXPECT_EQ(run.exit_code, 2);
     EXPECT_EQ(run.out, "");
     EXPECT_NE(run.err, "");
   }
-  const Outcome missing = run_program({"/nowhere/model.gguf"});
+  const ProgramOutcome missing = run_program({"/nowhere/model.gguf"});
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_EQ(missing.out, "");
   EXPECT_THAT(missing.err, AllOf(StartsWith("llorch-inspect: "), HasSubstr("/nowhere/model.gguf")));
-  const Outcome source = run_program({test::source_path("tests/golden/README.md")});
+  const ProgramOutcome source = run_program({test::source_path("tests/golden/README.md")});
   EXPECT_EQ(source.exit_code, 1);
   EXPECT_THAT(source.err, HasSubstr("README.md"));
 }

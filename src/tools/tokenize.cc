@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "tokenizer/streaming_decoder.h"
 
 namespace llorch::tools {
@@ -76,7 +77,8 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
     const auto parsed = std::from_chars(text.data() + begin, text.data() + end, id);
     if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || id < 0) {
       return Error{ErrorCode::InvalidArgument,
-                   fmt::format("expected token ids, found {:?}", text.substr(begin, end - begin))};
+                   fmt::format("expected token ids, found {}",
+                               base::quoted(text.substr(begin, end - begin)))};
     }
     ids.push_back(id);
     begin = text.find_first_not_of(kBetween, end);

@@ -5,16 +5,20 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/terminal.h"
 #include "base/version.h"
 #include "tokenizer/load.h"
+#include "tools/template_batch.h"
 #include "tools/tokenize.h"
 
 namespace llorch::tools {
@@ -34,12 +38,14 @@ Examples:
 --batch reads lines {"text": "…"} and answers each with a line
   {"ids", "ids_with_special", "decoded"} or {"error"}
 where ids has nothing added and special tokens in the text recognised.
+With --template it reads {"messages", "tools", "add_generation_prompt",
+"bos_token", "eos_token"} and answers {"output"} or {"error"}.
 
 Exit code: 0; 1 when the tokenizer or the input could not be read; 2 for a
 mistake on the command line.)";
 
 struct Options {
-  std::string model;
+  std::string model, template_file, now;
   std::vector<std::string> words;
   bool decodes = false, json_output = false, special = false, batch = false;
 };
@@ -84,6 +90,25 @@ int run_batch(const tokenizer::Tokenizer& tokenizer) {
   return print("");
 }
 
+int run_template(const Options& options) {
+  constexpr std::size_t kMaxTemplateBytes = std::size_t{16} << 20;
+  const Result<std::string> source = base::read_text_file(options.template_file, kMaxTemplateBytes);
+  if (!source.ok()) return fail(source.error());
+  std::optional<std::chrono::local_seconds> now;
+  if (!options.now.empty()) {
+    const Result<std::chrono::local_seconds> date = parse_date(options.now);
+    if (!date.ok()) return fail(date.error());
+    now = date.value();
+  }
+  std::ios::sync_with_stdio(false);
+  const Status rendered = render_template_batch(source.value(), now, std::cin, std::cout);
+  if (!rendered.ok()) return fail(rendered.error());
+  std::cout.flush();
+  if (std::cout.good()) return 0;
+  complain("the output could not be written");
+  return kFailure;
+}
+
 int run_decode(const tokenizer::Tokenizer& tokenizer, const Options& options) {
   const Result<std::vector<tokenizer::TokenId>> ids = parse_ids(input_of(options));
   if (!ids.ok()) return fail(ids.error());
@@ -111,7 +136,6 @@ int run_tokenize(int argc, const char* const* argv, const char* no_color) {
   Options options;
   app.add_option("-m,--model", options.model,
                  "a .gguf, tokenizer.json or tokenizer.model file,\nor a model's file or folder")
-      ->required()
       ->type_name("PATH");
   app.add_option("TEXT", options.words, "the text, or with --decode the ids");
   app.add_flag("--decode", options.decodes, "from ids to text");
@@ -119,6 +143,10 @@ int run_tokenize(int argc, const char* const* argv, const char* no_color) {
   app.add_flag("--special", options.special,
                "recognise special tokens in the text and add the model's own");
   app.add_flag("--batch", options.batch, "JSON lines in, JSON lines out");
+  app.add_option("--template", options.template_file, "with --batch: render this chat template")
+      ->type_name("FILE");
+  app.add_option("--now", options.now, "the date that templates see, as 2024-07-26")
+      ->type_name("DATE");
   app.set_help_flag("-h,--help", "print this help");
   app.set_version_flag("--version", "llorch-tokenize " + std::string(base::version()),
                        "print the version");
@@ -127,6 +155,11 @@ int run_tokenize(int argc, const char* const* argv, const char* no_color) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;  // help and version also arrive here
+  }
+  if (!options.template_file.empty() && options.batch) return run_template(options);
+  if (options.model.empty() || !options.template_file.empty()) {
+    complain("expected --model PATH, or --template FILE with --batch; see --help");
+    return kUsage;
   }
   const Result<tokenizer::Tokenizer> tokenizer = tokenizer::load_tokenizer(options.model);
   if (!tokenizer.ok()) return fail(tokenizer.error());

@@ -74,6 +74,21 @@ TEST(Tokenize, AnswersEveryLineOfABatch) {
   EXPECT_TRUE(json::parse(lines[2]).take().get_object().contains("error"));
 }
 
+TEST(Tokenize, RendersTemplates) {
+  const test::TempDir folder;
+  ASSERT_TRUE(base::write_file_atomically(folder / "t",
+                                          "{{ messages[0].content }} {{ strftime_now('%Y') }}")
+                  .ok());
+  ASSERT_TRUE(base::write_file_atomically(
+                  folder / "in", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}\n")
+                  .ok());
+  const Outcome result = run("--template " + (folder / "t").string() +
+                             " --now 2024-07-26 --batch < " + (folder / "in").string());
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.output, "{\"output\":\"hi 2024\"}\n");
+  EXPECT_EQ(run("--template " + (folder / "t").string()).code, 2);
+}
+
 TEST(Tokenize, KeepsUsageAndFailureApart) {
   EXPECT_EQ(run("").code, 2);
   EXPECT_EQ(run("--model " + model() + " --nonsense").code, 2);

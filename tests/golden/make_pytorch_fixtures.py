@@ -100,7 +100,7 @@ def archive(pickle, storages, folder="archive/", byteorder=b"little", extra=(), 
 
 
 def zip64_archive(pickle, storages):
-    """Every member with its sizes in a zip64 field, as for members beyond 4 GB, and written as a stream."""
+    """Written as a stream: sizes behind the data, and a zip64 field in every local header."""
     class Unseekable(io.RawIOBase):
         def __init__(self):
             self.content = b""

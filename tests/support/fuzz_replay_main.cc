@@ -1,5 +1,5 @@
-// Runs a fuzz target over its committed corpus as an ordinary test: every file of the given folders and files,
-// plus every truncation of the small ones. Fails when there is nothing to run.
+// Runs a fuzz target over its committed corpus as an ordinary test: every file of the given folders
+// and files, plus every truncation of the small ones. Fails when there is nothing to run.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +19,8 @@ std::size_t replay(const std::filesystem::path& path) {
   const std::vector<char> content{std::istreambuf_iterator<char>(in), {}};
   const auto run = [&content](std::size_t size) {
     // An exact-size copy, so that a sanitizer sees a read one byte past the end.
-    const std::vector<std::uint8_t> input(content.begin(), content.begin() + static_cast<std::ptrdiff_t>(size));
+    const std::vector<std::uint8_t> input(content.begin(),
+                                          content.begin() + static_cast<std::ptrdiff_t>(size));
     LLVMFuzzerTestOneInput(input.data(), input.size());
   };
   run(content.size());

@@ -16,9 +16,9 @@ std::filesystem::path source_path(std::string_view relative) {
 
 std::optional<std::filesystem::path> data_path(std::string_view relative) {
   const char* configured = std::getenv("LLORCH_TEST_DATA");
-  const std::filesystem::path root = configured != nullptr
-                                         ? std::filesystem::path(configured)
-                                         : std::filesystem::path(LLORCH_SOURCE_DIR) / "../shared/data";
+  const std::filesystem::path root =
+      configured != nullptr ? std::filesystem::path(configured)
+                            : std::filesystem::path(LLORCH_SOURCE_DIR) / "../shared/data";
   std::filesystem::path path = root / relative;
   if (std::filesystem::exists(path)) return path;
   fmt::print(stderr, "SKIPPED, real data absent: {} (set LLORCH_TEST_DATA)\n", path.string());

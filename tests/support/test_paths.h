@@ -7,11 +7,13 @@
 
 namespace llorch::test {
 
-// A file of the repository, by its path from the root ("tests/golden/…"). It is committed: its absence is a failure.
+// A file of the repository, by its path from the root ("tests/golden/…"). It is committed: its
+// absence is a failure.
 std::filesystem::path source_path(std::string_view relative);
 
-// Real data that is not part of the project: $LLORCH_TEST_DATA, default ../shared/data beside the checkout.
-// Absent: nothing, after a loud line on stderr; the test then calls GTEST_SKIP() with the path.
+// Real data that is not part of the project: $LLORCH_TEST_DATA, default ../shared/data beside the
+// checkout. Absent: nothing, after a loud line on stderr; the test then calls GTEST_SKIP() with the
+// path.
 std::optional<std::filesystem::path> data_path(std::string_view relative);
 
 // A fresh folder, removed with everything in it at the end of the scope.

@@ -30,19 +30,23 @@ Status read_int(const Metadata& metadata, std::string_view key, std::int32_t& ou
   Result<std::int64_t> value = metadata.integer(key);
   if (!value.ok()) return value.error();
   if (value.value() < 0 || value.value() > std::numeric_limits<std::int32_t>::max()) {
-    return Error{ErrorCode::Corrupt, fmt::format("{} is {}, expected 0..2^31-1", key, value.value())};
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("{} is {}, expected 0..2^31-1", key, value.value())};
   }
   out = static_cast<std::int32_t>(value.value());
   return ok_status();
 }
 
 Result<compute::Activation> parse_activation(std::string_view name) {
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return compute::Activation::GeluTanh;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
+    return compute::Activation::GeluTanh;
   if (name == "gelu") return compute::Activation::GeluErf;
   if (name == "relu") return compute::Activation::Relu;
   if (name == "silu" || name == "swish") return compute::Activation::Silu;
-  return Error{ErrorCode::Unsupported,
-               fmt::format("activation_function '{}' is not supported; known: gelu_new, gelu, relu, silu", name)};
+  return Error{
+      ErrorCode::Unsupported,
+      fmt::format("activation_function '{}' is not supported; known: gelu_new, gelu, relu, silu",
+                  name)};
 }
 
 // Attention variants of config.json that would change the numbers and that no published GPT-2 uses.
@@ -51,7 +55,8 @@ Status refuse_variants(const Metadata& metadata) {
   if (!scaled.ok()) return scaled.error();
   Result<bool> by_layer = metadata.flag_or("config.scale_attn_by_inverse_layer_idx", false);
   if (!by_layer.ok()) return by_layer.error();
-  if (!scaled.value()) return Error{ErrorCode::Unsupported, "scale_attn_weights = false is not supported"};
+  if (!scaled.value())
+    return Error{ErrorCode::Unsupported, "scale_attn_weights = false is not supported"};
   if (by_layer.value()) {
     return Error{ErrorCode::Unsupported, "scale_attn_by_inverse_layer_idx = true is not supported"};
   }
@@ -60,12 +65,14 @@ Status refuse_variants(const Metadata& metadata) {
 
 Status read_hf_numbers(const Metadata& metadata, ModelConfig& config) {
   if (Status allowed = refuse_variants(metadata); !allowed.ok()) return allowed;
-  const std::string_view context_key = metadata.contains("config.n_positions") ? "config.n_positions" : "config.n_ctx";
-  for (const auto& [key, out] : {std::pair{std::string_view("config.n_embd"), &config.hidden_dim},
-                                 std::pair{std::string_view("config.n_layer"), &config.num_layers},
-                                 std::pair{std::string_view("config.n_head"), &config.num_heads},
-                                 std::pair{std::string_view("config.vocab_size"), &config.vocab_size},
-                                 std::pair{context_key, &config.context_length}}) {
+  const std::string_view context_key =
+      metadata.contains("config.n_positions") ? "config.n_positions" : "config.n_ctx";
+  for (const auto& [key, out] :
+       {std::pair{std::string_view("config.n_embd"), &config.hidden_dim},
+        std::pair{std::string_view("config.n_layer"), &config.num_layers},
+        std::pair{std::string_view("config.n_head"), &config.num_heads},
+        std::pair{std::string_view("config.vocab_size"), &config.vocab_size},
+        std::pair{context_key, &config.context_length}}) {
     if (Status read = read_int(metadata, key, *out); !read.ok()) return read;
   }
   if (metadata.contains("config.n_inner")) {
@@ -112,7 +119,8 @@ std::string_view hf_prefix(const WeightFile& file) {
   return file.find("transformer.wte.weight") != nullptr ? "transformer." : "";
 }
 
-// Weights without any config: the table's width and the number of layers must be a published preset.
+// Weights without any config: the table's width and the number of layers must be a published
+// preset.
 Status read_preset_numbers(const WeightFile& file, ModelConfig& config) {
   const std::string_view prefix = hf_prefix(file);
   const std::int64_t width = file.find(fmt::format("{}wte.weight", prefix))->shape[1];
@@ -123,9 +131,10 @@ Status read_preset_numbers(const WeightFile& file, ModelConfig& config) {
     config = make_gpt2_config(preset);
     return ok_status();
   }
-  return Error{ErrorCode::Unsupported, fmt::format("width {} with {} layers is no published GPT-2; put its config.json "
-                                                   "beside the weights",
-                                                   width, layers)};
+  return Error{ErrorCode::Unsupported,
+               fmt::format("width {} with {} layers is no published GPT-2; put its config.json "
+                           "beside the weights",
+                           width, layers)};
 }
 
 std::string preset_name(const ModelConfig& config) {
@@ -151,8 +160,9 @@ Result<ModelConfig> read_config(const WeightFile& file) {
   }
   if (!read.ok()) return read.error();
   if (config.num_heads < 1 || config.hidden_dim % config.num_heads != 0) {
-    return Error{ErrorCode::Corrupt, fmt::format("embedding length {} is not a multiple of the head count {}",
-                                                 config.hidden_dim, config.num_heads)};
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("embedding length {} is not a multiple of the head count {}",
+                             config.hidden_dim, config.num_heads)};
   }
   config.architecture = "gpt2";
   config.num_kv_heads = config.num_heads;
@@ -166,7 +176,8 @@ Result<ModelConfig> read_config(const WeightFile& file) {
   return config;
 }
 
-// The tensors of one layer: role, name in GGUF, name in Hugging Face files, dimensions (out, in) or (dim).
+// The tensors of one layer: role, name in GGUF, name in Hugging Face files, dimensions (out, in) or
+// (dim).
 struct LayerRow {
   Role role;
   std::string_view gguf;
@@ -199,36 +210,53 @@ std::vector<TensorSpec> list_tensors(const ModelConfig& config, const WeightFile
   const std::string_view prefix = gguf ? "" : hf_prefix(file);
   const std::int64_t d = config.hidden_dim;
   std::vector<TensorSpec> specs;
-  const auto add_global = [&](Role role, std::string_view gguf_name, std::string hf_name, Shape shape, bool required) {
-    specs.push_back({.role = role, .layer = -1, .name = gguf ? std::string(gguf_name) : std::move(hf_name),
-                     .shape = shape, .transposed = false, .required = required});
+  const auto add_global = [&](Role role, std::string_view gguf_name, std::string hf_name,
+                              Shape shape, bool required) {
+    specs.push_back({.role = role,
+                     .layer = -1,
+                     .name = gguf ? std::string(gguf_name) : std::move(hf_name),
+                     .shape = shape,
+                     .transposed = false,
+                     .required = required});
   };
   const auto hf = [prefix](std::string_view name) { return fmt::format("{}{}", prefix, name); };
-  add_global(Role::TokenEmbedding, "token_embd.weight", hf("wte.weight"), {config.vocab_size, d}, true);
-  add_global(Role::PositionEmbedding, "position_embd.weight", hf("wpe.weight"), {config.context_length, d}, true);
+  add_global(Role::TokenEmbedding, "token_embd.weight", hf("wte.weight"), {config.vocab_size, d},
+             true);
+  add_global(Role::PositionEmbedding, "position_embd.weight", hf("wpe.weight"),
+             {config.context_length, d}, true);
   for (std::int32_t layer = 0; layer < config.num_layers; ++layer) {
     for (const LayerRow& row : layer_rows(config)) {
       const bool conv1d = !gguf && row.in > 0;  // Hugging Face keeps GPT-2's matrices (in, out)
-      Shape shape = row.in == 0 ? Shape{row.out} : conv1d ? Shape{row.in, row.out} : Shape{row.out, row.in};
-      specs.push_back({.role = row.role, .layer = layer,
+      Shape shape = row.in == 0 ? Shape{row.out}
+                    : conv1d    ? Shape{row.in, row.out}
+                                : Shape{row.out, row.in};
+      specs.push_back({.role = row.role,
+                       .layer = layer,
                        .name = gguf ? fmt::format("blk.{}.{}", layer, row.gguf)
                                     : fmt::format("{}h.{}.{}", prefix, layer, row.hf),
-                       .shape = shape, .transposed = conv1d, .required = true});
+                       .shape = shape,
+                       .transposed = conv1d,
+                       .required = true});
     }
   }
   add_global(Role::OutputNormWeight, "output_norm.weight", hf("ln_f.weight"), {d}, true);
   add_global(Role::OutputNormBias, "output_norm.bias", hf("ln_f.bias"), {d}, true);
   const Result<bool> tied = file.metadata().flag_or("config.tie_word_embeddings", true);
-  add_global(Role::Output, "output.weight", "lm_head.weight", {config.vocab_size, d}, tied.ok() && !tied.value());
+  add_global(Role::Output, "output.weight", "lm_head.weight", {config.vocab_size, d},
+             tied.ok() && !tied.value());
   return specs;
 }
 
 // Old checkpoints carry the causal mask of every layer as a buffer.
-bool is_ignored(std::string_view name) { return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"); }
+bool is_ignored(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
 
 }  // namespace
 
-std::span<const Gpt2Preset> gpt2_presets() { return kPresets; }
+std::span<const Gpt2Preset> gpt2_presets() {
+  return kPresets;
+}
 
 ModelConfig make_gpt2_config(const Gpt2Preset& preset) {
   ModelConfig config;
@@ -248,7 +276,10 @@ ModelConfig make_gpt2_config(const Gpt2Preset& preset) {
 }
 
 Architecture gpt2_architecture() {
-  return {.name = "gpt2", .aliases = kAliases, .read_config = read_config, .list_tensors = list_tensors,
+  return {.name = "gpt2",
+          .aliases = kAliases,
+          .read_config = read_config,
+          .list_tensors = list_tensors,
           .is_ignored = is_ignored};
 }
 
@@ -257,7 +288,8 @@ bool looks_like_gpt2(const WeightFile& file) {
   const std::string_view prefix = hf_prefix(file);
   const formats::WeightTensor* tokens = file.find(fmt::format("{}wte.weight", prefix));
   const formats::WeightTensor* positions = file.find(fmt::format("{}wpe.weight", prefix));
-  return tokens != nullptr && positions != nullptr && tokens->shape.rank() == 2 && positions->shape.rank() == 2;
+  return tokens != nullptr && positions != nullptr && tokens->shape.rank() == 2 &&
+         positions->shape.rank() == 2;
 }
 
 }  // namespace llorch::model

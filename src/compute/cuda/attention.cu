@@ -1,0 +1,177 @@
+// Causal attention over the paged cache: one block per row and query head, the softmax kept running
+// over chunks of keys, so that any context length works in a fixed piece of shared memory.
+#include "compute/cuda/cache_value.cuh"
+#include "compute/cuda/indexing.cuh"
+#include "compute/cuda/kernels.h"
+#include "compute/cuda/reduce.cuh"
+
+namespace llorch::compute::cuda {
+namespace {
+
+// One thread per key of a chunk while weights are computed.
+constexpr int kThreads = 128;
+constexpr int kChunkKeys = kThreads;
+constexpr int kWarps = kThreads / kWarpThreads;
+
+struct Attend {
+  const float* q;  // (rows, heads, head_dim)
+  std::int64_t q_stride;
+  CacheShape keys;
+  CacheShape values;
+  const std::int32_t* positions;     // (rows)
+  const std::int32_t* sequences;     // (rows)
+  const std::int32_t* block_tables;  // (num_sequences, blocks_max)
+  std::int64_t table_stride;
+  std::int64_t num_sequences;
+  std::int64_t blocks_max;
+  float scale;
+  float softcap;
+  std::int64_t window;
+  float* out;  // (rows, heads, head_dim)
+  std::int64_t out_stride;
+  float* scores;  // (rows, heads, keys_max), or null
+  std::int64_t scores_stride;
+  std::int64_t keys_max;
+  std::int64_t heads;
+};
+
+// What one block works on.
+struct Place {
+  std::int64_t kv_head;
+  const std::int32_t* table;  // this sequence's blocks
+  std::int64_t first;         // keys first..last are seen
+  std::int64_t last;
+  float* scores;  // this row's and head's (keys_max), or null
+};
+
+__device__ Place find_place(const Attend& args, std::int64_t row, std::int64_t head) {
+  const std::int64_t position = args.positions[row];
+  const std::int64_t sequence = args.sequences[row];
+  require(sequence >= 0 && sequence < args.num_sequences);
+  require(position >= 0 && position / args.keys.block_tokens < args.blocks_max);
+  require(args.scores == nullptr || position < args.keys_max);
+  return {.kv_head = head / (args.heads / args.keys.kv_heads),
+          .table = args.block_tables + sequence * args.table_stride,
+          .first = first_visible(position, args.window),
+          .last = position,
+          .scores = args.scores == nullptr
+                        ? nullptr
+                        : args.scores + row * args.scores_stride + head * args.keys_max};
+}
+
+__device__ std::int64_t offset_of(const CacheShape& cache, const Place& place, std::int64_t key) {
+  const std::int64_t block = place.table[key / cache.block_tokens];
+  require(block >= 0 && block < cache.blocks);
+  return cache_offset(cache, block, place.kv_head, key % cache.block_tokens);
+}
+
+// Scores of keys begin..end - 1 into `chunk`: a warp per key, its lanes over the head's values.
+template <class Value>
+__device__ void score_chunk(const Attend& args, const Place& place, const Value* keys,
+                            const float* q, std::int64_t begin, std::int64_t end, float* chunk) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  for (std::int64_t key = begin + threadIdx.x / kWarpThreads; key < end; key += kWarps) {
+    const Value* k = keys + offset_of(args.keys, place, key);
+    float score = 0;
+    for (std::int64_t i = lane; i < args.keys.head_dim; i += kWarpThreads) {
+      score = fmaf(q[i], from_cache(k[i]), score);
+    }
+    score = warp_sum(score) * args.scale;
+    if (args.softcap > 0) score = args.softcap * tanhf(score / args.softcap);
+    if (lane != 0) continue;
+    chunk[key - begin] = score;
+    if (place.scores != nullptr) place.scores[key] = score;
+  }
+}
+
+__device__ void mask_scores(const Attend& args, const Place& place) {
+  for (std::int64_t key = threadIdx.x; key < args.keys_max; key += kThreads) {
+    if (key < place.first || key > place.last) place.scores[key] = -INFINITY;
+  }
+}
+
+// Each thread owns values i = thread, thread + 128, … of q, sums and out; `chunk` belongs to all.
+template <class Value>
+__global__ void attention_kernel(Attend args, const Value* keys, const Value* values) {
+  __shared__ float q[kHeadDimMax];
+  __shared__ float sums[kHeadDimMax];
+  __shared__ float chunk[kChunkKeys];
+  const std::int64_t head_dim = args.keys.head_dim;
+  const std::int64_t row = blockIdx.x / args.heads;
+  const std::int64_t head = blockIdx.x % args.heads;
+  const Place place = find_place(args, row, head);
+  for (std::int64_t i = threadIdx.x; i < head_dim; i += kThreads) {
+    q[i] = args.q[row * args.q_stride + head * head_dim + i];
+    sums[i] = 0;
+  }
+  if (place.scores != nullptr) mask_scores(args, place);
+
+  float largest = -INFINITY;
+  float total = 0;
+  for (std::int64_t begin = place.first; begin <= place.last; begin += kChunkKeys) {
+    const std::int64_t end = begin + kChunkKeys <= place.last ? begin + kChunkKeys : place.last + 1;
+    const auto num_keys = static_cast<int>(end - begin);
+    __syncthreads();  // q is there; the chunk before was read.
+    score_chunk(args, place, keys, q, begin, end, chunk);
+    __syncthreads();
+    const bool has_key = static_cast<int>(threadIdx.x) < num_keys;
+    const float score = has_key ? chunk[threadIdx.x] : -INFINITY;
+    const float new_largest = fmaxf(largest, block_max<kThreads>(score));
+    const float shrink = expf(largest - new_largest);
+    const float weight = has_key ? expf(score - new_largest) : 0.0F;
+    total = fmaf(total, shrink, block_sum<kThreads>(weight));
+    largest = new_largest;
+    if (has_key) chunk[threadIdx.x] = weight;
+    __syncthreads();
+    for (std::int64_t i = threadIdx.x; i < head_dim; i += kThreads) {
+      float sum = sums[i] * shrink;
+      for (int key = 0; key < num_keys; ++key) {
+        const std::int64_t at = offset_of(args.values, place, begin + key);
+        sum = fmaf(chunk[key], from_cache(values[at + i]), sum);
+      }
+      sums[i] = sum;
+    }
+  }
+  for (std::int64_t i = threadIdx.x; i < head_dim; i += kThreads) {
+    args.out[row * args.out_stride + head * head_dim + i] = sums[i] / total;
+  }
+}
+
+}  // namespace
+
+void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
+  CHECK(args.q.dims[2] <= kHeadDimMax, "head_dim is beyond what the kernel keeps in shared memory");
+  const Attend attend{
+      .q = static_cast<const float*>(args.q.data),
+      .q_stride = args.q.row_stride,
+      .keys = cache_shape(args.cache.keys),
+      .values = cache_shape(args.cache.values),
+      .positions = static_cast<const std::int32_t*>(args.positions.data),
+      .sequences = static_cast<const std::int32_t*>(args.sequences.data),
+      .block_tables = static_cast<const std::int32_t*>(args.block_tables.data),
+      .table_stride = args.block_tables.row_stride,
+      .num_sequences = args.block_tables.dims[0],
+      .blocks_max = args.block_tables.dims[1],
+      .scale = args.scale,
+      .softcap = args.softcap,
+      .window = args.window,
+      .out = static_cast<float*>(args.out.data),
+      .out_stride = args.out.row_stride,
+      .scores = static_cast<float*>(args.scores.data),
+      .scores_stride = args.scores.row_stride,
+      .keys_max = args.scores.dims[2],
+      .heads = args.q.dims[1],
+  };
+  const std::int64_t blocks = args.q.rows() * args.q.dims[1];
+  if (args.cache.keys.dtype == tensor::DType::F16) {
+    launch("attention", attention_kernel<__half>, stream, blocks, 1, kThreads, attend,
+           static_cast<const __half*>(args.cache.keys.data),
+           static_cast<const __half*>(args.cache.values.data));
+  } else {
+    launch("attention", attention_kernel<float>, stream, blocks, 1, kThreads, attend,
+           static_cast<const float*>(args.cache.keys.data),
+           static_cast<const float*>(args.cache.values.data));
+  }
+}
+
+}  // namespace llorch::compute::cuda

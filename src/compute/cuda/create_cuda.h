@@ -1,0 +1,15 @@
+// A CUDA device as a Backend. cuda_absent.cc answers instead where the build has no CUDA.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "compute/backend.h"
+
+namespace llorch::compute {
+
+// Fails with Unavailable, listing the devices found, where device number `device` is not among
+// them.
+Result<std::unique_ptr<Backend>> make_cuda_backend(int device);
+
+}  // namespace llorch::compute

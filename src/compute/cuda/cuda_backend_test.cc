@@ -1,0 +1,91 @@
+// What the CUDA backend promises beyond the ops: memory, copies, messages. Needs a GPU; says so and
+// skips without.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "compute/test_backends.h"
+#include "compute/test_tensors.h"
+
+namespace llorch::compute::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class CudaBackend : public WithBackend {
+ protected:
+  CudaBackend() : WithBackend({.rows = 8, .columns = 64, .context = 64}) {}
+
+  std::vector<std::byte> download(const Buffer& buffer) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(buffer.bytes()));
+    backend_->download(buffer.data(), bytes);
+    return bytes;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Every, CudaBackend, testing::ValuesIn(backends_under_test()), label_of);
+
+TEST_P(CudaBackend, NamesItsDevice) {
+  EXPECT_THAT(backend_->name(), StartsWith("cuda:0 ("));
+}
+
+TEST_P(CudaBackend, ListsTheDevicesWhenOneIsNotThere) {
+  const auto absent = make_backend("cuda:99");
+  ASSERT_FALSE(absent.ok());
+  EXPECT_EQ(absent.error().code, ErrorCode::Unavailable);
+  EXPECT_THAT(absent.error().message, HasSubstr(backend_->name()));
+}
+
+TEST_P(CudaBackend, TooLargeAnAllocationIsAnErrorAndTheDeviceGoesOn) {
+  const auto huge = backend_->allocate(std::int64_t{1} << 45);
+  ASSERT_FALSE(huge.ok());
+  EXPECT_EQ(huge.error().code, ErrorCode::DeviceOutOfMemory);
+  EXPECT_THAT(huge.error().message, HasSubstr("35184372088832 bytes"));
+  EXPECT_THAT(huge.error().message, HasSubstr("bytes are free"));
+  EXPECT_FALSE(backend_->allocate(-1).ok());
+  EXPECT_TRUE(backend_->allocate(0).ok());
+  const auto buffer = backend_->allocate(64);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(download(*buffer), std::vector<std::byte>(64));
+}
+
+TEST_P(CudaBackend, FreshMemoryIsZeroEvenWhereItWasUsed) {
+  constexpr std::int64_t kBytes = 1 << 20;
+  const std::vector<std::byte> ones(kBytes, std::byte{0xFF});
+  for (int i = 0; i < 4; ++i) {
+    const auto buffer = backend_->allocate(kBytes);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_EQ(download(*buffer), std::vector<std::byte>(kBytes));
+    backend_->upload(ones, buffer->data());
+  }
+}
+
+// More than the page-locked memory holds, in pieces that cross its borders.
+TEST_P(CudaBackend, LargeUploadsArriveWholeAndTheSourceIsFreeAtOnce) {
+  constexpr std::size_t kPieceBytes = (7U << 20) + 13;
+  constexpr std::size_t kPieces = 7;
+  const auto buffer = backend_->allocate(kPieces * kPieceBytes);
+  ASSERT_TRUE(buffer.ok());
+  Random random(9);
+  std::vector<std::byte> expected(kPieces * kPieceBytes);
+  for (std::byte& byte : expected) byte = static_cast<std::byte>(random.bits() & 0xFFU);
+  std::vector<std::byte> piece(kPieceBytes);
+  for (std::size_t i = 0; i < kPieces; ++i) {
+    std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(i * kPieceBytes), kPieceBytes,
+                piece.begin());
+    backend_->upload(piece, static_cast<std::byte*>(buffer->data()) + i * kPieceBytes);
+    std::fill(piece.begin(), piece.end(), std::byte{0});
+  }
+  EXPECT_TRUE(download(*buffer) == expected);
+}
+
+TEST_P(CudaBackend, RefusesStepsBeyondTheKernels) {
+  EXPECT_TRUE(backend_->reserve({.rows = 65535, .columns = 1, .context = 1}).ok());
+  EXPECT_FALSE(backend_->reserve({.rows = 65536, .columns = 1, .context = 1}).ok());
+}
+
+}  // namespace
+}  // namespace llorch::compute::test

@@ -1,0 +1,82 @@
+// Rows picked by index: the embedding table, decoded on the way, and rows of activations.
+#include "compute/cuda/indexing.cuh"
+#include "compute/cuda/kernels.h"
+#include "compute/cuda/launch.cuh"
+#include "compute/cuda/quant.cuh"
+
+namespace llorch::compute::cuda {
+namespace {
+
+struct Picked {
+  const std::uint8_t* table;  // (table_rows, dim)
+  std::int64_t table_rows;
+  std::int64_t row_bytes;
+  const std::int32_t* ids;  // (rows)
+  float* out;               // (rows, dim)
+  std::int64_t out_stride;
+  std::int64_t rows;
+  std::int64_t dim;
+  bool accumulate;
+};
+
+// One thread per value.
+template <class Decoder>
+__global__ void embed_kernel(Picked args) {
+  const std::int64_t index = global_thread();
+  if (index >= args.rows * args.dim) return;
+  const std::int64_t row = index / args.dim;
+  const std::int64_t col = index % args.dim;
+  const std::int64_t id = args.ids[row];
+  require(id >= 0 && id < args.table_rows);
+  const std::uint8_t* block =
+      args.table + id * args.row_bytes + col / Decoder::kElems * Decoder::kBytes;
+  const float value = Decoder::at(block, static_cast<int>(col % Decoder::kElems));
+  float& out = args.out[row * args.out_stride + col];
+  out = args.accumulate ? out + value : value;
+}
+
+std::int64_t blocks_for(const Picked& picked) {
+  return ceil_div(picked.rows * picked.dim, kBlockThreads);
+}
+
+}  // namespace
+
+void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
+  const Weight& table = *args.table;
+  const tensor::DTypeInfo& type = tensor::info(table.dtype);
+  const Picked picked{
+      .table = static_cast<const std::uint8_t*>(table.data),
+      .table_rows = table.rows,
+      .row_bytes = table.cols / type.block_elems * type.block_bytes,
+      .ids = static_cast<const std::int32_t*>(args.ids.data),
+      .out = static_cast<float*>(args.out.data),
+      .out_stride = args.out.row_stride,
+      .rows = args.out.rows(),
+      .dim = table.cols,
+      .accumulate = args.accumulate,
+  };
+  const bool known = with_decoder(table.dtype, [&](auto decoder) {
+    launch("embed", embed_kernel<decltype(decoder)>, stream, blocks_for(picked), 1, kBlockThreads,
+           picked);
+  });
+  CHECK(known, "load_weight accepted a type without a kernel");
+}
+
+// Gathering is looking up in a table of float32.
+void launch_gather_rows(const GatherRowsArgs& args, cudaStream_t stream) {
+  const Picked picked{
+      .table = static_cast<const std::uint8_t*>(args.x.data),
+      .table_rows = args.x.rows(),
+      .row_bytes = args.x.row_stride * static_cast<std::int64_t>(sizeof(float)),
+      .ids = static_cast<const std::int32_t*>(args.indices.data),
+      .out = static_cast<float*>(args.out.data),
+      .out_stride = args.out.row_stride,
+      .rows = args.out.rows(),
+      .dim = args.x.dims[1],
+      .accumulate = false,
+  };
+  launch("gather_rows", embed_kernel<Number<float>>, stream, blocks_for(picked), 1, kBlockThreads,
+         picked);
+}
+
+}  // namespace llorch::compute::cuda

@@ -1,0 +1,95 @@
+// Layer norm, RMS norm and softmax: one block per row, three passes over it.
+#include "compute/cuda/kernels.h"
+#include "compute/cuda/reduce.cuh"
+
+namespace llorch::compute::cuda {
+namespace {
+
+// Where a thread writes values, it alone reads them after the last reduction, so out may be x.
+struct Rows {
+  const float* x;
+  std::int64_t x_stride;
+  float* out;
+  std::int64_t out_stride;
+  std::int64_t dim;
+};
+
+Rows rows_of(const TensorView& x, const TensorView& out) {
+  return {static_cast<const float*>(x.data), x.row_stride, static_cast<float*>(out.data),
+          out.row_stride, x.dims[1]};
+}
+
+__global__ void layer_norm_kernel(Rows rows, const float* weight, const float* bias,
+                                  float epsilon) {
+  const float* x = rows.x + blockIdx.x * rows.x_stride;
+  float* out = rows.out + blockIdx.x * rows.out_stride;
+  const auto dim = static_cast<float>(rows.dim);
+  float sum = 0;
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) sum += x[i];
+  const float mean = block_sum<kBlockThreads>(sum) / dim;
+  float squares = 0;
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
+    const float centred = x[i] - mean;
+    squares = fmaf(centred, centred, squares);
+  }
+  const float variance = block_sum<kBlockThreads>(squares) / dim;
+  const float root = sqrtf(variance + epsilon);
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
+    out[i] = fmaf((x[i] - mean) / root, weight[i], bias != nullptr ? bias[i] : 0.0F);
+  }
+}
+
+__global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon) {
+  const float* x = rows.x + blockIdx.x * rows.x_stride;
+  float* out = rows.out + blockIdx.x * rows.out_stride;
+  float squares = 0;
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
+    squares = fmaf(x[i], x[i], squares);
+  }
+  const float mean = block_sum<kBlockThreads>(squares) / static_cast<float>(rows.dim);
+  const float root = sqrtf(mean + epsilon);
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
+    out[i] = x[i] / root * weight[i];
+  }
+}
+
+__global__ void softmax_kernel(Rows rows) {
+  const float* x = rows.x + blockIdx.x * rows.x_stride;
+  float* out = rows.out + blockIdx.x * rows.out_stride;
+  float largest = -INFINITY;
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
+    largest = fmaxf(largest, x[i]);
+  }
+  largest = block_max<kBlockThreads>(largest);
+  float sum = 0;
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) sum += expf(x[i] - largest);
+  sum = block_sum<kBlockThreads>(sum);
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
+    out[i] = expf(x[i] - largest) / sum;
+  }
+}
+
+}  // namespace
+
+void launch_layer_norm(const LayerNormArgs& args, cudaStream_t stream) {
+  launch("layer_norm", layer_norm_kernel, stream, args.x.rows(), 1, kBlockThreads,
+         rows_of(args.x, args.out), static_cast<const float*>(args.weight.data),
+         static_cast<const float*>(args.bias.data), args.epsilon);
+}
+
+void launch_rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
+  launch("rms_norm", rms_norm_kernel, stream, args.x.rows(), 1, kBlockThreads,
+         rows_of(args.x, args.out), static_cast<const float*>(args.weight.data), args.epsilon);
+}
+
+void launch_softmax(const SoftmaxArgs& args, cudaStream_t stream) {
+  launch("softmax", softmax_kernel, stream, args.x.rows(), 1, kBlockThreads,
+         rows_of(args.x, args.out));
+}
+
+cudaError_t probe_kernels() {
+  cudaFuncAttributes ignored{};
+  return cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(rms_norm_kernel));
+}
+
+}  // namespace llorch::compute::cuda

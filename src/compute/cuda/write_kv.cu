@@ -1,0 +1,60 @@
+// New keys and values into their slots of the paged cache.
+#include "compute/cuda/cache_value.cuh"
+#include "compute/cuda/indexing.cuh"
+#include "compute/cuda/kernels.h"
+#include "compute/cuda/launch.cuh"
+
+namespace llorch::compute::cuda {
+namespace {
+
+struct Stored {
+  const float* from;  // (rows, kv_heads, head_dim)
+  std::int64_t from_stride;
+  const std::int32_t* slots;  // (rows)
+  std::int64_t rows;
+  CacheShape cache;
+};
+
+// One thread per value.
+template <class Value>
+__global__ void write_kv_kernel(Stored args, Value* cache) {
+  const std::int64_t row_values = args.cache.kv_heads * args.cache.head_dim;
+  const std::int64_t index = global_thread();
+  if (index >= args.rows * row_values) return;
+  const std::int64_t row = index / row_values;
+  const std::int64_t head = index % row_values / args.cache.head_dim;
+  const std::int64_t i = index % args.cache.head_dim;
+  const std::int64_t slot = args.slots[row];
+  require(slot >= 0 && slot < args.cache.blocks * args.cache.block_tokens);
+  const std::int64_t at = cache_offset(args.cache, slot / args.cache.block_tokens, head,
+                                       slot % args.cache.block_tokens);
+  to_cache(args.from[row * args.from_stride + index % row_values], cache[at + i]);
+}
+
+void store(const TensorView& from, const TensorView& slots, const TensorView& cache,
+           cudaStream_t stream) {
+  const Stored stored{
+      .from = static_cast<const float*>(from.data),
+      .from_stride = from.row_stride,
+      .slots = static_cast<const std::int32_t*>(slots.data),
+      .rows = from.rows(),
+      .cache = cache_shape(cache),
+  };
+  const std::int64_t blocks = ceil_div(from.elements(), kBlockThreads);
+  if (cache.dtype == tensor::DType::F16) {
+    launch("write_kv", write_kv_kernel<__half>, stream, blocks, 1, kBlockThreads, stored,
+           static_cast<__half*>(cache.data));
+  } else {
+    launch("write_kv", write_kv_kernel<float>, stream, blocks, 1, kBlockThreads, stored,
+           static_cast<float*>(cache.data));
+  }
+}
+
+}  // namespace
+
+void launch_write_kv(const WriteKvArgs& args, cudaStream_t stream) {
+  store(args.keys, args.slots, args.cache.keys, stream);
+  store(args.values, args.slots, args.cache.values, stream);
+}
+
+}  // namespace llorch::compute::cuda

@@ -1,0 +1,324 @@
+// The client against our server and against servers that misbehave.
+#include "http/client.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "http/sse.h"
+#include "http/test_server.h"
+
+namespace llorch::http {
+namespace {
+
+using std::chrono::milliseconds;
+using test::start;
+using ::testing::HasSubstr;
+
+std::string url(std::uint16_t port, std::string_view path) {
+  return fmt::format("http://127.0.0.1:{}{}", port, path);
+}
+
+// Accepts connections one after the other and answers each with given bytes, whatever is asked;
+// then closes, or holds the connection open until its own end.
+class ScriptedServer {
+ public:
+  explicit ScriptedServer(std::string answer, bool hold_open = false)
+      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+        answer_(std::move(answer)),
+        hold_open_(hold_open) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    ::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size);
+    ::listen(listener_, 16);
+    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::jthread([this] { serve(); });
+  }
+  ~ScriptedServer() {
+    ::shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    for (const int fd : held_) ::close(fd);
+    ::close(listener_);
+  }
+  ScriptedServer(const ScriptedServer&) = delete;
+  ScriptedServer& operator=(const ScriptedServer&) = delete;
+  std::uint16_t port() const { return port_; }
+
+ private:
+  void serve() {
+    for (int fd = 0; (fd = ::accept(listener_, nullptr, nullptr)) >= 0;) {
+      char ignored[4096];
+      [[maybe_unused]] const ssize_t got = ::recv(fd, ignored, sizeof(ignored), 0);
+      ::send(fd, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+      if (hold_open_) {
+        held_.push_back(fd);
+      } else {
+        ::close(fd);
+      }
+    }
+  }
+
+  int listener_;
+  std::string answer_;
+  bool hold_open_;
+  std::uint16_t port_ = 0;
+  std::vector<int> held_;
+  std::jthread thread_;
+};
+
+Error error_of(const std::string& target, const std::function<void(ClientRequest&)>& adjust = {}) {
+  Client client;
+  ClientRequest request{Method::Get, target};
+  if (adjust) adjust(request);
+  const Result<Response> response = client.send(request);
+  EXPECT_FALSE(response.ok()) << target;
+  return response.ok() ? Error{} : response.error();
+}
+
+Router echo_router() {
+  Router router;
+  router.add(Method::Post, "/echo", [](const Request& request) -> Result<Response> {
+    Response response(201, "text/plain", request.body);
+    response.headers.add("X-Seen", std::string(request.headers.find("X-Sent").value_or("")));
+    return response;
+  });
+  router.add(Method::Get, "/numbers", [](const Request&, Responder& responder) -> Task<Status> {
+    Result<Stream> stream = co_await responder.open_stream(200, std::string(kEventStreamType));
+    if (!stream.ok()) co_return stream.error();
+    for (int i = 0; i < 1000; ++i) {
+      const std::string event = format_event("n", std::to_string(i));
+      const Status written = co_await stream->write(event);
+      if (!written.ok()) co_return written;
+    }
+    co_return ok_status();
+  });
+  return router;
+}
+
+TEST(Client, SendsAndReceivesWholeMessages) {
+  const auto server = start(echo_router());
+  Client client;
+  ClientRequest request{Method::Post, url(server->port(), "/echo")};
+  request.headers.add("X-Sent", "yes");
+  for (const std::size_t size : {0u, 1u, 100'000u, 3'000'000u}) {
+    request.body = std::string(size, 'b');
+    const Result<Response> response = client.send(request);
+    ASSERT_TRUE(response.ok()) << response.error().message;
+    EXPECT_EQ(response->status, 201);
+    EXPECT_EQ(response->headers.find("x-seen"), "yes");
+    EXPECT_EQ(response->body.size(), size);
+  }
+}
+
+TEST(Client, AnErrorStatusIsAnAnswer) {
+  const auto server = start(echo_router());
+  Client client;
+  const Result<Response> response = client.send({Method::Get, url(server->port(), "/none")});
+  ASSERT_TRUE(response.ok());
+  EXPECT_EQ(response->status, 404);
+  EXPECT_THAT(response->body, HasSubstr("nothing is served"));
+}
+
+TEST(Client, HeadHasNoBody) {
+  const auto server = start(echo_router());
+  Client client;
+  const Result<Response> response = client.send({Method::Head, url(server->port(), "/none")});
+  ASSERT_TRUE(response.ok()) << response.error().message;
+  EXPECT_EQ(response->status, 404);
+  EXPECT_EQ(response->body, "");
+}
+
+TEST(Client, StreamsABodyAsItComes) {
+  const auto server = start(echo_router());
+  Client client;
+  SseReader reader;
+  std::vector<SseEvent> events;
+  const ClientRequest request{Method::Get, url(server->port(), "/numbers")};
+  const auto collect = [&](std::string_view bytes) { return reader.feed(bytes, events).ok(); };
+  const Result<Response> response = client.stream(request, collect);
+  ASSERT_TRUE(response.ok()) << response.error().message;
+  EXPECT_EQ(response->status, 200);
+  ASSERT_EQ(events.size(), 1000u);
+  EXPECT_EQ(events.back(), (SseEvent{"n", "999", ""}));
+
+  const Result<Response> stopped = client.stream(request, [](std::string_view) { return false; });
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().code, ErrorCode::Cancelled);
+
+  const auto unexpected = [](std::string_view) {
+    ADD_FAILURE() << "the body of an error is not streamed";
+    return true;
+  };
+  const Result<Response> absent =
+      client.stream({Method::Get, url(server->port(), "/none")}, unexpected);
+  ASSERT_TRUE(absent.ok());
+  EXPECT_EQ(absent->status, 404);
+  EXPECT_THAT(absent->body, HasSubstr("nothing is served"));
+}
+
+TEST(Client, RelaysInsideAHandlerAndSeesBothEndsLeave) {
+  const auto upstream_feed = std::make_shared<EventFeed<std::string>>(16);
+  test::Gate upstream_done;
+  Router upstream_router;
+  upstream_router.add(Method::Get, "/", [&](const Request&, Responder& responder) -> Task<Status> {
+    Result<Stream> stream = co_await responder.open_stream(200, std::string(kEventStreamType));
+    const Status outcome = co_await pump_events(*stream, upstream_feed, milliseconds(10'000));
+    upstream_done.open();
+    co_return outcome;
+  });
+  const auto upstream = start(std::move(upstream_router));
+
+  Client client;
+  Router router;
+  router.add(Method::Get, "/relay", [&](const Request&, Responder& responder) -> Task<Status> {
+    ClientRequest request(Method::Get, url(upstream->port(), "/"));
+    request.total_timeout = milliseconds(0);
+    Result<ResponseStream> from = co_await client.async_open(std::move(request));
+    if (!from.ok()) co_return from.error();
+    Result<Stream> to =
+        co_await responder.open_stream(from->status(), std::string(kEventStreamType));
+    responder.on_disconnect([&from] { from->close(); });
+    while (true) {
+      const Result<std::string> piece = co_await from->read_some();
+      if (!piece.ok()) co_return piece.error();
+      if (piece->empty()) co_return ok_status();
+      const Status written = co_await to->write(*piece);
+      if (!written.ok()) co_return written;
+    }
+  });
+  const auto relay = start(std::move(router));
+  test::RawSocket socket(relay->port());
+  ASSERT_TRUE(socket.send(test::get("/relay")));
+  ASSERT_TRUE(upstream_feed->try_push("data: hello\n\n"));
+  EXPECT_THAT(socket.read_until("data: hello\n\n"), HasSubstr("hello"));
+  socket.close();
+  EXPECT_TRUE(upstream_done.wait()) << "the disconnect must travel upstream";
+}
+
+TEST(Client, SaysWhatHappened) {
+  std::uint16_t free_port = 0;
+  {
+    const auto server = start(echo_router());
+    free_port = server->port();
+  }
+  const std::string place = fmt::format("127.0.0.1:{}", free_port);
+  const Error refused = error_of(url(free_port, "/"));
+  EXPECT_EQ(refused.code, ErrorCode::Unavailable);
+  EXPECT_THAT(refused.message, HasSubstr(place + ": connection refused"));
+  EXPECT_EQ(error_of("https://127.0.0.1/").code, ErrorCode::Unsupported);
+  EXPECT_EQ(error_of("nonsense").code, ErrorCode::InvalidArgument);
+  EXPECT_EQ(
+      error_of(url(free_port, "/"), [](ClientRequest& r) { r.headers.add("A", "b\r\nC: d"); }).code,
+      ErrorCode::InvalidArgument);
+  const Error unknown = error_of("http://no-such-host.invalid/");
+  EXPECT_EQ(unknown.code, ErrorCode::Unavailable);
+  EXPECT_THAT(unknown.message, HasSubstr("no-such-host.invalid"));
+}
+
+TEST(Client, GivesUpAtItsDeadlines) {
+  const ScriptedServer silent("", true);
+  const Error total = error_of(url(silent.port(), "/"),
+                               [](ClientRequest& r) { r.total_timeout = milliseconds(50); });
+  EXPECT_EQ(total.code, ErrorCode::DeadlineExceeded);
+  EXPECT_THAT(total.message, HasSubstr("while waiting for the response"));
+  const Error idle = error_of(url(silent.port(), "/"),
+                              [](ClientRequest& r) { r.idle_timeout = milliseconds(50); });
+  EXPECT_EQ(idle.code, ErrorCode::DeadlineExceeded);
+  const ScriptedServer stuck("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", true);
+  const Error body = error_of(url(stuck.port(), "/"),
+                              [](ClientRequest& r) { r.total_timeout = milliseconds(50); });
+  EXPECT_EQ(body.code, ErrorCode::DeadlineExceeded);
+  EXPECT_THAT(body.message, HasSubstr("3 bytes had come"));
+}
+
+TEST(Client, RefusesBrokenResponses) {
+  struct Case {
+    const char* answer;
+    ErrorCode code;
+    const char* message;
+  };
+  for (const Case& c : {
+           Case{"", ErrorCode::Unavailable, "closed the connection early"},
+           Case{"HTTP/1.1 200 OK\r\nConte", ErrorCode::Unavailable, "closed the connection early"},
+           Case{"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", ErrorCode::Unavailable,
+                "3 bytes had come"},
+           Case{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+                ErrorCode::Unavailable, "closed the"},
+           Case{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nqq\r\n", ErrorCode::Corrupt,
+                "not valid HTTP"},
+           Case{"SSH-2.0-OpenSSH\r\n\r\n", ErrorCode::Corrupt, "not valid HTTP"},
+           Case{"HTTP/1.1 200 OK\r\nContent-Length: "
+                "101\r\n\r\n0123456789012345678901234567890123456789"
+                "0123456789012345678901234567890123456789012345678901234567890",
+                ErrorCode::TooLarge, "100 bytes allowed"},
+       }) {
+    const ScriptedServer server(c.answer);
+    const Error error =
+        error_of(url(server.port(), "/"), [](ClientRequest& r) { r.max_response_bytes = 100; });
+    EXPECT_EQ(error.code, c.code) << c.answer << error.message;
+    EXPECT_THAT(error.message, HasSubstr(c.message));
+    EXPECT_THAT(error.message, HasSubstr(std::to_string(server.port())));
+  }
+}
+
+TEST(Client, UnderstandsBodiesThatEndWithTheConnectionAndInterimResponses) {
+  const ScriptedServer until_close("HTTP/1.0 200 OK\r\n\r\nto the end");
+  Client client;
+  EXPECT_EQ(client.send({Method::Get, url(until_close.port(), "/")}).take().body, "to the end");
+  const ScriptedServer interim(
+      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+  EXPECT_EQ(client.send({Method::Get, url(interim.port(), "/")}).take().body, "ok");
+}
+
+TEST(Client, ReusesConnectionsWhenAsked) {
+  for (const std::size_t idle : {0u, 4u}) {
+    const auto server = start(echo_router());
+    Client client({.max_idle_connections = idle});
+    for (int i = 0; i < 5; ++i) {
+      ASSERT_EQ(client.send({Method::Get, url(server->port(), "/none")}).take().status, 404);
+      if (idle > 0) {
+        EXPECT_EQ(server->num_connections(), 1u);
+      }
+    }
+  }
+}
+
+TEST(Client, AReusedConnectionThatDiedIsReplaced) {
+  // The peer closes after each answer although it says keep-alive.
+  const ScriptedServer server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+  Client client({.max_idle_connections = 4});
+  for (int i = 0; i < 50; ++i) {
+    const Result<Response> response = client.send({Method::Get, url(server.port(), "/")});
+    ASSERT_TRUE(response.ok()) << response.error().message;
+    EXPECT_EQ(response->body, "ok");
+  }
+}
+
+TEST(Client, ServesManyThreads) {
+  const auto server = start(echo_router());
+  Client client({.max_idle_connections = 2});
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&client, &server] {
+      for (int i = 0; i < 25; ++i) {
+        const auto response = client.send({Method::Get, url(server->port(), "/none")});
+        ASSERT_TRUE(response.ok()) << response.error().message;
+        ASSERT_EQ(response->status, 404);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace llorch::http

@@ -1,0 +1,62 @@
+#include "http/router.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::http {
+namespace {
+
+PlainHandler nothing() {
+  return [](const Request&) -> Result<Response> { return Response{}; };
+}
+
+Router workers() {
+  Router router;
+  router.add(Method::Get, "/", nothing());
+  router.add(Method::Get, "/v2/workers/{id}", nothing());
+  router.add(Method::Post, "/v2/workers/start", nothing());
+  router.add(Method::Get, "/v2/{kind}/start", nothing());
+  router.add(Method::Delete, "/v2/models/{id}/files/{file}", nothing());
+  return router;
+}
+
+TEST(Router, FindsTheRouteAndItsParameters) {
+  const Router router = workers();
+  EXPECT_NE(router.find(Method::Get, {}).route, nullptr);
+  const auto match = router.find(Method::Delete, {"v2", "models", "org/repo", "files", "a b"});
+  ASSERT_NE(match.route, nullptr);
+  EXPECT_EQ(match.params,
+            (std::map<std::string, std::string>{{"id", "org/repo"}, {"file", "a b"}}));
+}
+
+TEST(Router, ALiteralWinsOverAParameterOfTheSameMethod) {
+  const Router router = workers();
+  EXPECT_TRUE(router.find(Method::Post, {"v2", "workers", "start"}).params.empty());
+  const auto by_id = router.find(Method::Get, {"v2", "workers", "start"});
+  EXPECT_EQ(by_id.params, (std::map<std::string, std::string>{{"id", "start"}}))
+      << "the earlier literal (workers) decides";
+}
+
+TEST(Router, KnowsWhichMethodsAPathHas) {
+  const Router router = workers();
+  const auto match = router.find(Method::Put, {"v2", "workers", "start"});
+  EXPECT_EQ(match.route, nullptr);
+  EXPECT_EQ(match.allow, "GET, HEAD, POST");
+  const auto absent = router.find(Method::Get, {"v2", "nothing"});
+  EXPECT_EQ(absent.route, nullptr);
+  EXPECT_EQ(absent.allow, "");
+}
+
+TEST(Router, HeadUsesTheGetRouteAndEmptySegmentsMatchNothing) {
+  const Router router = workers();
+  EXPECT_NE(router.find(Method::Head, {"v2", "workers", "x"}).route, nullptr);
+  EXPECT_EQ(router.find(Method::Get, {"v2", "workers", ""}).route, nullptr);
+  EXPECT_EQ(router.find(Method::Get, {"v2", "workers", "x", ""}).route, nullptr);
+}
+
+TEST(RouterDeathTest, TheSameRouteTwiceIsABug) {
+  Router router = workers();
+  EXPECT_DEATH(router.add(Method::Get, "/v2/workers/{name}", nothing()), "invariant broken");
+}
+
+}  // namespace
+}  // namespace llorch::http

@@ -1,0 +1,69 @@
+// For tests only: a server with a plain renderer, and a raw socket that can misbehave in every way.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "http/server.h"
+
+namespace llorch::http::test {
+
+// "CODE-NUMBER: message" with a status of its own for each code that the server itself can cause.
+ErrorBody render_plainly(const Error& error, std::string_view correlation_id);
+
+ServerOptions plain_options();
+
+// Starts, or ends the test program: nothing can be tested without.
+std::unique_ptr<Server> start(Router router, ServerOptions options = plain_options());
+
+// A blocking client socket on 127.0.0.1. Reads give up after ten seconds, which fails the test that
+// waits.
+class RawSocket {
+ public:
+  explicit RawSocket(std::uint16_t port, int receive_buffer_bytes = 0);
+  ~RawSocket();
+  RawSocket(const RawSocket&) = delete;
+  RawSocket& operator=(const RawSocket&) = delete;
+
+  bool send(std::string_view bytes);  // false when the peer no longer takes them
+  std::string read_until(
+      std::string_view mark);   // up to and including the mark; less if the stream ends
+  std::string read_response();  // head and Content-Length body
+  std::string read_all();       // until the peer closes
+  bool is_closed_by_peer();     // waits for it; false when bytes come instead
+  void shutdown_send();
+  void close();
+  void reset();  // closes with RST
+
+ private:
+  bool fill();
+
+  int fd_;
+  std::string buffer_;
+};
+
+std::string get(std::string_view path, std::string_view headers = {});  // a GET request as text
+std::string post(std::string_view path, std::string_view body, std::string_view headers = {});
+std::string body_of(std::string_view response);
+int status_of(std::string_view response);  // 0 when there is none
+std::string header_of(std::string_view response, std::string_view name);
+
+// A gate that one thread opens and others pass.
+class Gate {
+ public:
+  void open();
+  bool wait();  // false after ten seconds
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+}  // namespace llorch::http::test

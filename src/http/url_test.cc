@@ -1,0 +1,82 @@
+#include "http/url.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::http {
+namespace {
+
+using Query = std::map<std::string, std::string>;
+
+TEST(PercentDecode, DecodesEveryByteButNul) {
+  EXPECT_EQ(percent_decode("a%20b%2Fc%e2%82%ac+").take(), "a b/c\xE2\x82\xAC+");
+  for (const std::string_view broken : {"%", "%4", "%4x", "%x4", "a%", "%%20", "%00"}) {
+    EXPECT_FALSE(percent_decode(broken).ok()) << broken;
+  }
+}
+
+TEST(PercentEncode, ComesBackAsItWas) {
+  std::string bytes;
+  for (int i = 1; i < 256; ++i) bytes += static_cast<char>(i);
+  EXPECT_EQ(percent_decode(percent_encode(bytes)).take(), bytes);
+  EXPECT_EQ(percent_encode("hf:org/repo@main ~x"), "hf%3Aorg%2Frepo%40main%20~x");
+}
+
+TEST(ParseQuery, DecodesNamesAndValues) {
+  EXPECT_EQ(parse_query("").take(), Query{});
+  EXPECT_EQ(parse_query("a=1&b=x%26y+z&c&d=&&e=f=g").take(),
+            (Query{{"a", "1"}, {"b", "x&y z"}, {"c", ""}, {"d", ""}, {"e", "f=g"}}));
+  EXPECT_FALSE(parse_query("a=%zz").ok());
+  const auto twice = parse_query("a=1&%61=2");
+  ASSERT_FALSE(twice.ok());
+  EXPECT_NE(twice.error().message.find("'a'"), std::string::npos);
+}
+
+TEST(ParseTarget, SplitsBeforeDecoding) {
+  const auto target = parse_target("/v2/models/hf%3Aorg%2Frepo/x?q=1#frag");
+  ASSERT_TRUE(target.ok());
+  EXPECT_EQ(target->path, "/v2/models/hf%3Aorg%2Frepo/x");
+  EXPECT_EQ(target->segments, (std::vector<std::string>{"v2", "models", "hf:org/repo", "x"}));
+  EXPECT_EQ(target->query, (Query{{"q", "1"}}));
+}
+
+TEST(ParseTarget, KeepsEmptySegments) {
+  EXPECT_TRUE(parse_target("/")->segments.empty());
+  EXPECT_EQ(parse_target("/a/")->segments, (std::vector<std::string>{"a", ""}));
+  EXPECT_EQ(parse_target("//a")->segments, (std::vector<std::string>{"", "a"}));
+  EXPECT_EQ(parse_target("/a//b")->segments, (std::vector<std::string>{"a", "", "b"}));
+}
+
+TEST(ParseTarget, UnderstandsTheAbsoluteForm) {
+  EXPECT_EQ(parse_target("http://host:1/a?b=c")->path, "/a");
+  EXPECT_EQ(parse_target("http://host")->path, "/");
+  EXPECT_EQ(parse_target("http://host?a=b")->path, "/");
+  for (const std::string_view broken : {"", "*", "a/b", "https://h/", "/%", "/?%"}) {
+    EXPECT_FALSE(parse_target(broken).ok()) << broken;
+  }
+}
+
+TEST(ParseUrl, TakesHostPortAndTarget) {
+  const auto url = parse_url("http://example.org:8080/a?b#c");
+  ASSERT_TRUE(url.ok());
+  EXPECT_EQ(url->host, "example.org");
+  EXPECT_EQ(url->port, 8080);
+  EXPECT_EQ(url->target, "/a?b");
+  EXPECT_EQ(parse_url("http://h")->target, "/");
+  EXPECT_EQ(parse_url("http://h?x")->target, "/?x");
+  EXPECT_EQ(parse_url("http://h")->port, 80);
+  EXPECT_EQ(parse_url("http://[::1]:9/")->host, "::1");
+  EXPECT_EQ(parse_url("http://[::1]:9/")->authority(), "[::1]:9");
+}
+
+TEST(ParseUrl, SaysWhatIsWrong) {
+  EXPECT_EQ(parse_url("https://h/").error().code, ErrorCode::Unsupported);
+  for (const std::string_view broken :
+       {"", "h", "ftp://h", "http://", "http://:80", "http://h:", "http://h:0", "http://h:65536",
+        "http://h:8x", "http://[::1", "http://[::1]x", "http://u:p@h/", "http://h/a b",
+        "http://h/\r\nX: y"}) {
+    EXPECT_FALSE(parse_url(broken).ok()) << broken;
+  }
+}
+
+}  // namespace
+}  // namespace llorch::http

@@ -1,0 +1,97 @@
+// Walks a program: scopes, statements, expressions, macros and loops.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "template/ast.h"
+#include "template/run.h"
+#include "template/value.h"
+
+namespace llorch::jinja {
+
+// The names of one block. A macro sees the block that it was defined in for as long as it can be
+// called; such a scope, and those around it, stay until the end of the rendering.
+struct Scope {
+  Scope* parent = nullptr;  // null: the template's top level, which is Evaluator::globals_
+  bool is_captured = false;
+  std::vector<std::pair<std::uint32_t, Value>> variables;
+};
+
+class Evaluator {
+ public:
+  // Only the members of `context` that the program names are looked at.
+  Evaluator(const Program& program, Run& run, const json::Object& context);
+
+  std::string render();
+
+  Value call_macro(const MacroDef& macro, Scope* scope, CallArgs& args);
+  // The text of a recursive loop over other elements.
+  Value render_loop(const Stmt& loop, Scope* scope, const Value& iterable, int level);
+  // Whether an element passes the loop's own `if`.
+  bool passes(const Stmt& loop, Scope* scope, const Value& element);
+
+ private:
+  enum class Flow : std::uint8_t { Normal, Break, Continue };
+
+  // Makes a fresh scope current while it lives.
+  class Enter {
+   public:
+    Enter(Evaluator& evaluator, Scope* parent);
+    ~Enter();
+    Enter(const Enter&) = delete;
+    Enter& operator=(const Enter&) = delete;
+
+   private:
+    Evaluator& evaluator_;
+    std::unique_ptr<Scope> scope_;
+    Scope* previous_;
+  };
+
+  Flow execute(const Body& body);
+  Flow execute(const Stmt& statement);
+  Flow execute_if(const Stmt& statement);
+  void execute_for(const Stmt& statement, Scope* scope, const Value& iterable, int level);
+  void execute_call_block(const Stmt& statement);
+  void execute_with(const Stmt& statement);
+  // The body's text, in a scope of its own.
+  std::string capture(const Body& body);
+  Value filter_block(const Stmt& statement);
+
+  Value evaluate(const Expr& expr);
+  Value evaluate_node(const Expr& expr);
+  Value evaluate_collection(const Expr& expr);
+  Value evaluate_call(const Expr& expr, std::optional<Value> caller);
+  Value evaluate_filter(const Expr& expr);
+  Value evaluate_test(const Expr& expr);
+  Value evaluate_logic(const Expr& expr);
+  Value evaluate_compare(const Expr& expr);
+  Value evaluate_concat(const Expr& expr);
+  Value evaluate_conditional(const Expr& expr);
+  CallArgs evaluate_arguments(const Arguments& arguments);
+
+  Value lookup(std::uint32_t name_id);
+  void assign(std::uint32_t name_id, Value value);
+  void assign(const Target& target, const Value& value);
+  Value make_macro(const MacroDef& macro);
+  void capture_scopes(Scope* scope);
+  void write(std::string_view text);
+
+  const Program& program_;
+  Run& run_;
+  std::vector<std::optional<Value>> globals_;  // by name id: the context, functions, top-level sets
+  Scope* scope_ = nullptr;                     // innermost; null at the top level
+  std::vector<std::unique_ptr<Scope>> captured_;
+  std::vector<std::unique_ptr<Scope>> spare_;
+  std::string* out_ = nullptr;
+  const Value* block_subject_ = nullptr;  // what a filter chain without a subject works on
+  int depth_ = 0;
+};
+
+}  // namespace llorch::jinja

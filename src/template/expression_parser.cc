@@ -1,0 +1,574 @@
+#include "template/expression_parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "template/builtins.h"
+
+namespace llorch::jinja {
+namespace {
+
+// Real templates nest about 20 deep. The bounds keep parsing, evaluating and destroying a program
+// within a small stack.
+constexpr int kMaxNesting = 400;
+constexpr int kMaxExpressionDepth = 200;
+
+std::string describe(const Token& token) {
+  switch (token.kind) {
+    case TokenKind::Data:
+      return "template text";
+    case TokenKind::VariableBegin:
+      return "'{{'";
+    case TokenKind::VariableEnd:
+      return "'}}'";
+    case TokenKind::BlockBegin:
+      return "'{%'";
+    case TokenKind::BlockEnd:
+      return "'%}'";
+    case TokenKind::String:
+      return "a string";
+    case TokenKind::Integer:
+      return "an integer";
+    case TokenKind::Real:
+      return "a float";
+    case TokenKind::End:
+      return "the end of the template";
+    case TokenKind::Name:
+    case TokenKind::Operator:
+      break;
+  }
+  return fmt::format("'{}'", token.text);
+}
+
+std::optional<Operator> comparison(const Token& token) {
+  if (token.kind != TokenKind::Operator) return std::nullopt;
+  if (token.text == "==") return Operator::Equal;
+  if (token.text == "!=") return Operator::NotEqual;
+  if (token.text == "<") return Operator::Less;
+  if (token.text == "<=") return Operator::LessEqual;
+  if (token.text == ">") return Operator::Greater;
+  if (token.text == ">=") return Operator::GreaterEqual;
+  return std::nullopt;
+}
+
+}  // namespace
+
+ExpressionParser::ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {
+  for (const std::string_view fixed : {"loop", "caller", "kwargs", "varargs"}) name_id(fixed);
+}
+
+ExpressionParser::Nesting::Nesting(ExpressionParser& parser) : parser_(parser) {
+  if (++parser_.nesting_ > kMaxNesting) {
+    parser_.fail(ErrorCode::TooLarge, parser_.current().line,
+                 fmt::format("nested deeper than {} levels", kMaxNesting));
+  }
+}
+
+void ExpressionParser::advance() {
+  if (at_ + 1 < tokens_.size()) ++at_;
+}
+
+bool ExpressionParser::is_name(std::string_view name) const {
+  return current().kind == TokenKind::Name && current().text == name;
+}
+
+bool ExpressionParser::is_operator(std::string_view op) const {
+  return current().kind == TokenKind::Operator && current().text == op;
+}
+
+bool ExpressionParser::skip_name(std::string_view name) {
+  if (!is_name(name)) return false;
+  advance();
+  return true;
+}
+
+bool ExpressionParser::skip_operator(std::string_view op) {
+  if (!is_operator(op)) return false;
+  advance();
+  return true;
+}
+
+void ExpressionParser::expect_operator(std::string_view op) {
+  if (!skip_operator(op)) fail_unexpected(fmt::format("'{}'", op));
+}
+
+void ExpressionParser::expect(TokenKind kind, std::string_view what) {
+  if (!is(kind)) return fail_unexpected(what);
+  advance();
+}
+
+std::string ExpressionParser::expect_name() {
+  std::string name = current().text;
+  expect(TokenKind::Name, "a name");
+  return name;
+}
+
+void ExpressionParser::fail(ErrorCode code, int line, std::string_view what) {
+  if (!error_) error_ = template_error(code, line, what);
+  at_ = tokens_.size() - 1;
+}
+
+void ExpressionParser::fail_unexpected(std::string_view expected) {
+  fail(ErrorCode::Corrupt, current().line,
+       fmt::format("expected {}, found {}", expected, describe(current())));
+}
+
+std::uint32_t ExpressionParser::name_id(std::string_view name) {
+  const auto known = name_ids_.find(name);
+  if (known != name_ids_.end()) return known->second;
+  const auto id = static_cast<std::uint32_t>(names_.size());
+  names_.emplace_back(name);
+  name_ids_.emplace(std::string(name), id);
+  return id;
+}
+
+ExprPtr ExpressionParser::make(ExprKind kind, int line) {
+  auto expr = std::make_unique<Expr>();
+  expr->kind = kind;
+  expr->line = line;
+  return expr;
+}
+
+ExprPtr ExpressionParser::finish(ExprPtr expr) {
+  const auto add = [&expr](const ExprPtr& part) {
+    if (part) expr->depth = std::max(expr->depth, part->depth + 1);
+  };
+  for (const ExprPtr& item : expr->items) add(item);
+  for (const ExprPtr& item : expr->args.positional) add(item);
+  for (const auto& [name, item] : expr->args.keywords) add(item);
+  add(expr->args.star);
+  add(expr->args.double_star);
+  if (expr->depth > kMaxExpressionDepth) {
+    fail(ErrorCode::TooLarge, expr->line,
+         fmt::format("expression with more than {} levels", kMaxExpressionDepth));
+    return make(ExprKind::Constant, expr->line);
+  }
+  return expr;
+}
+
+ExprPtr ExpressionParser::binary(ExprPtr left, Operator op, ExprPtr right, int line) {
+  ExprPtr expr = make(ExprKind::Binary, line);
+  expr->operators.push_back(op);
+  expr->items.push_back(std::move(left));
+  expr->items.push_back(std::move(right));
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_conditional() {
+  const Nesting nesting(*this);
+  const int line = current().line;
+  ExprPtr expr = parse_or();
+  while (skip_name("if")) {
+    ExprPtr whole = make(ExprKind::Conditional, line);
+    whole->items.push_back(parse_or());
+    whole->items.push_back(std::move(expr));
+    whole->items.push_back(skip_name("else") ? parse_conditional() : nullptr);
+    expr = finish(std::move(whole));
+  }
+  return expr;
+}
+
+ExprPtr ExpressionParser::parse_or() {
+  ExprPtr first = parse_and();
+  if (!is_name("or")) return first;
+  ExprPtr expr = make(ExprKind::Or, current().line);
+  expr->items.push_back(std::move(first));
+  while (skip_name("or")) expr->items.push_back(parse_and());
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_and() {
+  ExprPtr first = parse_not();
+  if (!is_name("and")) return first;
+  ExprPtr expr = make(ExprKind::And, current().line);
+  expr->items.push_back(std::move(first));
+  while (skip_name("and")) expr->items.push_back(parse_not());
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_not() {
+  const Nesting nesting(*this);
+  const int line = current().line;
+  if (!skip_name("not")) return parse_compare();
+  ExprPtr expr = make(ExprKind::Not, line);
+  expr->items.push_back(parse_not());
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_compare() {
+  const int line = current().line;
+  ExprPtr first = parse_sum();
+  ExprPtr expr = make(ExprKind::Compare, line);
+  while (true) {
+    if (const std::optional<Operator> op = comparison(current())) {
+      advance();
+      expr->operators.push_back(*op);
+    } else if (skip_name("in")) {
+      expr->operators.push_back(Operator::In);
+    } else if (is_name("not") && peek().kind == TokenKind::Name && peek().text == "in") {
+      advance();
+      advance();
+      expr->operators.push_back(Operator::NotIn);
+    } else {
+      break;
+    }
+    expr->items.push_back(parse_sum());
+  }
+  if (expr->operators.empty()) return first;
+  expr->items.insert(expr->items.begin(), std::move(first));
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_sum() {
+  ExprPtr left = parse_concat();
+  while (is_operator("+") || is_operator("-")) {
+    const int line = current().line;
+    const Operator op = is_operator("+") ? Operator::Add : Operator::Subtract;
+    advance();
+    left = binary(std::move(left), op, parse_concat(), line);
+  }
+  return left;
+}
+
+ExprPtr ExpressionParser::parse_concat() {
+  ExprPtr first = parse_product();
+  if (!is_operator("~")) return first;
+  ExprPtr expr = make(ExprKind::Concat, current().line);
+  expr->items.push_back(std::move(first));
+  while (skip_operator("~")) expr->items.push_back(parse_product());
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_product() {
+  ExprPtr left = parse_power();
+  while (is_operator("*") || is_operator("/") || is_operator("//") || is_operator("%")) {
+    const int line = current().line;
+    const Operator op = is_operator("*")    ? Operator::Multiply
+                        : is_operator("/")  ? Operator::Divide
+                        : is_operator("//") ? Operator::FloorDivide
+                                            : Operator::Modulo;
+    advance();
+    left = binary(std::move(left), op, parse_power(), line);
+  }
+  return left;
+}
+
+ExprPtr ExpressionParser::parse_power() {
+  ExprPtr left = parse_unary(true);
+  while (is_operator("**")) {
+    const int line = current().line;
+    advance();
+    left = binary(std::move(left), Operator::Power, parse_unary(true), line);
+  }
+  return left;
+}
+
+ExprPtr ExpressionParser::parse_unary(bool with_filters) {
+  const Nesting nesting(*this);
+  const int line = current().line;
+  ExprPtr expr;
+  if (is_operator("-") || is_operator("+")) {
+    expr = make(is_operator("-") ? ExprKind::Negate : ExprKind::Plus, line);
+    advance();
+    expr->items.push_back(parse_unary(false));
+    expr = finish(std::move(expr));
+  } else {
+    expr = parse_primary();
+  }
+  expr = parse_postfix(std::move(expr));
+  return with_filters ? parse_filter_or_test(std::move(expr)) : std::move(expr);
+}
+
+ExprPtr ExpressionParser::parse_primary() {
+  const int line = current().line;
+  if (is(TokenKind::Name)) return parse_name();
+  if (is(TokenKind::String)) return parse_string();
+  if (is(TokenKind::Integer) || is(TokenKind::Real)) {
+    ExprPtr expr = make(ExprKind::Constant, line);
+    expr->constant =
+        is(TokenKind::Integer) ? Value::integer(current().integer) : Value::real(current().real);
+    advance();
+    return expr;
+  }
+  if (is_operator("(")) return parse_parenthesis();
+  if (is_operator("[")) return parse_list();
+  if (is_operator("{")) return parse_dict();
+  fail_unexpected("an expression");
+  return make(ExprKind::Constant, line);
+}
+
+ExprPtr ExpressionParser::parse_name() {
+  const Token token = current();
+  advance();
+  const std::string& name = token.text;
+  ExprPtr expr = make(ExprKind::Constant, token.line);
+  if (name == "true" || name == "True") {
+    expr->constant = Value::boolean(true);
+  } else if (name == "false" || name == "False") {
+    expr->constant = Value::boolean(false);
+  } else if (name == "none" || name == "None") {
+    expr->constant = Value(None{});
+  } else {
+    expr->kind = ExprKind::Name;
+    expr->name = name;
+    expr->name_id = name_id(name);
+    for (MacroDef* macro : open_macros_) {
+      macro->uses_caller = macro->uses_caller || expr->name_id == kCallerName;
+      macro->uses_kwargs = macro->uses_kwargs || expr->name_id == kKwargsName;
+      macro->uses_varargs = macro->uses_varargs || expr->name_id == kVarargsName;
+    }
+  }
+  return expr;
+}
+
+ExprPtr ExpressionParser::parse_string() {
+  ExprPtr expr = make(ExprKind::Constant, current().line);
+  std::string text;
+  while (is(TokenKind::String)) {
+    text += current().text;
+    advance();
+  }
+  expr->constant = Value::constant(std::move(text));
+  return expr;
+}
+
+ExprPtr ExpressionParser::parse_parenthesis() {
+  const Nesting nesting(*this);
+  const int line = current().line;
+  advance();
+  ExprPtr expr;
+  if (is_operator(")")) {
+    expr = make(ExprKind::Tuple, line);
+  } else {
+    expr = parse_tuple(true);
+  }
+  expect_operator(")");
+  return expr;
+}
+
+ExprPtr ExpressionParser::parse_tuple(bool with_conditional, std::string_view ends_at) {
+  const Nesting nesting(*this);
+  const int line = current().line;
+  const auto parse = [&] { return with_conditional ? parse_conditional() : parse_or(); };
+  ExprPtr first = parse();
+  if (!is_operator(",")) return first;
+  ExprPtr expr = make(ExprKind::Tuple, line);
+  expr->items.push_back(std::move(first));
+  while (skip_operator(",")) {
+    const bool ends = is(TokenKind::VariableEnd) || is(TokenKind::BlockEnd) || is_operator(")") ||
+                      (!ends_at.empty() && is_name(ends_at));
+    if (ends) break;
+    expr->items.push_back(parse());
+  }
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_list() {
+  const Nesting nesting(*this);
+  ExprPtr expr = make(ExprKind::List, current().line);
+  advance();
+  while (!is_operator("]") && !is(TokenKind::End)) {
+    expr->items.push_back(parse_expression());
+    if (!skip_operator(",")) break;
+  }
+  expect_operator("]");
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_dict() {
+  const Nesting nesting(*this);
+  ExprPtr expr = make(ExprKind::Dict, current().line);
+  advance();
+  while (!is_operator("}") && !is(TokenKind::End)) {
+    expr->items.push_back(parse_expression());
+    expect_operator(":");
+    expr->items.push_back(parse_expression());
+    if (!skip_operator(",")) break;
+  }
+  expect_operator("}");
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_postfix(ExprPtr expr) {
+  while (true) {
+    if (is_operator(".")) {
+      const int line = current().line;
+      advance();
+      if (is(TokenKind::Integer)) {
+        ExprPtr index = make(ExprKind::Constant, line);
+        index->constant = Value::integer(current().integer);
+        advance();
+        ExprPtr item = make(ExprKind::Item, line);
+        item->items.push_back(std::move(expr));
+        item->items.push_back(std::move(index));
+        expr = finish(std::move(item));
+        continue;
+      }
+      ExprPtr attribute = make(ExprKind::Attribute, line);
+      attribute->name = expect_name();
+      attribute->items.push_back(std::move(expr));
+      expr = finish(std::move(attribute));
+    } else if (is_operator("[")) {
+      expr = parse_subscript(std::move(expr));
+    } else if (is_operator("(")) {
+      expr = parse_call(std::move(expr));
+    } else {
+      return expr;
+    }
+  }
+}
+
+ExprPtr ExpressionParser::parse_subscript(ExprPtr expr) {
+  const Nesting nesting(*this);
+  ExprPtr whole = make(ExprKind::Item, current().line);
+  advance();
+  whole->items.push_back(std::move(expr));
+  const auto bound = [this]() -> ExprPtr {
+    return is_operator(":") || is_operator("]") ? nullptr : parse_expression();
+  };
+  ExprPtr first = bound();
+  if (is_operator(":")) {
+    whole->kind = ExprKind::Slice;
+    advance();
+    whole->items.push_back(std::move(first));
+    whole->items.push_back(bound());
+    whole->items.push_back(skip_operator(":") ? bound() : nullptr);
+  } else if (!first) {
+    fail_unexpected("an index");
+    whole->items.push_back(make(ExprKind::Constant, whole->line));
+  } else {
+    whole->items.push_back(std::move(first));
+  }
+  expect_operator("]");
+  return finish(std::move(whole));
+}
+
+ExprPtr ExpressionParser::parse_filter_or_test(ExprPtr expr) {
+  while (true) {
+    if (is_operator("|")) {
+      expr = parse_filters(std::move(expr), false);
+    } else if (is_name("is")) {
+      expr = parse_test(std::move(expr));
+    } else if (is_operator("(")) {
+      expr = parse_call(std::move(expr));
+    } else {
+      return expr;
+    }
+  }
+}
+
+std::string ExpressionParser::parse_dotted_name() {
+  std::string name = expect_name();
+  while (skip_operator(".")) name += "." + expect_name();
+  return name;
+}
+
+ExprPtr ExpressionParser::parse_filters(ExprPtr subject, bool starts_inline) {
+  while (starts_inline || is_operator("|")) {
+    if (!starts_inline) advance();
+    starts_inline = false;
+    ExprPtr filter = make(ExprKind::Filter, current().line);
+    filter->name = parse_dotted_name();
+    filter->native = find_filter(filter->name);
+    filter->items.push_back(std::move(subject));
+    if (is_operator("(")) filter->args = parse_arguments();
+    subject = finish(std::move(filter));
+  }
+  return subject;
+}
+
+ExprPtr ExpressionParser::parse_test(ExprPtr subject) {
+  ExprPtr test = make(ExprKind::Test, current().line);
+  advance();
+  const bool negated = skip_name("not");
+  test->name = parse_dotted_name();
+  test->native = find_test(test->name);
+  test->items.push_back(std::move(subject));
+  const bool has_operand = is(TokenKind::String) || is(TokenKind::Integer) || is(TokenKind::Real) ||
+                           is_operator("[") || is_operator("{") ||
+                           (is(TokenKind::Name) && !is_name("else") && !is_name("or") &&
+                            !is_name("and") && !is_name("if"));
+  if (is_operator("(")) {
+    test->args = parse_arguments();
+  } else if (is_name("is")) {
+    fail_unexpected("the end of the test: tests cannot be chained");
+  } else if (has_operand) {
+    test->args.positional.push_back(parse_postfix(parse_primary()));
+  }
+  test = finish(std::move(test));
+  if (!negated) return test;
+  ExprPtr expr = make(ExprKind::Not, test->line);
+  expr->items.push_back(std::move(test));
+  return finish(std::move(expr));
+}
+
+ExprPtr ExpressionParser::parse_call(ExprPtr callee) {
+  ExprPtr call = make(ExprKind::Call, current().line);
+  call->items.push_back(std::move(callee));
+  call->args = parse_arguments();
+  return finish(std::move(call));
+}
+
+Arguments ExpressionParser::parse_arguments() {
+  const Nesting nesting(*this);
+  Arguments args;
+  const int line = current().line;
+  expect_operator("(");
+  while (!is_operator(")") && !is(TokenKind::End)) {
+    bool in_order = args.double_star == nullptr;
+    if (skip_operator("*")) {
+      in_order = in_order && args.star == nullptr;
+      args.star = parse_expression();
+    } else if (skip_operator("**")) {
+      args.double_star = parse_expression();
+    } else if (is(TokenKind::Name) && peek().kind == TokenKind::Operator && peek().text == "=") {
+      std::string name = expect_name();
+      advance();
+      args.keywords.emplace_back(std::move(name), parse_expression());
+    } else {
+      in_order = in_order && args.star == nullptr && args.keywords.empty();
+      args.positional.push_back(parse_expression());
+    }
+    if (!in_order) fail(ErrorCode::Corrupt, line, "arguments of a call in the wrong order");
+    if (!skip_operator(",")) break;
+  }
+  expect_operator(")");
+  return args;
+}
+
+Target ExpressionParser::parse_single_target() {
+  const Nesting nesting(*this);
+  if (skip_operator("(")) {
+    Target target = parse_target("", false);
+    expect_operator(")");
+    return target;
+  }
+  Target target;
+  const int line = current().line;
+  const std::string name = expect_name();
+  for (const std::string_view word : {"true", "false", "none", "True", "False", "None"}) {
+    if (name == word) fail(ErrorCode::Corrupt, line, fmt::format("cannot assign to '{}'", name));
+  }
+  target.name_id = name_id(name);
+  return target;
+}
+
+Target ExpressionParser::parse_target(std::string_view ends_at, bool allows_attribute) {
+  Target first = parse_single_target();
+  if (allows_attribute && skip_operator(".")) {
+    first.attribute = expect_name();
+    return first;
+  }
+  if (!is_operator(",")) return first;
+  Target target;
+  target.parts.push_back(std::move(first));
+  while (skip_operator(",")) {
+    if (is_operator("=") || is_operator(")") || (!ends_at.empty() && is_name(ends_at))) break;
+    target.parts.push_back(parse_single_target());
+  }
+  return target;
+}
+
+}  // namespace llorch::jinja

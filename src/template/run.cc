@@ -1,0 +1,459 @@
+#include "template/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "template/builtins.h"
+#include "template/lexer.h"
+#include "template/text.h"
+
+namespace llorch::jinja {
+namespace {
+
+// Dict methods that Python's immutable sandbox hides; they hide a key of the same name as well.
+constexpr std::string_view kHiddenDictNames[] = {"clear",   "fromkeys",   "pop",
+                                                 "popitem", "setdefault", "update"};
+
+std::string object_phrase(const Value& object) {
+  if (object.is_none()) return "None";
+  return fmt::format("{} object", object.type_name());
+}
+
+}  // namespace
+
+std::optional<Value> Object::attribute(Run&, std::string_view) {
+  return std::nullopt;
+}
+
+Value Object::call(Run& run, CallArgs&) {
+  return run.fail(fmt::format("'{}' object is not callable", type_name()));
+}
+
+std::optional<Value> Namespace::attribute(Run&, std::string_view name) {
+  for (const auto& [known, value] : attributes) {
+    if (known == name) return value;
+  }
+  return std::nullopt;
+}
+
+void Namespace::set(std::string_view name, Value value) {
+  for (auto& [known, old] : attributes) {
+    if (known != name) continue;
+    old = std::move(value);
+    return;
+  }
+  attributes.emplace_back(std::string(name), std::move(value));
+}
+
+Run::~Run() {
+  for (const auto& object : namespaces_) static_cast<Namespace&>(*object).attributes.clear();
+}
+
+Value Run::fail(std::string_view what) {
+  if (!error_) error_ = template_error(ErrorCode::Corrupt, line_, what);
+  return {};
+}
+
+Value Run::fail_limit(std::string_view what) {
+  if (!error_) error_ = template_error(ErrorCode::TooLarge, line_, what);
+  return {};
+}
+
+Value Run::fail_undefined(const Value& undefined) {
+  const auto& message = undefined.undefined().message;
+  return fail(message ? std::string_view(*message) : "undefined value");
+}
+
+Value Run::raise(std::string message) {
+  if (!error_) error_ = Error{ErrorCode::InvalidArgument, std::move(message)};
+  return {};
+}
+
+bool Run::step(std::size_t count) {
+  if (failed()) return false;
+  steps_ += static_cast<std::int64_t>(count);
+  if (steps_ <= options_.limits.max_steps) return true;
+  fail_limit(fmt::format("rendering takes more than {} steps", options_.limits.max_steps));
+  return false;
+}
+
+bool Run::charge(std::size_t bytes) {
+  if (failed()) return false;
+  const std::size_t left = options_.limits.max_work_bytes - work_bytes_;
+  if (bytes <= left) {
+    work_bytes_ += bytes;
+    return true;
+  }
+  fail_limit(fmt::format("rendering needs more than {} bytes of work space",
+                         options_.limits.max_work_bytes));
+  return false;
+}
+
+Value Run::text(std::string text) {
+  if (!charge(text.size() + sizeof(String))) return {};
+  return Value(std::make_shared<const String>(String{std::move(text), false}));
+}
+
+Value Run::safe_text(std::string text) {
+  if (!charge(text.size() + sizeof(String))) return {};
+  return Value(std::make_shared<const String>(String{std::move(text), true}));
+}
+
+Value Run::undefined(std::string message) {
+  if (!charge(message.size())) return {};
+  return Value(Undefined{std::make_shared<const std::string>(std::move(message))});
+}
+
+Value Run::sequence(SequenceKind kind, std::vector<Value> items, std::string range_text) {
+  if (!charge(sizeof(Sequence) + items.size() * sizeof(Value))) return {};
+  auto sequence = std::make_shared<Sequence>();
+  sequence->kind = kind;
+  for (const Value& item : items) sequence->depth = std::max(sequence->depth, item.depth() + 1);
+  sequence->items = std::move(items);
+  sequence->range_text = std::move(range_text);
+  if (sequence->depth > kMaxValueDepth) return fail_limit("value nested too deeply");
+  return Value(Value::SequencePtr(std::move(sequence)));
+}
+
+Value Run::iterator(std::string_view type_name, std::vector<Value> items) {
+  int depth = 1;
+  for (const Value& item : items) depth = std::max(depth, item.depth() + 1);
+  if (!charge(items.size() * sizeof(Value))) return {};
+  return object(std::make_shared<Iterator>(type_name, std::move(items), depth));
+}
+
+Value Run::dict(std::vector<Dict::Entry> entries) {
+  std::vector<Dict::Entry> distinct;
+  for (Dict::Entry& entry : entries) {
+    // Looking through what is there is quadratic, and paid for.
+    if (!step(1 + distinct.size() / 8)) return {};
+    if (entry.first.as_dict() != nullptr ||
+        (entry.first.as_sequence() != nullptr &&
+         entry.first.as_sequence()->kind == SequenceKind::List)) {
+      return fail(fmt::format("unhashable type: '{}'", entry.first.type_name()));
+    }
+    const auto same = std::find_if(distinct.begin(), distinct.end(), [&](const Dict::Entry& known) {
+      return equals(known.first, entry.first);
+    });
+    if (same != distinct.end()) {
+      same->second = std::move(entry.second);
+    } else {
+      distinct.push_back(std::move(entry));
+    }
+  }
+  if (!charge(sizeof(Dict) + distinct.size() * sizeof(Dict::Entry))) return {};
+  auto dict = std::make_shared<const Dict>(std::move(distinct));
+  if (dict->depth() > kMaxValueDepth) return fail_limit("value nested too deeply");
+  return Value(std::move(dict));
+}
+
+Value Run::object(std::shared_ptr<Object> object) {
+  if (!charge(sizeof(Function))) return {};
+  if (object->depth > kMaxValueDepth) return fail_limit("value nested too deeply");
+  if (dynamic_cast<Namespace*>(object.get()) != nullptr) namespaces_.push_back(object);
+  return Value(std::move(object));
+}
+
+Value Run::from_json(const json::Value& json) {
+  return json_at(json, 0);
+}
+
+Value Run::json_at(const json::Value& json, int depth) {
+  if (depth > kMaxValueDepth) return fail_limit("value nested too deeply");
+  if (json.is_bool()) return Value::boolean(json.get_bool());
+  if (json.is_int64()) return Value::integer(json.get_int64());
+  if (json.is_uint64()) return Value::integer(static_cast<Int>(json.get_uint64()));
+  if (json.is_double()) return Value::real(json.get_double());
+  if (json.is_string()) return text(json::view(json.get_string()));
+  if (json.is_array()) {
+    std::vector<Value> items;
+    items.reserve(json.get_array().size());
+    for (const json::Value& item : json.get_array()) items.push_back(json_at(item, depth + 1));
+    return list(std::move(items));
+  }
+  if (!json.is_object()) return Value(None{});
+  std::vector<Dict::Entry> entries;
+  entries.reserve(json.get_object().size());
+  for (const auto& member : json.get_object()) {
+    entries.emplace_back(text(json::view(member.key())), json_at(member.value(), depth + 1));
+  }
+  if (!charge(sizeof(Dict) + entries.size() * sizeof(Dict::Entry))) return {};
+  auto dict = std::make_shared<const Dict>(std::move(entries));
+  if (dict->depth() > kMaxValueDepth) return fail_limit("value nested too deeply");
+  return Value(std::move(dict));
+}
+
+std::vector<Value> Run::elements(const Value& value) {
+  std::vector<Value> items;
+  if (value.is_undefined()) return items;
+  if (const Sequence* sequence = value.as_sequence()) {
+    if (charge(sequence->items.size() * sizeof(Value))) items = sequence->items;
+  } else if (const Dict* dict = value.as_dict()) {
+    if (!charge(dict->entries().size() * sizeof(Value))) return items;
+    for (const auto& [key, unused] : dict->entries()) items.push_back(key);
+  } else if (const String* string = value.as_string()) {
+    const std::string_view all = string->text;
+    for (std::size_t at = 0; at < all.size() && step();) {
+      const std::size_t bytes = text::decode(all, at).bytes;
+      items.push_back(text(all.substr(at, bytes)));
+      at += bytes;
+    }
+  } else if (auto* iterator = value.as_object_of<Iterator>()) {
+    const auto begin = iterator->items.begin() + static_cast<std::ptrdiff_t>(iterator->next);
+    items.assign(begin, iterator->items.end());
+    iterator->next = iterator->items.size();
+  } else {
+    fail(fmt::format("'{}' object is not iterable", value.type_name()));
+  }
+  return items;
+}
+
+std::optional<std::size_t> Run::length(const Value& value) {
+  if (value.is_undefined()) return 0;
+  if (const String* string = value.as_string()) return text::length(string->text);
+  if (const Sequence* sequence = value.as_sequence()) return sequence->items.size();
+  if (const Dict* dict = value.as_dict()) return dict->entries().size();
+  fail(fmt::format("object of type '{}' has no len()", value.type_name()));
+  return std::nullopt;
+}
+
+std::string Run::to_text(const Value& value) {
+  std::string out;
+  append_text(out, value);
+  return out;
+}
+
+void Run::append_text(std::string& out, const Value& value) {
+  if (value.is_undefined()) return;
+  if (const String* string = value.as_string()) {
+    if (charge(string->text.size())) out += string->text;
+    return;
+  }
+  append_repr(out, value);
+}
+
+void Run::append_repr(std::string& out, const Value& value) {
+  if (!step()) return;
+  // A namespace can hold itself, so depth() alone does not bound this recursion.
+  if (repr_depth_ >= 2 * kMaxValueDepth) {
+    fail_limit("value nested too deeply");
+    return;
+  }
+  ++repr_depth_;
+  if (value.is_undefined()) {
+    out += "Undefined";
+  } else if (value.is_none()) {
+    out += "None";
+  } else if (const bool* flag = value.as_bool()) {
+    out += *flag ? "True" : "False";
+  } else if (const Int* integer = value.as_int()) {
+    out += integer_text(*integer);
+  } else if (const double* real = value.as_real()) {
+    out += real_text(*real);
+  } else if (const String* string = value.as_string()) {
+    if (string->is_safe) out += "Markup(";
+    if (charge(string->text.size())) append_quoted(out, string->text);
+    if (string->is_safe) out += ")";
+  } else if (const Sequence* sequence = value.as_sequence()) {
+    append_sequence(out, *sequence);
+  } else if (const Dict* dict = value.as_dict()) {
+    append_entries(out, *dict);
+  } else {
+    append_object(out, value);
+  }
+  --repr_depth_;
+}
+
+void Run::append_sequence(std::string& out, const Sequence& sequence) {
+  if (sequence.kind == SequenceKind::Range) {
+    out += sequence.range_text;
+    return;
+  }
+  const bool is_tuple = sequence.kind == SequenceKind::Tuple;
+  const bool is_view = sequence.kind != SequenceKind::List && !is_tuple;
+  if (is_view) out += fmt::format("{}(", type_name(sequence.kind));
+  out += is_tuple ? "(" : "[";
+  for (std::size_t i = 0; i < sequence.items.size() && !failed(); ++i) {
+    if (i > 0) out += ", ";
+    append_repr(out, sequence.items[i]);
+  }
+  if (is_tuple && sequence.items.size() == 1) out += ",";
+  out += is_tuple ? ")" : "]";
+  if (is_view) out += ")";
+}
+
+void Run::append_entries(std::string& out, const Dict& dict) {
+  out += "{";
+  bool first = true;
+  for (const auto& [key, value] : dict.entries()) {
+    if (failed()) return;
+    if (!first) out += ", ";
+    first = false;
+    append_repr(out, key);
+    out += ": ";
+    append_repr(out, value);
+  }
+  out += "}";
+}
+
+void Run::append_object(std::string& out, const Value& value) {
+  const auto* space = value.as_object_of<Namespace>();
+  if (space == nullptr) {
+    out += fmt::format("<{} object>", value.type_name());
+    return;
+  }
+  out += "<Namespace {";
+  bool first = true;
+  for (const auto& [name, attribute] : space->attributes) {
+    if (!first) out += ", ";
+    first = false;
+    append_quoted(out, name);
+    out += ": ";
+    append_repr(out, attribute);
+  }
+  out += "}>";
+}
+
+Value Run::missing(const Value& object, const Value& key) {
+  if (const String* name = key.as_string()) {
+    return undefined(
+        fmt::format("'{}' has no attribute {}", object_phrase(object), quoted(name->text)));
+  }
+  std::string shown;
+  append_repr(shown, key);
+  return undefined(fmt::format("{} has no element {}", object_phrase(object), shown));
+}
+
+Value Run::method(const Value& object, std::string_view name) {
+  const NamedFunction* found = find_method(object, name);
+  if (found == nullptr) return {};
+  return this->object(std::make_shared<Function>(found->name, found->function, object));
+}
+
+Value Run::attribute(const Value& object, std::string_view name) {
+  if (object.is_undefined()) return fail_undefined(object);
+  if (Object* instance = object.as_object()) {
+    if (std::optional<Value> value = instance->attribute(*this, name)) return *value;
+    return missing(object, Value::constant(std::string(name)));
+  }
+  if (find_method(object, name) != nullptr) return method(object, name);
+  if (const Dict* dict = object.as_dict()) {
+    if (std::find(std::begin(kHiddenDictNames), std::end(kHiddenDictNames), name) !=
+        std::end(kHiddenDictNames)) {
+      return undefined(
+          fmt::format("access to attribute {} of 'dict' object is unsafe.", quoted(name)));
+    }
+    if (const Value* value = dict->find(name)) return *value;
+  }
+  return missing(object, Value::constant(std::string(name)));
+}
+
+std::optional<Value> Run::element(const Value& object, const Value& key) {
+  if (const Dict* dict = object.as_dict()) {
+    const Value* value = find_key(*dict, key);
+    return value == nullptr ? std::nullopt : std::optional<Value>(*value);
+  }
+  const std::optional<Int> integral = key.integral();
+  if (!integral) return std::nullopt;
+  Int index = *integral;
+  if (const Sequence* sequence = object.as_sequence()) {
+    const auto size = static_cast<Int>(sequence->items.size());
+    if (sequence->kind > SequenceKind::Range) return std::nullopt;
+    if (index < 0) index += size;
+    if (index < 0 || index >= size) return std::nullopt;
+    return sequence->items[static_cast<std::size_t>(index)];
+  }
+  if (const String* string = object.as_string()) {
+    const std::string_view all = string->text;
+    step(all.size() / 64);
+    const auto size = static_cast<Int>(text::length(all));
+    if (index < 0) index += size;
+    if (index < 0 || index >= size) return std::nullopt;
+    const std::size_t at = text::byte_offset(all, static_cast<std::size_t>(index));
+    return text(all.substr(at, text::decode(all, at).bytes));
+  }
+  return std::nullopt;
+}
+
+Value Run::item(const Value& object, const Value& key) {
+  if (object.is_undefined()) return fail_undefined(object);
+  if (std::optional<Value> value = element(object, key)) return *value;
+  if (failed()) return {};
+  if (const String* name = key.as_string()) {
+    if (Object* instance = object.as_object()) {
+      if (std::optional<Value> value = instance->attribute(*this, name->text)) return *value;
+    } else if (find_method(object, name->text) != nullptr) {
+      return method(object, name->text);
+    }
+  }
+  return missing(object, key);
+}
+
+Value Run::call(const Value& callee, CallArgs& args) {
+  if (!step()) return {};
+  if (callee.is_undefined()) return fail_undefined(callee);
+  Object* object = callee.as_object();
+  if (object == nullptr || !object->is_callable()) {
+    return fail(fmt::format("'{}' object is not callable", callee.type_name()));
+  }
+  return object->call(*this, args);
+}
+
+Args::Args(Run& run, std::string_view function, CallArgs& args,
+           std::initializer_list<std::string_view> names, std::size_t required)
+    : run_(run), function_(function) {
+  if (args.positional.size() > names.size()) {
+    run.fail(fmt::format("{}() takes at most {} arguments ({} given)", function, names.size(),
+                         args.positional.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < args.positional.size(); ++i) {
+    values_[i] = std::move(args.positional[i]);
+    given_[i] = true;
+  }
+  for (auto& [name, value] : args.keywords) {
+    const auto* const known = std::find(names.begin(), names.end(), name);
+    const auto index = static_cast<std::size_t>(known - names.begin());
+    if (known == names.end() || given_[index]) {
+      run.fail(fmt::format("{}() got {} argument {}", function,
+                           known == names.end() ? "an unexpected keyword" : "two values for the",
+                           quoted(name)));
+      return;
+    }
+    values_[index] = std::move(value);
+    given_[index] = true;
+  }
+  for (std::size_t i = 0; i < required; ++i) {
+    if (given_[i]) continue;
+    run.fail(fmt::format("{}() is missing its argument '{}'", function, *(names.begin() + i)));
+    return;
+  }
+}
+
+bool Args::flag(std::size_t index, bool fallback) const {
+  return given_[index] ? values_[index].is_true() : fallback;
+}
+
+Int Args::integer(std::size_t index, Int fallback) const {
+  if (!given_[index] || values_[index].is_none()) return fallback;
+  if (const std::optional<Int> value = values_[index].integral()) return *value;
+  if (values_[index].is_undefined()) {
+    run_.fail_undefined(values_[index]);
+  } else {
+    run_.fail(fmt::format("{}(): expected an integer, found '{}'", function_,
+                          values_[index].type_name()));
+  }
+  return fallback;
+}
+
+std::optional<std::string_view> Args::text(std::size_t index) const {
+  if (!given_[index] || values_[index].is_none()) return std::nullopt;
+  if (const String* string = values_[index].as_string()) return std::string_view(string->text);
+  run_.fail(
+      fmt::format("{}(): expected a string, found '{}'", function_, values_[index].type_name()));
+  return std::string_view();
+}
+
+}  // namespace llorch::jinja

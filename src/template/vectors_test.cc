@@ -1,0 +1,99 @@
+// Real templates against what Python's jinja2 made of them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "support/test_paths.h"
+#include "template/chat_template.h"
+
+namespace llorch::jinja {
+namespace {
+
+constexpr std::chrono::local_seconds kVectorDate{std::chrono::local_days(
+    std::chrono::year_month_day(std::chrono::year(2024), std::chrono::July, std::chrono::day(26)))};
+
+std::string text_of(const json::Value& value) {
+  return std::string(json::view(value.get_string()));
+}
+
+// The template's source, which for a tokenizer_config.json is one of its members.
+std::string load_source(const std::filesystem::path& path) {
+  std::string source = base::read_text_file(path, 16U << 20).take();
+  if (path.extension() != ".json") return source;
+  const json::Value config = json::parse(source).take();
+  const json::Value& found = config.as_object().at("chat_template");
+  if (found.is_string()) return text_of(found);
+  for (const json::Value& entry : found.get_array()) {
+    if (entry.get_object().at("name") == "default")
+      return text_of(entry.get_object().at("template"));
+  }
+  return "";
+}
+
+class Templates {
+ public:
+  const ChatTemplate& at(const std::filesystem::path& path) {
+    const auto known = templates_.find(path.string());
+    if (known != templates_.end()) return known->second;
+    Result<ChatTemplate> parsed = ChatTemplate::parse(load_source(path));
+    EXPECT_TRUE(parsed.ok()) << path << ": " << (parsed.ok() ? "" : parsed.error().message);
+    return templates_.emplace(path.string(), parsed.take()).first->second;
+  }
+
+ private:
+  std::map<std::string, ChatTemplate> templates_;
+};
+
+// The message behind Python's "TemplateError: ".
+bool is_raised(const std::string& error, std::string& message) {
+  constexpr std::string_view kPrefix = "TemplateError: ";
+  if (error.rfind(kPrefix, 0) != 0) return false;
+  message = error.substr(kPrefix.size());
+  return true;
+}
+
+void check_vector(const ChatTemplate& chat_template, const json::Object& vector,
+                  const std::string& name) {
+  RenderOptions options;
+  options.now = kVectorDate;
+  const Result<std::string> rendered = chat_template.render(vector, options);
+  if (const json::Value* expected = vector.if_contains("output")) {
+    ASSERT_TRUE(rendered.ok()) << name << ": " << rendered.error().message;
+    EXPECT_EQ(*rendered, text_of(*expected)) << name;
+    return;
+  }
+  const std::string error = text_of(vector.at("error"));
+  ASSERT_FALSE(rendered.ok()) << name << ": expected " << error << "\nrendered " << *rendered;
+  std::string message;
+  if (is_raised(error, message)) {
+    EXPECT_EQ(rendered.error().code, ErrorCode::InvalidArgument) << name;
+    EXPECT_EQ(rendered.error().message, message) << name;
+  } else {
+    EXPECT_EQ(rendered.error().code, ErrorCode::Corrupt)
+        << name << ": " << rendered.error().message;
+  }
+}
+
+TEST(RealTemplates, RenderAsPythonDoes) {
+  const auto vectors = test::data_path("golden/chat_template_vectors.jsonl");
+  const auto folder = test::data_path("templates");
+  if (!vectors || !folder)
+    GTEST_SKIP() << "real data absent: golden/chat_template_vectors.jsonl, templates";
+  Templates templates;
+  std::ifstream lines(*vectors);
+  std::size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const json::Value value = json::parse(line).take();
+    const json::Object& vector = value.get_object();
+    const std::string name = text_of(vector.at("template"));
+    check_vector(templates.at(*folder / name), vector, name + " " + text_of(vector.at("case")));
+  }
+  EXPECT_EQ(count, 828U);
+}
+
+}  // namespace
+}  // namespace llorch::jinja

@@ -1,0 +1,208 @@
+#include "tools/checkpoints.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include "base/json.h"
+#include "base/terminal.h"
+#include "base/version.h"
+#include "compute/create.h"
+#include "model/checkpoints.h"
+
+namespace llorch::tools {
+namespace {
+
+using model::CheckpointResult;
+using model::Trace;
+
+// "Hello." and what gpt2-medium says next, greedily: " I'm a little late to the party, but".
+constexpr std::array<std::int32_t, 2> kHello = {15496, 13};
+constexpr std::array<std::int32_t, 10> kMediumContinues = {314, 1101, 257,  1310, 2739,
+                                                           284, 262,  2151, 11,   475};
+constexpr std::string_view kMediumText = " I'm a little late to the party, but";
+constexpr std::int32_t kGpt2Vocabulary = 50257;
+constexpr std::int32_t kOtherPromptTokens = 8;
+
+struct Options {
+  std::string model_path;
+  std::string backend = "cpu";
+  int threads = 0;
+  bool json = false;
+};
+
+struct Outcome {
+  std::shared_ptr<const model::LoadedModel> model;
+  std::string backend_name;
+  std::vector<CheckpointResult> ladder;
+  std::vector<std::int32_t> ids;  // prompt and continuation
+  std::size_t prompt_tokens = 0;
+  std::optional<bool> mission_text;  // gpt2-medium only: does "Hello." continue as it must?
+
+  bool passed() const {
+    return std::ranges::all_of(ladder, &CheckpointResult::passed) && mission_text.value_or(true);
+  }
+};
+
+std::vector<std::int32_t> choose_prompt(const model::ModelConfig& config) {
+  if (config.architecture == "gpt2" && config.vocab_size == kGpt2Vocabulary)
+    return {kHello.begin(), kHello.end()};
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < kOtherPromptTokens; ++i)
+    ids.push_back((i * 7919 + 11) % config.vocab_size);
+  return ids;
+}
+
+// One backend's run, and the same continuation made one row at a time: prefill must equal decode.
+Result<Trace> run_on(compute::Backend& backend, const std::filesystem::path& path,
+                     Outcome& outcome) {
+  Result<std::shared_ptr<const model::LoadedModel>> loaded = model::load_model(path, backend);
+  if (!loaded.ok()) return loaded.error();
+  outcome.model = loaded.value();
+  const std::vector<std::int32_t> ids = choose_prompt(outcome.model->config);
+  const auto room = outcome.model->config.context_length - static_cast<std::int32_t>(ids.size());
+  return model::record_trace(loaded.value(), backend, ids,
+                             std::min(static_cast<std::int32_t>(kMediumContinues.size()), room));
+}
+
+// Says what takes long, to people only.
+void announce(std::string_view what) {
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "{}\n", what);
+}
+
+Result<Outcome> climb(const Options& options) {
+  Outcome outcome;
+  Result<std::unique_ptr<compute::Backend>> backend =
+      compute::make_backend(options.backend, {.threads = options.threads});
+  if (!backend.ok()) return backend.error();
+  outcome.backend_name = backend.value()->name();
+  announce(fmt::format("running {} on {} …", options.model_path, outcome.backend_name));
+  Result<Trace> ours = run_on(*backend.value(), options.model_path, outcome);
+  if (!ours.ok()) return ours.error();
+
+  const std::unique_ptr<compute::Backend> reference = compute::make_backend("reference").take();
+  announce("running it again on the slow reference backend …");
+  Result<Trace> expected = run_on(*reference, options.model_path, outcome);
+  if (!expected.ok()) return expected.error();
+  outcome.ladder = model::compare(ours.value(), expected.value());
+  outcome.ids = ours->greedy_ids;
+  outcome.prompt_tokens = ours->ids.size();
+  if (outcome.model->config.variant == "gpt2-medium" &&
+      outcome.model->config.vocab_size == kGpt2Vocabulary) {
+    outcome.mission_text =
+        std::ranges::equal(std::span(outcome.ids).subspan(outcome.prompt_tokens), kMediumContinues);
+  }
+  return outcome;
+}
+
+void print_table(const Outcome& outcome, bool color) {
+  const auto verdict = [color](bool good, std::string_view text) {
+    return base::paint(text, good ? base::Color::Green : base::Color::Red, color);
+  };
+  const model::ModelConfig& config = outcome.model->config;
+  fmt::print("{}\n", base::paint(base::printable(outcome.model->file->path().string()),
+                                 base::Color::Bold, color));
+  fmt::print("{} parameters, {} layers of width {}, {} heads, vocabulary {}, context {}\n",
+             base::human_count(outcome.model->num_parameters), config.num_layers, config.hidden_dim,
+             config.num_heads, config.vocab_size, config.context_length);
+  fmt::print("{}{} on {}, against the reference backend\n\n", config.architecture,
+             config.variant.empty() ? "" : fmt::format(" ({})", config.variant),
+             outcome.backend_name);
+
+  using Align = base::TextTable::Align;
+  base::TextTable table({Align::Right, Align::Left, Align::Right, Align::Right, Align::Left});
+  table.add_row({"#", "checkpoint", "max error", "tolerance", "result"}, base::Color::Dim);
+  for (const CheckpointResult& rung : outcome.ladder) {
+    const double tolerance = rung.checkpoint.tolerance;
+    table.add_row({fmt::format("{}", rung.checkpoint.number), std::string(rung.checkpoint.name),
+                   fmt::format("{:.2g}", rung.max_error),
+                   tolerance == 0 ? "exact" : fmt::format("{:g}", tolerance),
+                   rung.passed ? "pass" : "FAIL: " + rung.difference},
+                  rung.passed ? base::Color::None : base::Color::Red);
+  }
+  fmt::print("{}\n", table.render(2, color));
+  const std::span<const std::int32_t> ids(outcome.ids);
+  fmt::print("  prompt ids  {}\n  greedy ids  {}\n",
+             fmt::join(ids.first(outcome.prompt_tokens), " "),
+             fmt::join(ids.subspan(outcome.prompt_tokens), " "));
+  if (outcome.mission_text) {
+    fmt::print(
+        "  \"Hello.\"    {}\n",
+        verdict(*outcome.mission_text,
+                fmt::format("{}\"{}\"", *outcome.mission_text ? "continues " : "FAIL: expected ",
+                            kMediumText)));
+  }
+  fmt::print("\n{}\n",
+             verdict(outcome.passed(),
+                     outcome.passed() ? "all checkpoints pass"
+                                      : "a checkpoint failed: look at the first one that did"));
+}
+
+void print_json(const Outcome& outcome) {
+  json::Array rungs;
+  for (const CheckpointResult& rung : outcome.ladder) {
+    rungs.push_back(json::Object{{"number", rung.checkpoint.number},
+                                 {"name", rung.checkpoint.name},
+                                 {"tolerance", rung.checkpoint.tolerance},
+                                 {"max_error", rung.max_error},
+                                 {"passed", rung.passed},
+                                 {"difference", rung.difference}});
+  }
+  json::Object object{{"model", outcome.model->file->path().string()},
+                      {"architecture", outcome.model->config.architecture},
+                      {"variant", outcome.model->config.variant},
+                      {"parameters", outcome.model->num_parameters},
+                      {"backend", outcome.backend_name},
+                      {"passed", outcome.passed()},
+                      {"checkpoints", std::move(rungs)},
+                      {"ids", json::Array(outcome.ids.begin(), outcome.ids.end())}};
+  if (outcome.mission_text) object["gpt2_medium_text"] = *outcome.mission_text;
+  fmt::print("{}\n", json::serialize(object));
+}
+
+}  // namespace
+
+int run_checkpoints(int argc, const char* const* argv, const char* no_color) {
+  CLI::App app(
+      "Runs the twelve checkpoints on a model: every stage from the first norm to generated ids, "
+      "on the chosen\n"
+      "backend against a slow reference in double precision. gpt2-medium must also continue "
+      "\"Hello.\" as published.",
+      "llorch-checkpoints");
+  app.footer(
+      "Examples:\n"
+      "  llorch-checkpoints --model models/gpt2-medium\n"
+      "  llorch-checkpoints --model gpt2.gguf --threads 4 --json\n\n"
+      "Exit code: 0 all passed, 1 a checkpoint failed or the model does not load, 2 usage.");
+  Options options;
+  app.add_option("--model", options.model_path,
+                 "a .gguf, .safetensors, .bin or .pt file, or a Hugging Face folder")
+      ->required();
+  app.add_option("--backend", options.backend, "cpu, cuda:N or reference")->capture_default_str();
+  app.add_option("--threads", options.threads, "CPU threads; 0: one per core")
+      ->capture_default_str();
+  app.add_flag("--json", options.json, "print one JSON object");
+  app.set_version_flag("--version", "llorch-checkpoints " + std::string(base::version()),
+                       "print the version");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const Result<Outcome> outcome = climb(options);
+  if (!outcome.ok()) {
+    fmt::print(stderr, "llorch-checkpoints: {}\n", outcome.error().message);
+    return 1;
+  }
+  options.json ? print_json(outcome.value())
+               : print_table(outcome.value(), base::wants_color(stdout, no_color));
+  return outcome->passed() ? 0 : 1;
+}
+
+}  // namespace llorch::tools
