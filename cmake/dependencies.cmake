@@ -16,7 +16,7 @@ if(LLORCH_BUILD_TESTS)
 endif()
 
 # Debian has no static fmt, spdlog or Highway: the first two are compiled in from their headers and their libraries
-# then dropped as unneeded; Highway's, one small file, lies beside the tests and is found there.
+# then dropped as unneeded; Highway's, one small file, lies beside the programs and the tests and is found there.
 if(LLORCH_STATIC)
   set_target_properties(fmt::fmt PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY)
   set_target_properties(spdlog::spdlog PROPERTIES INTERFACE_COMPILE_DEFINITIONS SPDLOG_FMT_EXTERNAL)
@@ -24,7 +24,10 @@ if(LLORCH_STATIC)
   set(CMAKE_BUILD_RPATH $ORIGIN)
   find_library(LLORCH_HWY_SHARED libhwy.so.1 REQUIRED)
   file(REAL_PATH ${LLORCH_HWY_SHARED} hwy_file)
-  file(COPY_FILE ${hwy_file} ${CMAKE_BINARY_DIR}/tests/libhwy.so.1 ONLY_IF_DIFFERENT)
+  foreach(folder bin tests)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
+    file(COPY_FILE ${hwy_file} ${CMAKE_BINARY_DIR}/${folder}/libhwy.so.1 ONLY_IF_DIFFERENT)
+  endforeach()
 endif()
 
 # CUDA: AUTO follows the presence of nvcc, ON insists.

@@ -2,6 +2,7 @@
 // Integers only; this header and runner.h are all that the engine may see of a model.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,6 +14,7 @@ struct BatchRow {
   std::int32_t position = 0;
   std::int32_t sequence = 0;  // index into BatchPlan::block_tables
   bool wants_logits = false;
+  bool wants_hidden = false;  // the row after the last norm: what embeddings are pooled from
 };
 
 // Rows of one sequence come in ascending positions without gaps, and everything before the first of
@@ -22,6 +24,16 @@ struct BatchPlan {
   std::vector<BatchRow> rows;
   // Per sequence: the cache block that holds positions [i * block_tokens, (i + 1) * block_tokens).
   std::vector<std::span<const std::int32_t>> block_tables;
+  // Looked at before each layer; once true, the step is given up. May be null.
+  const std::atomic<bool>* abort = nullptr;
+};
+
+// Valid until the next step. After an aborted step there is nothing here, and the cache holds
+// nothing new that counts: the same rows may be run again.
+struct StepOutput {
+  bool aborted = false;
+  std::span<const float> logits;  // (rows that want logits, vocab_size), in row order
+  std::span<const float> hidden;  // (rows that want hidden, hidden_dim), in row order
 };
 
 }  // namespace llorch::model

@@ -391,7 +391,7 @@ TEST(CheckpointNegative, C12DecodePositionsRestart) {
   }
   std::int32_t wrong_position = 0;
   while (ids.size() < ours.greedy_ids.size()) {
-    ids.push_back(argmax(runner->forward(plan)));
+    ids.push_back(argmax(runner->forward(plan).logits));
     plan.rows = {{ids.back(), wrong_position++, 0, true}};
   }
   ours.greedy_ids = ids;

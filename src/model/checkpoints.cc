@@ -272,7 +272,7 @@ Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model,
   const std::vector<std::int32_t> blocks = first_blocks(runner);
 
   const std::span<const float> logits =
-      runner.forward(whole_prompt(ids, blocks, /*all_logits=*/true));
+      runner.forward(whole_prompt(ids, blocks, /*all_logits=*/true)).logits;
   trace.tensors["logits"] = {{rows, config.vocab_size}, {logits.begin(), logits.end()}};
   for (std::int32_t layer = 0; layer < config.num_layers; ++layer) {
     const compute::KvLayer& cache = runner.cache().layer(layer);
@@ -281,7 +281,7 @@ Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model,
   }
   recorder.stop();
   const std::span<const float> selected =
-      runner.forward(whole_prompt(ids, blocks, /*all_logits=*/false));
+      runner.forward(whole_prompt(ids, blocks, /*all_logits=*/false)).logits;
   trace.tensors["selected_logits"] = {{config.vocab_size}, {selected.begin(), selected.end()}};
   trace.argmax = argmax(selected);
   trace.tensors["softmax"] = softmax_of(backend, selected);
@@ -318,7 +318,7 @@ std::vector<std::int32_t> generate_greedy(ModelRunner& runner, std::span<const s
                            .sequence = 0,
                            .wants_logits = computed + 1 == ids.size()});
     }
-    const std::span<const float> logits = runner.forward(plan);
+    const std::span<const float> logits = runner.forward(plan).logits;
     if (!logits.empty()) ids.push_back(argmax(logits));
   }
   return ids;

@@ -38,7 +38,7 @@ class ForwardTest : public testing::TestWithParam<std::string_view> {
   }
 
   static std::vector<float> run(ModelRunner& runner, const BatchPlan& plan) {
-    const std::span<const float> logits = runner.forward(plan);
+    const std::span<const float> logits = runner.forward(plan).logits;
     return {logits.begin(), logits.end()};
   }
 
@@ -176,7 +176,41 @@ TEST_P(ForwardTest, LogitsOnlyWhereWanted) {
   EXPECT_TRUE(std::equal(some.begin(), some.begin() + vocab, all.begin() + 3 * vocab));
   EXPECT_TRUE(std::equal(some.begin() + vocab, some.end(), all.begin() + 8 * vocab));
   for (BatchRow& row : plan.rows) row.wants_logits = false;
-  EXPECT_TRUE(runner_->forward(plan).empty());
+  EXPECT_TRUE(runner_->forward(plan).logits.empty());
+}
+
+TEST_P(ForwardTest, HiddenRowsAreTheLastNormAndChangeNoLogits) {
+  const std::vector<std::int32_t> ids = golden_.ids("ids");
+  const std::vector<float> all = run_alone(ids);
+  BatchPlan plan;
+  plan.block_tables.push_back(kBlocks);
+  append(plan, ids, 0, 0);
+  plan.rows[2].wants_hidden = true;
+  plan.rows[5].wants_hidden = true;
+  const StepOutput output = runner_->forward(plan);
+  const HostTensor expected = golden_.tensor("ln_f");
+  const auto dim = static_cast<std::size_t>(runner_->hidden_dim());
+  ASSERT_EQ(output.hidden.size(), 2 * dim);
+  for (std::size_t i = 0; i < dim; ++i) {
+    EXPECT_NEAR(output.hidden[i], expected.values[2 * dim + i], 1e-4);
+    EXPECT_NEAR(output.hidden[dim + i], expected.values[5 * dim + i], 1e-4);
+  }
+  EXPECT_TRUE(std::equal(output.logits.begin(), output.logits.end(), all.begin(), all.end()));
+}
+
+TEST_P(ForwardTest, AnAbortedStepGivesNothingAndCanBeRunAgain) {
+  const std::vector<std::int32_t> ids = golden_.ids("ids");
+  const std::vector<float> expected = run_alone(ids);
+  std::atomic<bool> abort = true;
+  BatchPlan plan;
+  plan.block_tables.push_back(kBlocks);
+  plan.abort = &abort;
+  append(plan, ids, 0, 0);
+  const StepOutput output = runner_->forward(plan);
+  EXPECT_TRUE(output.aborted);
+  EXPECT_TRUE(output.logits.empty());
+  abort = false;
+  EXPECT_EQ(run(*runner_, plan), expected);
 }
 
 TEST_P(ForwardTest, HalfPrecisionCacheStaysClose) {

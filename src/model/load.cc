@@ -41,7 +41,7 @@ Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
       new TransformerRunner(std::move(model), backend, options, cache.take(), buffers.take()));
 }
 
-std::span<const float> TransformerRunner::forward(const BatchPlan& plan) {
+StepOutput TransformerRunner::forward(const BatchPlan& plan) {
   return transformer_.forward(plan, cache_, buffers_, options_.observer);
 }
 

@@ -49,9 +49,10 @@ class TransformerRunner final : public ModelRunner {
                                                          const RunnerOptions& options);
 
   std::int32_t vocab_size() const override { return model_->config.vocab_size; }
+  std::int32_t hidden_dim() const override { return model_->config.hidden_dim; }
   std::int32_t context_length() const override { return model_->config.context_length; }
   const RunnerLimits& limits() const override { return options_.limits; }
-  std::span<const float> forward(const BatchPlan& plan) override;
+  StepOutput forward(const BatchPlan& plan) override;
 
   const LoadedModel& model() const { return *model_; }
   const KvStorage& cache() const { return cache_; }

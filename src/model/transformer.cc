@@ -27,6 +27,7 @@ struct Transformer::Step {
   TensorView tokens, positions, slots, sequences;  // (rows) I32
   TensorView block_tables;                         // (num_sequences, blocks_max) I32
   TensorView logit_rows;                           // (n) I32; null when no row wants logits
+  TensorView hidden_rows;                          // (n) I32; null when no row wants hidden
   TensorView hidden, normed, qkv, merged, ffn;     // StepBuffers' views, cut to this step's rows
   TensorView scores;
 
@@ -52,7 +53,7 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
     visit(buffers.qkv_, {rows, config.qkv_width()});
     visit(buffers.merged_, {rows, config.q_width()});
     visit(buffers.ffn_, {rows, config.ffn_in_width()});
-    visit(buffers.picked_, {limits.logit_rows, config.hidden_dim});
+    visit(buffers.picked_, {rows, config.hidden_dim});
     visit(buffers.logits_, {limits.logit_rows, config.vocab_size});
     if (keys_observed > 0) visit(buffers.scores_, {rows, config.num_heads, keys_observed});
   };
@@ -72,13 +73,14 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   });
 
   const std::int64_t indices =
-      4 * rows + limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
+      5 * rows + limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
   Result<compute::Buffer> index_buffer =
       backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
   if (!index_buffer.ok()) return index_buffer.error().in("step indices");
   buffers.indices_ = index_buffer.take();
   buffers.staging_.reserve(static_cast<std::size_t>(indices));
-  buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
+  buffers.host_logits_.reserve(static_cast<std::size_t>(buffers.logits_.elements()));
+  buffers.host_hidden_.reserve(static_cast<std::size_t>(buffers.picked_.elements()));
   const std::int64_t columns =
       std::max({config.hidden_dim, config.qkv_width(), config.ffn_in_width(), config.vocab_size});
   const Status reserved =
@@ -120,13 +122,18 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
     staging.insert(staging.end(), table.begin(), table.end());
     staging.resize(staging.size() + static_cast<std::size_t>(buffers.blocks_max_) - table.size());
   }
-  std::int64_t num_logits = 0;
-  for (std::size_t row = 0; row < plan.rows.size(); ++row) {
-    if (!plan.rows[row].wants_logits) continue;
-    staging.push_back(static_cast<std::int32_t>(row));
-    ++num_logits;
-  }
+  const auto stage_rows_where = [&](bool BatchRow::*wanted) {
+    std::int64_t count = 0;
+    for (std::size_t row = 0; row < plan.rows.size(); ++row) {
+      if (!(plan.rows[row].*wanted)) continue;
+      staging.push_back(static_cast<std::int32_t>(row));
+      ++count;
+    }
+    return count;
+  };
+  const std::int64_t num_logits = stage_rows_where(&BatchRow::wants_logits);
   CHECK(num_logits <= buffers.limits_.logit_rows);
+  const std::int64_t num_hidden = stage_rows_where(&BatchRow::wants_hidden);
   backend_.upload(std::as_bytes(std::span(staging)), buffers.indices_.data());
 
   auto* next = static_cast<std::int32_t*>(buffers.indices_.data());
@@ -142,6 +149,7 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
   step.sequences = take({rows});
   step.block_tables = take({num_sequences, buffers.blocks_max_});
   if (num_logits > 0) step.logit_rows = take({num_logits});
+  if (num_hidden > 0) step.hidden_rows = take({num_hidden});
   step.hidden = buffers.hidden_.first_rows(rows);
   step.normed = buffers.normed_.first_rows(rows);
   step.qkv = buffers.qkv_.first_rows(rows);
@@ -151,11 +159,15 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
   return step;
 }
 
-std::span<const float> Transformer::forward(const BatchPlan& plan, const KvStorage& cache,
-                                            StepBuffers& buffers, ForwardObserver* observer) const {
+StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
+                                ForwardObserver* observer) const {
   const Step step = begin_step(plan, cache, buffers, observer);
   embed(step);
   for (std::int32_t layer = 0; layer < config_.num_layers; ++layer) {
+    if (plan.abort != nullptr && plan.abort->load(std::memory_order_relaxed)) {
+      backend_.synchronize();
+      return {.aborted = true};
+    }
     attention_block(step, layer);
     mlp_block(step, layer);
     step.observe("block", layer, step.hidden);
@@ -214,23 +226,35 @@ void Transformer::mlp_block(const Step& step, std::int32_t layer) const {
   project_onto_residual(step, inner, weights.ffn_out, "ffn_out", layer);
 }
 
-std::span<const float> Transformer::output(const Step& step, StepBuffers& buffers) const {
-  if (!step.logit_rows) {
-    backend_.synchronize();
-    return {};
+void Transformer::pick_rows(const Step& step, const TensorView& indices,
+                            const TensorView& out) const {
+  backend_.gather_rows({.x = step.hidden, .indices = indices, .out = out});
+  normalize(out, weights_.output_norm, out);
+}
+
+StepOutput Transformer::output(const Step& step, StepBuffers& buffers) const {
+  StepOutput result;
+  const auto fetch = [this](const TensorView& view, std::vector<float>& host) {
+    host.resize(static_cast<std::size_t>(view.elements()));
+    backend_.download(view.data, std::as_writable_bytes(std::span(host)));
+    return std::span<const float>(host);
+  };
+  if (step.hidden_rows) {
+    const TensorView picked = buffers.picked_.first_rows(step.hidden_rows.rows());
+    pick_rows(step, step.hidden_rows, picked);
+    result.hidden = fetch(picked, buffers.host_hidden_);
   }
-  const std::int64_t count = step.logit_rows.rows();
-  const TensorView picked = buffers.picked_.first_rows(count);
-  const TensorView logits = buffers.logits_.first_rows(count);
-  backend_.gather_rows({.x = step.hidden, .indices = step.logit_rows, .out = picked});
-  normalize(picked, weights_.output_norm, picked);
-  step.observe("output_norm", -1, picked);
-  const compute::LinearTarget target{.weight = &weights_.output_matrix(), .out = logits};
-  backend_.linear({.x = picked, .targets = {&target, 1}});
-  const std::span<float> host(buffers.host_logits_.data(),
-                              static_cast<std::size_t>(logits.elements()));
-  backend_.download(logits.data, std::as_writable_bytes(host));
-  return host;
+  if (step.logit_rows) {
+    const TensorView picked = buffers.picked_.first_rows(step.logit_rows.rows());
+    const TensorView logits = buffers.logits_.first_rows(step.logit_rows.rows());
+    pick_rows(step, step.logit_rows, picked);
+    step.observe("output_norm", -1, picked);
+    const compute::LinearTarget target{.weight = &weights_.output_matrix(), .out = logits};
+    backend_.linear({.x = picked, .targets = {&target, 1}});
+    result.logits = fetch(logits, buffers.host_logits_);
+  }
+  if (!step.logit_rows && !step.hidden_rows) backend_.synchronize();
+  return result;
 }
 
 void Transformer::normalize(const TensorView& x, const Norm& norm, const TensorView& out) const {

@@ -49,11 +49,12 @@ class StepBuffers {
   compute::TensorView qkv_;     // (rows, qkv_width)
   compute::TensorView merged_;  // (rows, q_width): attention's heads side by side
   compute::TensorView ffn_;     // (rows, ffn_in_width)
-  compute::TensorView picked_;  // (logit_rows, hidden)
+  compute::TensorView picked_;  // (rows, hidden)
   compute::TensorView logits_;  // (logit_rows, vocab)
   compute::TensorView scores_;  // (rows, heads, keys_observed), or null
   std::vector<std::int32_t> staging_;
   std::vector<float> host_logits_;
+  std::vector<float> host_hidden_;
 };
 
 class Transformer {
@@ -63,8 +64,8 @@ class Transformer {
       : config_(config), weights_(weights), backend_(backend) {}
 
   // See ModelRunner::forward.
-  std::span<const float> forward(const BatchPlan& plan, const KvStorage& cache,
-                                 StepBuffers& buffers, ForwardObserver* observer = nullptr) const;
+  StepOutput forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
+                     ForwardObserver* observer = nullptr) const;
 
  private:
   struct Step;  // one call's views
@@ -74,7 +75,10 @@ class Transformer {
   void embed(const Step& step) const;
   void attention_block(const Step& step, std::int32_t layer) const;
   void mlp_block(const Step& step, std::int32_t layer) const;
-  std::span<const float> output(const Step& step, StepBuffers& buffers) const;
+  StepOutput output(const Step& step, StepBuffers& buffers) const;
+  // The chosen rows after the last norm, in `out`.
+  void pick_rows(const Step& step, const compute::TensorView& indices,
+                 const compute::TensorView& out) const;
   void normalize(const compute::TensorView& x, const Norm& norm,
                  const compute::TensorView& out) const;
   void project(const compute::TensorView& x, std::span<const Linear> parts,
