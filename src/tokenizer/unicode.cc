@@ -1,6 +1,7 @@
 #include "tokenizer/unicode.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 
@@ -91,9 +92,10 @@ std::size_t well_formed_length(std::string_view text) {
 }  // namespace
 
 UnicodeTable::UnicodeTable() {
-  std::map<std::vector<std::uint8_t>, std::uint16_t> known;
+  using Block = std::array<std::uint8_t, std::size_t{1} << kBlockBits>;
+  std::map<Block, std::uint16_t> known;
   const CategoryRange* range = std::begin(kRanges);
-  std::vector<std::uint8_t> block(std::size_t{1} << kBlockBits);
+  Block block = {};
   for (char32_t first = 0; first < 0x110000; first += kBlockMask + 1) {
     for (char32_t c = first; c <= first + kBlockMask; ++c) {
       while (range + 1 != std::end(kRanges) && range[1].first <= c) ++range;
