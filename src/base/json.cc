@@ -23,10 +23,12 @@ using BoostError = boost::json::error_code;
 // search doubles the time. The explanation is in `failure`.
 class Handler {
  public:
+  // Boost looks these up by name. NOLINTBEGIN(readability-identifier-naming)
   static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
   static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
   static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
   static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
+  // NOLINTEND(readability-identifier-naming)
 
   explicit Handler(bool find_duplicates) : find_duplicates_(find_duplicates) {}
 

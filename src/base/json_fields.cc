@@ -33,7 +33,7 @@ std::string range_text(const StringRange& range) {
 
 std::string range_text(const NumberRange& range) {
   const NumberRange all;
-  const std::string low = fmt::format("{} {}", range.above_min ? ">" : ">=", range.min);
+  std::string low = fmt::format("{} {}", range.above_min ? ">" : ">=", range.min);
   if (range.max == all.max) return low;
   if (range.min == all.min) return fmt::format("<= {}", range.max);
   if (range.above_min) return fmt::format("{} and <= {}", low, range.max);

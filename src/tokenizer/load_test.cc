@@ -1,14 +1,17 @@
 #include "tokenizer/load.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "formats/metadata.h"
 #include "support/test_paths.h"
 #include "tokenizer/test_tokenizers.h"
@@ -201,6 +204,91 @@ TEST(FromGguf, ReadsSentencePieceAndNeverMergesIntoControlPieces) {
   const Ids forged = tokenizer.encode("</s>").take();
   EXPECT_EQ(std::count(forged.begin(), forged.end(), 2), 0);
   EXPECT_EQ(tokenizer.decode(forged), "</s>");
+}
+
+// The model of a committed tokenizer.json, and what the Rust library says about it.
+json::Value golden_model(std::string_view name) {
+  const auto path =
+      llorch::test::source_path(fmt::format("tests/golden/tokenizer/{}.tokenizer.json", name));
+  const std::string text = base::read_text_file(path, 1 << 20).take();
+  return json::parse(text).take().get_object().at("model");
+}
+
+// Encodes every vector whose text `is_taken` takes; the number of those.
+template <class Predicate>
+int expect_golden_ids(const Tokenizer& tokenizer, std::string_view name, Predicate is_taken) {
+  std::ifstream file(
+      llorch::test::source_path(fmt::format("tests/golden/tokenizer/{}.vectors.jsonl", name)));
+  int count = 0;
+  for (std::string line; std::getline(file, line);) {
+    const json::Value vector = json::parse(line).take();
+    const std::string text(json::view(vector.get_object().at("text").get_string()));
+    if (!is_taken(text)) continue;
+    ++count;
+    Ids expected;
+    for (const json::Value& id : vector.get_object().at("ids_with_special").get_array())
+      expected.push_back(static_cast<TokenId>(id.get_int64()));
+    EXPECT_EQ(tokenizer.encode(text, {.add_special = true, .parse_special = true}).take(), expected)
+        << text;
+  }
+  return count;
+}
+
+TEST(FromGguf, ReadsWordPiece) {
+  const json::Value model = golden_model("wordpiece");
+  const json::Object& vocab = model.get_object().at("vocab").get_object();
+  std::vector<std::string> tokens(vocab.size());
+  std::vector<std::int32_t> types(vocab.size(), 1);
+  for (const auto& [key, id] : vocab) {
+    const std::string_view piece = json::view(key);
+    const auto index = static_cast<std::size_t>(id.get_int64());
+    const bool is_special = piece.starts_with('[') && piece.size() > 1;
+    if (is_special) types[index] = 3;
+    tokens[index] = is_special                ? std::string(piece)
+                    : piece.starts_with("##") ? std::string(piece.substr(2))
+                                              : "▁" + std::string(piece);
+  }
+  MetadataBuilder builder;
+  builder.value("tokenizer.ggml.model", std::string("bert"));
+  builder.texts("tokenizer.ggml.tokens", tokens);
+  builder.numbers("tokenizer.ggml.token_type", formats::ElementType::I32, types);
+  builder.value("tokenizer.ggml.unknown_token_id", std::uint64_t{1});
+  builder.value("tokenizer.ggml.cls_token_id", std::uint64_t{2});
+  builder.value("tokenizer.ggml.seperator_token_id", std::uint64_t{3});
+  const Tokenizer tokenizer = from_gguf(builder.metadata).take();
+  // The format cannot say that [MASK] takes the space in front of it.
+  const auto has_no_mask = [](const std::string& text) {
+    return text.find("[MASK]") == std::string::npos;
+  };
+  EXPECT_GT(expect_golden_ids(tokenizer, "wordpiece", has_no_mask), 200);
+}
+
+TEST(FromGguf, ReadsUnigram) {
+  const json::Value model = golden_model("unigram");
+  std::vector<std::string> tokens;
+  std::vector<float> scores;
+  std::vector<std::int32_t> types;
+  for (const json::Value& entry : model.get_object().at("vocab").get_array()) {
+    const json::Array& pair = entry.get_array();
+    tokens.emplace_back(json::view(pair[0].get_string()));
+    scores.push_back(pair[1].to_number<float>());
+    types.push_back(types.size() < 2 ? 3 : types.size() == 2 ? 2 : 1);
+  }
+  MetadataBuilder builder;
+  builder.value("tokenizer.ggml.model", std::string("t5"));
+  builder.texts("tokenizer.ggml.tokens", tokens);
+  builder.numbers("tokenizer.ggml.scores", formats::ElementType::F32, scores);
+  builder.numbers("tokenizer.ggml.token_type", formats::ElementType::I32, types);
+  builder.value("tokenizer.ggml.unknown_token_id", std::uint64_t{2});
+  builder.value("tokenizer.ggml.eos_token_id", std::uint64_t{1});
+  builder.value("tokenizer.ggml.add_eos_token", true);
+  builder.value("tokenizer.ggml.remove_extra_whitespaces", true);
+  const Tokenizer tokenizer = from_gguf(builder.metadata).take();
+  // Without its table of characters the file says nothing of other white space or of NFKC.
+  const auto is_printable_ascii = [](const std::string& text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  };
+  EXPECT_GT(expect_golden_ids(tokenizer, "unigram", is_printable_ascii), 60);
 }
 
 TEST(FromGguf, RefusesCountsThatDoNotMatch) {
