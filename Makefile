@@ -2,7 +2,7 @@
 # Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
 CTEST_FLAGS ?= --output-on-failure
 
-.PHONY: run test setup build clean asan tsan clang cuda fuzz format
+.PHONY: run test setup build clean asan tsan clang headers cuda fuzz format
 
 run: setup
 	@scripts/build.sh release
@@ -24,6 +24,10 @@ asan tsan: setup
 clang: setup
 	@scripts/setup.sh clang
 	@scripts/build.sh clang
+
+# Every public header compiles alone.
+headers: setup
+	@scripts/build.sh dev all_verify_interface_header_sets
 
 # Compiles the CUDA backend; needs nvcc 13, not a GPU.
 cuda: setup
