@@ -18,7 +18,7 @@ std::size_t hash_edge(std::uint64_t edge) {
 }  // namespace
 
 Unigram::Unigram(const Vocab& vocab, std::span<const double> scores, const UnigramOptions& options)
-    : vocab_(vocab), scores_(scores.begin(), scores.end()), options_(options), slots_(1024) {
+    : scores_(scores.begin(), scores.end()), options_(options), slots_(1024) {
   double worst = 0;
   for (std::size_t id = 0; id < vocab.size(); ++id) {
     const std::string_view piece = vocab.piece(static_cast<TokenId>(id));

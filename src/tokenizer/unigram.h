@@ -42,7 +42,6 @@ class Unigram : public Model {
   void grow();
   void append_unknown(std::string_view text, std::vector<TokenId>& out) const;
 
-  const Vocab& vocab_;
   std::vector<double> scores_;
   double unknown_score_ = 0;
   UnigramOptions options_;
