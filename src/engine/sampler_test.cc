@@ -126,7 +126,7 @@ TEST(SoftmaxWeights, AgreeWithTheLibraryEverywhere) {
       }
       // One rounding of z, and the exponential's own.
       EXPECT_NEAR(static_cast<double>(softmax.weights()[i]), expected,
-                  expected * (2e-7 - z * 1.2e-7))
+                  expected * (4e-7 - z * 1.2e-7))
           << z;
     }
     EXPECT_NEAR(softmax.total(), total, total * 1e-6);

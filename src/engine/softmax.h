@@ -37,14 +37,15 @@ class SoftmaxWeights {
   // temperature > 0; max is finite and the largest of the logits.
   void run(std::span<const float> logits, float max, float temperature);
 
-  std::span<const float> weights() const { return weights_; }
+  std::span<const float> weights() const { return std::span(weights_).first(vocab_size_); }
   std::span<const double> group_sums() const { return group_sums_; }
   double total() const { return total_; }
   // The id at which the running sum passes target, 0 <= target < total.
   std::size_t find(double target) const;
 
  private:
-  std::vector<float> weights_;
+  std::size_t vocab_size_;
+  std::vector<float> weights_;  // up to whole groups
   std::vector<double> group_sums_;
   double total_ = 0;
 };
