@@ -14,6 +14,8 @@ using Float4 [[gnu::vector_size(16)]] = float;
 using Int4 [[gnu::vector_size(16)]] = std::int32_t;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr Float4 kLowest = {-87.0F, -87.0F, -87.0F, -87.0F};
+constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer
 
 // Calls body(values) for each four of the group; a last group that is shorter is filled up with
 // -infinity first, so that the common case is a loop of known length.
@@ -39,8 +41,6 @@ inline std::span<const float> group_of(std::span<const float> values, std::size_
 
 // exp of four numbers <= 0: a power of two times a polynomial in what remains, |r| <= ln(2) / 2.
 inline void exp_nonpositive(Float4& x) {
-  constexpr Float4 kLowest = {-87.0F, -87.0F, -87.0F, -87.0F};
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer
   const Int4 counts = x >= kLowest;
   x = x > kLowest ? x : kLowest;
   const Float4 shifted = x * 1.44269504F + kRound;
