@@ -1,0 +1,168 @@
+// InferenceBackend: what the worker's HTTP API needs of a model, in text. The platform seam: behind
+// it stand tokenizer, chat template and engine (worker/), or a recording fake (tests).
+//
+// Nothing here blocks: calls come from io threads and return within milliseconds; listeners are
+// called later, on the engine's thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "contract/inference.h"
+#include "contract/sampling_config.h"
+
+namespace llorch::worker_http {
+
+// What the output must be; enforced while sampling.
+struct OutputFormat {
+  enum class Kind : std::uint8_t { Text, JsonObject, JsonSchema };
+  Kind kind = Kind::Text;
+  json::Value schema;  // with JsonSchema
+};
+
+struct TextRequest {
+  std::string job_id;
+  // Text as users write it (special tokens in it are plain text), a rendered chat prompt (special
+  // tokens count), or ids.
+  struct Prompt {
+    enum class Kind : std::uint8_t { Plain, Rendered, Ids };
+    Kind kind = Kind::Plain;
+    std::string text;
+    std::vector<std::int32_t> ids;
+  };
+  Prompt prompt;
+  contract::SamplingConfig sampling;
+  // OpenAI's further parameters.
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  std::vector<std::pair<std::int32_t, float>> logit_bias;
+  std::optional<std::int32_t> top_logprobs;
+  OutputFormat format;
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+};
+
+struct TokenProbability {
+  std::string text;   // of the one token; may be part of a character, then with U+FFFD
+  std::string bytes;  // as they are
+  float logprob = 0;
+};
+
+struct TokenReport {
+  TokenProbability token;
+  std::vector<TokenProbability> top;
+};
+
+// A piece of the answer: whole UTF-8, certain not to belong to a stop string. With logprobs, the
+// tokens since the last piece; a piece may then have no text.
+struct TextPiece {
+  std::string text;
+  std::vector<TokenReport> tokens;
+};
+
+// Hears of one request, on the engine's thread and in this order: on_started, on_text…, on_end
+// (exactly once; on_started may be missing when it fails before). Must be quick.
+class TextListener {
+ public:
+  virtual ~TextListener() = default;
+  virtual void on_started(const contract::StartedEvent& started) = 0;
+  // False: nobody reads this any more, stop computing.
+  virtual bool on_text(TextPiece piece) = 0;
+  // StopReason::Cancelled comes as Error Cancelled, a passed deadline as DeadlineExceeded.
+  virtual void on_end(Result<contract::InferenceResult> result) = 0;
+};
+
+class EmbeddingListener {
+ public:
+  virtual ~EmbeddingListener() = default;
+  struct Embedding {
+    std::vector<float> values;
+    std::int64_t prompt_tokens = 0;
+  };
+  virtual void on_end(Result<Embedding> result) = 0;
+};
+
+// Never changes once the model is loaded.
+struct ModelInfo {
+  std::string id;  // the name clients use: --model's file or folder name, or general.name
+  std::string architecture;
+  std::string quant_kind;      // "Q4_K_M", "F16"
+  std::string tokenizer_kind;  // "bpe", "sentencepiece", …
+  std::string backend;         // "cpu", "cuda"
+  std::string device;
+  std::string memory_type;  // "cpu", "vram-only"
+  std::int32_t vocab_size = 0;
+  std::int32_t context_length = 0;
+  std::int64_t memory_bytes = 0;
+  std::int64_t vram_bytes = 0;
+  std::int64_t parameters = 0;
+  std::int64_t created = 0;  // seconds since the epoch: the file's time
+  bool has_chat_template = false;
+};
+
+struct LoadStatus {
+  enum class State : std::uint8_t { Loading, Healthy, Unhealthy, Draining };
+  State state = State::Loading;
+  double load_progress = 0;  // 0..1
+  std::string reason;        // with Unhealthy
+};
+
+// Counters since the start and gauges of now; for /health and /metrics.
+struct WorkerStats {
+  std::int64_t queue_depth = 0;
+  std::int64_t slots_total = 0;
+  std::int64_t slots_busy = 0;
+  std::int64_t kv_blocks_total = 0;
+  std::int64_t kv_blocks_free = 0;
+  std::optional<std::int64_t> last_token_age_ms;
+  double uptime_seconds = 0;
+  std::int64_t prompt_tokens_total = 0;
+  std::int64_t cached_tokens_total = 0;
+  std::int64_t output_tokens_total = 0;
+  std::int64_t steps_total = 0;
+  std::int64_t preemptions_total = 0;
+  double decode_tokens_per_second = 0;
+};
+
+struct TokenizedText {
+  std::vector<std::int32_t> ids;
+  std::vector<std::string> pieces;  // each id's text
+};
+
+class InferenceBackend {
+ public:
+  virtual ~InferenceBackend() = default;
+
+  virtual LoadStatus status() const = 0;
+  virtual WorkerStats stats() const = 0;
+  // Null until the model is loaded; everything below is Unavailable until then.
+  virtual const ModelInfo* model() const = 0;
+
+  // InvalidArgument with the counts when prompt and max_tokens do not fit, QueueFull, Conflict when
+  // the job id is in use, Unsupported (naming it) for a schema keyword we cannot enforce. The
+  // listener hears nothing after a failure here.
+  virtual Status submit(TextRequest request, std::shared_ptr<TextListener> listener) = 0;
+  virtual Status embed(std::variant<std::string, std::vector<std::int32_t>> input,
+                       std::shared_ptr<EmbeddingListener> listener) = 0;
+  // NotFound when no such job ever ran here (finished ones are remembered for a while).
+  virtual Status cancel(std::string_view job_id) = 0;
+
+  // The model's own chat template; `context` holds messages, tools, add_generation_prompt ….
+  virtual Result<std::string> render_chat(const json::Object& context) const = 0;
+  virtual Result<TokenizedText> tokenize(std::string_view text, bool add_special,
+                                         bool parse_special) const = 0;
+  virtual Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const = 0;
+
+  // Begins the drain that ends the process. Idempotent.
+  virtual void request_shutdown() = 0;
+};
+
+}  // namespace llorch::worker_http
