@@ -18,9 +18,11 @@ inline constexpr std::size_t kMaxNesting = 64;         // arrays and objects wit
 inline constexpr std::size_t kMaxIndent = 64;          // spaces and tabs after a newline
 inline constexpr std::size_t kMaxNodes = 400'000;      // of the automaton
 inline constexpr std::size_t kMaxEnumValues = 10'000;  // of one enum
+inline constexpr std::size_t kMaxNameBytes = 1'000;    // of a property
+inline constexpr std::size_t kMaxSchemas = 20'000;     // subschemas of one schema
 inline constexpr std::size_t kMaxAlternatives = 100;   // of one anyOf; optional properties in a row
 inline constexpr std::int64_t kMaxCount = 1'000'000'000;  // of minItems, maxLength and the like
-inline constexpr std::size_t kMaxThreads = 128;           // readings of one text kept at once
+inline constexpr std::size_t kMaxReadings = 128;          // of one text, kept at once
 
 // A compiled grammar: immutable, shared by threads and generations.
 class JsonGrammar;
@@ -34,11 +36,27 @@ Result<std::shared_ptr<const JsonGrammar>> compile_json_object();
 // or that no finite text satisfies, TooLarge beyond the bounds above.
 Result<std::shared_ptr<const JsonGrammar>> compile_json_schema(const json::Value& schema);
 
+// A reading of the text so far: where it stands in a rule, how often that rule has counted, and
+// which rules wait for it. Readings share the tails of their stacks.
+struct Reading {
+  std::uint32_t node = 0;
+  std::uint32_t count = 0;
+  std::int32_t stack = -1;  // into the frames; -1: nobody waits
+  bool operator==(const Reading&) const = default;
+};
+struct Frame {
+  std::uint32_t node = 0;  // where the waiting rule goes on
+  std::uint32_t count = 0;
+  std::int32_t parent = -1;
+  std::int32_t depth = 0;  // frames below and including this one
+  bool operator==(const Frame&) const = default;
+};
+
 // One text being written. Cheap to copy (a few hundred bytes); belongs to one thread.
 //
 // From every state that advance() reaches some continuation completes the text. Where a schema is
-// so ambiguous that more than kMaxThreads readings of the text so far exist, the later ones are
-// forgotten: some texts can then no longer be written, none that is invalid can.
+// so ambiguous that more than kMaxReadings readings of the text exist, the later ones are
+// forgotten: some texts can then no longer be written, and still none that is invalid.
 class JsonState {
  public:
   explicit JsonState(std::shared_ptr<const JsonGrammar> grammar);
@@ -48,31 +66,15 @@ class JsonState {
   // All of the bytes or none.
   bool advance(std::string_view bytes);
   // The text so far is a whole document. More may still be allowed (digits of a number).
-  bool is_complete() const { return complete_; }
+  bool is_complete() const { return is_complete_; }
 
  private:
-  friend class Automaton;
-
-  // A reading: where it stands in which rule, how often that rule has counted, who called it.
-  struct Thread {
-    std::uint32_t node = 0;
-    std::uint32_t count = 0;
-    std::int32_t stack = -1;  // into the frames; -1: the root rule
-    bool operator==(const Thread&) const = default;
-  };
-  // A rule that waits for the one it called. Readings share tails.
-  struct Frame {
-    std::uint32_t node = 0;  // where it goes on
-    std::uint32_t count = 0;
-    std::int32_t parent = -1;
-    std::int32_t depth = 0;  // frames below and including this one
-    bool operator==(const Frame&) const = default;
-  };
+  friend class TokenMasker;
 
   std::shared_ptr<const JsonGrammar> grammar_;
-  std::vector<Thread> threads_;
+  std::vector<Reading> readings_;
   std::vector<Frame> frames_;
-  bool complete_ = false;
+  bool is_complete_ = false;
 };
 
 }  // namespace llorch::grammar
