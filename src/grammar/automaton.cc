@@ -25,7 +25,7 @@ std::int32_t Readings::push_frame(const Frame& frame) {
 }
 
 void Readings::add(const Reading& reading) {
-  if (all_.size() - step_begin_ >= kMaxReadings) return;
+  if (is_full()) return;
   const auto begin = all_.begin() + static_cast<std::ptrdiff_t>(step_begin_);
   if (std::find(begin, all_.end(), reading) == all_.end()) all_.push_back(reading);
 }
@@ -39,7 +39,7 @@ void Readings::settle(const Reading& reading) {
     return;
   }
   pending_.assign(1, reading);
-  while (!pending_.empty() && seen_.size() < kMaxSettled) {
+  while (!pending_.empty() && seen_.size() < kMaxSettled && !is_full()) {
     const Reading current = pending_.back();
     pending_.pop_back();
     if (std::find(seen_.begin(), seen_.end(), current) != seen_.end()) continue;
@@ -100,7 +100,7 @@ Readings::Set Readings::step(Set from, std::uint8_t byte) {
   step_frames_ = frames_.size();
   step_completes_ = false;
   seen_.clear();
-  for (std::size_t i = from.begin; i < from.end; ++i) {
+  for (std::size_t i = from.begin; i < from.end && !is_full(); ++i) {
     const Reading reading = all_[i];
     const Node& node = grammar_->nodes[reading.node];
     const std::span<const Edge> edges(grammar_->edges.data() + node.first_edge, node.num_bytes);

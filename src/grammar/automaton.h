@@ -15,8 +15,8 @@ inline constexpr std::uint8_t kUnreachable = 255;  // as a height: no way to the
 inline constexpr std::int32_t kMaxFrames = static_cast<std::int32_t>(kMaxNesting) - 1;
 // Moves without a byte, one after the other. The builder rejects longer chains, so that a step
 // which stops after kMaxSettled moves has found a reading by then.
-inline constexpr std::size_t kMaxChain = 512;
-inline constexpr std::size_t kMaxSettled = 2048;
+inline constexpr std::size_t kMaxChain = 256;
+inline constexpr std::size_t kMaxSettled = 1024;
 
 enum class EdgeKind : std::uint8_t { Bytes, Epsilon, Call };
 
@@ -85,6 +85,7 @@ class Readings {
   void save(Set set, std::vector<Reading>& readings, std::vector<Frame>& frames) const;
 
  private:
+  bool is_full() const { return all_.size() - step_begin_ >= kMaxReadings; }
   bool fits(std::int32_t depth, std::uint32_t node) const;
   std::int32_t depth_of(std::int32_t stack) const;
   std::int32_t push_frame(const Frame& frame);

@@ -293,10 +293,12 @@ void Builder::add_array(NodeId from, const std::vector<RuleId>& prefix, std::opt
   const NodeId after = add_node(rule);
   const NodeId comma = add_node(rule);
   const NodeId close = add_node(rule);
+  const NodeId next = add_node(rule);  // unlike the first place it needs an item
   add_call(item, *rest, after);
   add_byte(after, ']', to, {.needs_min = true});
   add_byte(after, ',', comma, {.counts = true});
-  add_space(comma, item);
+  add_space(comma, next);
+  add_call(next, *rest, after);
   // Whitespace before the bracket.
   add_call(after, space_rule_, close);
   add_byte(close, ']', to, {.needs_min = true});
