@@ -64,6 +64,7 @@ void Readings::settle_moves(const Reading& reading, const Node& node) {
     const Edge& edge = grammar_->edges[moves + i];
     if (!fits(depth, edge.target)) continue;
     if (edge.kind == EdgeKind::Epsilon) {
+      if (edge.needs_min && reading.count < grammar_->rules[node.rule].min) continue;
       pending_.push_back({edge.target, reading.count, reading.stack});
       continue;
     }

@@ -25,7 +25,7 @@ struct Edge {
   std::uint8_t low = 0;    // Bytes
   std::uint8_t high = 0;   // Bytes, inclusive
   bool counts = false;     // Bytes: only below the rule's maximum, and counts
-  bool needs_min = false;  // Bytes: only from the rule's minimum on
+  bool needs_min = false;  // only from the rule's minimum on; not with Call
   bool is_tail = false;    // Call: nothing follows, so nobody waits
   std::uint32_t rule = 0;  // Call
   std::uint32_t target = 0;

@@ -294,14 +294,15 @@ void Builder::add_array(NodeId from, const std::vector<RuleId>& prefix, std::opt
   const NodeId comma = add_node(rule);
   const NodeId close = add_node(rule);
   const NodeId next = add_node(rule);  // unlike the first place it needs an item
+  const NodeId ending = add_node(rule);
   add_call(item, *rest, after);
-  add_byte(after, ']', to, {.needs_min = true});
   add_byte(after, ',', comma, {.counts = true});
   add_space(comma, next);
   add_call(next, *rest, after);
-  // Whitespace before the bracket.
-  add_call(after, space_rule_, close);
-  add_byte(close, ']', to, {.needs_min = true});
+  // The whitespace before the bracket needs the minimum too: nothing else can follow it.
+  add_edge(after, {.kind = EdgeKind::Epsilon, .needs_min = true, .target = ending});
+  add_space(ending, close);
+  add_byte(close, ']', to);
 }
 
 void Builder::add_object(NodeId from, const std::vector<Property>& properties,

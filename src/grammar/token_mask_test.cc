@@ -239,7 +239,7 @@ TEST(TokenMasker, AmbiguityBeyondTheLimitStillEndsValid) {
   const auto table = test::small_table();
   TokenMasker masker(grammar, table);
   std::string prefix;
-  for (int i = 0; i < 12; ++i) prefix += "{\"a\":";
+  for (int i = 0; i < 6; ++i) prefix += "{\"a\":";
   for (const char c : prefix) ASSERT_TRUE(masker.accept(static_cast<TokenId>(c)));
   const auto rest = test::write_text(std::move(masker), bytes, random, 30);
   ASSERT_TRUE(rest.has_value());
