@@ -50,7 +50,7 @@ void Builder::set_final(NodeId node) {
 }
 
 void Builder::add_edge(NodeId from, const Edge& edge) {
-  if (edges_.size() >= 4 * kMaxNodes) is_full_ = true;
+  if (edges_.size() >= 3 * kMaxNodes) is_full_ = true;
   if (!is_full_) edges_.push_back({from, edge});
 }
 

@@ -98,10 +98,11 @@ class SchemaCompiler {
                                               std::string_view keyword);
   static Result<CountRange> read_counts(const Job& job, const json::Object& schema,
                                         std::string_view min_key, std::string_view max_key);
-  Status check_oneof(const json::Array& branches, const std::string& pointer) const;
+  Status check_oneof(const json::Array& branches, const std::string& pointer);
 
   const json::Value& document_;
   Builder builder_;
+  std::int64_t budget_ = kDisjointBudget;
   std::unordered_map<const json::Value*, RuleId> rules_;
   std::deque<Job> jobs_;
 };
@@ -266,10 +267,10 @@ Status SchemaCompiler::compile_alternatives(const Job& job, const json::Object& 
 }
 
 // "Exactly one" is "at least one" where no two can hold together.
-Status SchemaCompiler::check_oneof(const json::Array& branches, const std::string& pointer) const {
+Status SchemaCompiler::check_oneof(const json::Array& branches, const std::string& pointer) {
   for (std::size_t i = 0; i < branches.size(); ++i) {
     for (std::size_t j = i + 1; j < branches.size(); ++j) {
-      if (are_disjoint(document_, branches[i], branches[j])) continue;
+      if (are_disjoint(document_, branches[i], branches[j], budget_)) continue;
       return error_at(ErrorCode::Unsupported, pointer,
                       fmt::format("schemas {} and {} may both match, and \"exactly one\" cannot be "
                                   "enforced; use \"anyOf\", or give both a required property with "
