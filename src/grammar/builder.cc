@@ -155,9 +155,14 @@ std::shared_ptr<JsonGrammar> Builder::assemble() {
   return grammar;
 }
 
+namespace {
+
+constexpr std::size_t kOpen = SIZE_MAX;  // of a chain's length: being measured
+
+}  // namespace
+
 // The nodes that one can get to from each without a byte: no cycle, no chain beyond kMaxChain.
 Status Builder::check_chains(const JsonGrammar& grammar) {
-  constexpr std::size_t kOpen = SIZE_MAX;
   std::vector<std::size_t> length(grammar.nodes.size(), 0);  // 0: not seen; else longest chain
   struct Visit {
     NodeId node;

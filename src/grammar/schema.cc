@@ -16,6 +16,11 @@ namespace llorch::grammar {
 namespace {
 
 constexpr int kMaxDisjointDepth = 4;
+// Of a pointer in a message, in bytes.
+constexpr std::size_t kHead = 100;
+constexpr std::size_t kTail = 60;
+// Types with equal values that are written differently, or that hold such.
+constexpr TypeSet kUnclear = kInteger | kFraction | kArray | kObject;
 
 Error invalid(std::string_view pointer, std::string_view what) {
   return {ErrorCode::InvalidArgument, fmt::format("{}: {}", base::quoted(pointer), what)};
@@ -147,8 +152,6 @@ Result<TypeSet> types_of(const json::Object& schema, std::string_view pointer) {
 namespace {
 
 std::string shortened(std::string text) {
-  constexpr std::size_t kHead = 100;
-  constexpr std::size_t kTail = 60;
   if (text.size() <= kHead + kTail + 20) return text;
   return text.substr(0, kHead) + "…" + text.substr(text.size() - kTail);
 }
@@ -266,7 +269,6 @@ class DisjointProof {
   // nothing.
   static bool are_apart(const std::vector<const json::Value*>& a,
                         const std::vector<const json::Value*>& b) {
-    constexpr TypeSet kUnclear = kInteger | kFraction | kArray | kObject;
     std::vector<std::string> texts;
     for (const json::Value* value : a) {
       if ((type_of(*value) & kUnclear) != 0) return false;

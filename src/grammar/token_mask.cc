@@ -17,6 +17,7 @@ namespace llorch::grammar {
 namespace {
 
 constexpr std::size_t kMaxTokenBytes = 65'535;
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 // Ids by their bytes, in the order of a walk: every node is followed by all that is below it.
 struct TokenTrie {
@@ -255,7 +256,6 @@ void walk_plain(const TokenTrie& trie, Readings::Set start, MaskScratch& scratch
 }
 
 void forbid_others(const IdSet& allowed, std::span<float> logits) {
-  constexpr float kForbidden = -std::numeric_limits<float>::infinity();
   for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
     const std::size_t count = std::min<std::size_t>(64, logits.size() - begin);
     const std::uint64_t word = begin / 64 < allowed.size() ? allowed[begin / 64] : 0;
