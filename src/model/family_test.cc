@@ -321,6 +321,33 @@ TEST_P(FamilyGguf, IsTheSameModel) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyGguf, testing::ValuesIn(kGgufCases),
                          [](const auto& test) { return std::string(test.param.family); });
 
+TEST(FamilyGgufRefusal, NamesWhatItIs) {
+  const auto error_with = [](void (*add_own)(formats::GgufWriter&, const ModelConfig&)) {
+    const test::TempDir dir;
+    const std::filesystem::path path = write_gguf(dir / "model.gguf", {"llama", "llama", add_own});
+    const formats::WeightFile file = formats::open_weights(path).take();
+    const Result<ModelPlan> plan = plan_model(file);
+    return plan.ok() ? "accepted" : plan.error().message;
+  };
+  EXPECT_EQ(error_with([](formats::GgufWriter&, const ModelConfig&) {}), "accepted");
+  EXPECT_THAT(error_with([](formats::GgufWriter& writer, const ModelConfig&) {
+                writer.add_number("llama.expert_count", std::uint32_t{8});
+              }),
+              HasSubstr("llama.expert_count = 8: mixtures of experts"));
+  EXPECT_THAT(error_with([](formats::GgufWriter& writer, const ModelConfig&) {
+                add_factors(writer, "rope_freqs.weight", {1, 2, 3});
+              }),
+              HasSubstr("3 rope factors, expected 8"));
+  EXPECT_THAT(error_with([](formats::GgufWriter& writer, const ModelConfig&) {
+                writer.add_number("llama.rope.dimension_count", std::uint32_t{8});
+              }),
+              HasSubstr("dimension_count = 8 with heads of 16"));
+  EXPECT_THAT(error_with([](formats::GgufWriter& writer, const ModelConfig&) {
+                add_factors(writer, "blk.0.attn_q.bias", std::vector<float>(64));
+              }),
+              HasSubstr("missing blk.0.attn_k.bias [32]"));
+}
+
 // --- Sources. ---
 
 TEST(Family, PyTorchAndSafeTensorsGiveTheSameBits) {
