@@ -1,0 +1,103 @@
+// For tests only: a backend that records what it is asked and says what it is told, on a thread of
+// its own as an engine would, behind the real HTTP server.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "http/server.h"
+#include "worker_http/backend.h"
+#include "worker_http/routes.h"
+
+namespace llorch::worker_http::test {
+
+// One accepted request, as the test sees it: say() and the others speak to the HTTP side from the
+// calling thread.
+struct FakeJob {
+  TextRequest request;
+  std::shared_ptr<TextListener> listener;
+  bool abandoned = false;  // guarded by the backend's mutex
+
+  void start(std::int64_t prompt_tokens = 3, std::int64_t cached_tokens = 1) const;
+  bool say(std::string text, std::vector<TokenReport> tokens = {}) const;
+  void end(contract::StopReason reason = contract::StopReason::Eos,
+           std::int64_t tokens_out = 2) const;
+  void fail(Error error) const;
+};
+
+class FakeBackend final : public InferenceBackend {
+ public:
+  FakeBackend();
+  ~FakeBackend() override;
+
+  // What a test sets before it asks.
+  ModelInfo info;
+  bool loaded = true;
+  LoadStatus load{LoadStatus::State::Healthy, 1, ""};
+  WorkerStats numbers;
+  std::function<Status(const TextRequest&)> admit;  // null: all are accepted
+  // Runs on the fake's own thread for each accepted request; null: the test speaks itself.
+  std::function<void(const FakeJob&)> script;
+  std::function<Result<EmbeddingListener::Embedding>(const EmbedRequest&)> embedding;
+  std::function<Result<std::string>(const json::Object&)> chat;
+
+  // The n-th accepted request, waiting for it.
+  std::shared_ptr<FakeJob> job(std::size_t index);
+  std::size_t num_jobs();
+  bool wait_until_abandoned(std::size_t index);
+  std::vector<std::string> cancelled();
+  bool shutdown_requested();
+
+  LoadStatus status() const override { return load; }
+  WorkerStats stats() const override { return numbers; }
+  const ModelInfo* model() const override { return loaded ? &info : nullptr; }
+  Result<Ticket> submit(TextRequest request, std::shared_ptr<TextListener> listener) override;
+  Result<Ticket> embed(EmbedRequest request, std::shared_ptr<EmbeddingListener> listener) override;
+  void abandon(Ticket ticket) override;
+  Status cancel(std::string_view job_id) override;
+  Result<std::string> render_chat(const json::Object& context) const override;
+  Result<TokenizedText> tokenize(std::string_view text, bool add_special,
+                                 bool parse_special) const override;
+  Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;
+  void request_shutdown() override;
+
+ private:
+  void work();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<FakeJob>> jobs_;
+  std::vector<std::string> cancelled_;
+  bool shutdown_requested_ = false;
+  bool stopping_ = false;
+  std::deque<std::function<void()>> tasks_;  // for the fake's thread
+  std::thread thread_;
+};
+
+TokenReport token_report(std::string text, float logprob,
+                         std::vector<std::pair<std::string, float>> top = {});
+
+// A fake behind a real server.
+struct TestWorker {
+  explicit TestWorker(const RouteSettings& settings = {});
+  std::string ask(std::string_view request) const;  // the whole response of one request
+  std::string get(std::string_view path) const;
+  std::string post(std::string_view path, std::string_view body,
+                   std::string_view headers = "Content-Type: application/json\r\n") const;
+
+  FakeBackend backend;
+  std::unique_ptr<http::Server> server;
+};
+
+json::Value json_of(std::string_view response);  // its body, parsed; fails the test when it is none
+// The body of a chunked response.
+std::string dechunk(std::string_view response);
+
+}  // namespace llorch::worker_http::test
