@@ -1,0 +1,280 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "engine/core.h"
+#include "engine/request_check.h"
+
+namespace llorch::engine {
+namespace {
+
+// Tokens per second over the last seconds, in one slot for each second.
+class TokenRate {
+ public:
+  void add(std::int64_t tokens, Clock::time_point now) {
+    if (tokens == 0) return;
+    Slot& slot = slots_[static_cast<std::size_t>(second_of(now)) % slots_.size()];
+    if (slot.second != second_of(now)) slot = {.second = second_of(now), .first = now};
+    slot.tokens += tokens;
+  }
+
+  double per_second(Clock::time_point now) const {
+    constexpr std::int64_t kWindowSeconds = 5;
+    std::int64_t tokens = 0;
+    Clock::time_point first = now;
+    for (const Slot& slot : slots_) {
+      if (slot.tokens == 0 || slot.second + kWindowSeconds <= second_of(now)) continue;
+      tokens += slot.tokens;
+      first = std::min(first, slot.first);
+    }
+    // The first tokens after a pause are no basis for a large number.
+    constexpr double kLeastSeconds = 0.25;
+    return static_cast<double>(tokens) /
+           std::max(kLeastSeconds, std::chrono::duration<double>(now - first).count());
+  }
+
+ private:
+  struct Slot {
+    std::int64_t second = -1;
+    std::int64_t tokens = 0;
+    Clock::time_point first = {};
+  };
+  static std::int64_t second_of(Clock::time_point time) {
+    return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
+  }
+
+  std::array<Slot, 8> slots_;
+};
+
+}  // namespace
+
+// The thread, and all that other threads may touch: one mutex, held for a few lines, never during a
+// step or a call to a sink.
+class Engine::Impl final : public StepHost {
+ public:
+  Impl(std::unique_ptr<model::ModelRunner> runner, const EngineOptions& options)
+      : core_(std::move(runner), options),
+        bounds_{.vocab_size = core_.runner().vocab_size(),
+                .context_length = core_.runner().context_length(),
+                .max_sequence_tokens = core_.max_sequence_tokens()},
+        max_waiting_(core_.options().max_waiting) {
+    core_.tell(*this);
+    thread_ = std::thread([this] { run(); });
+    thread_id_ = thread_.get_id();
+  }
+
+  template <class Request, class Sink>
+  Result<GenerationId> submit(Request request, std::shared_ptr<Sink> sink) {
+    CHECK(sink != nullptr);
+    const Status status = check_request(request, bounds_);
+    if (!status.ok()) return status.error();
+    const GenerationId id = next_id_.fetch_add(1, std::memory_order_relaxed);
+    auto sequence = std::make_unique<Sequence>(id, std::move(request), std::move(sink));
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return Error{ErrorCode::Unavailable, "the engine is stopping"};
+      const std::int32_t waiting = num_waiting();
+      if (waiting >= max_waiting_) {
+        return Error{ErrorCode::QueueFull,
+                     fmt::format("{} requests wait already, the most that may: "
+                                 "try again later",
+                                 waiting)};
+      }
+      live_.emplace(id, Live{});
+      inbox_.push_back(std::move(sequence));
+    }
+    wake_.notify_one();
+    return id;
+  }
+
+  void cancel(GenerationId id) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = live_.find(id);
+      if (found == live_.end() || found->second.cancelled) return;
+      found->second.cancelled = true;
+      cancelled_.push_back(id);
+      if (found->second.rows > 0) {
+        --num_wanted_;
+        consider_abort(found->second.rows);
+      }
+    }
+    wake_.notify_one();
+  }
+
+  void stop() {
+    CHECK(std::this_thread::get_id() != thread_id_, "a sink may not stop the engine");
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      abort_.store(true, std::memory_order_relaxed);
+    }
+    wake_.notify_one();
+    const std::lock_guard lock(join_mutex_);
+    if (thread_.joinable()) thread_.join();
+  }
+
+  EngineStats stats() const {
+    const std::lock_guard lock(mutex_);
+    EngineStats stats = stats_;
+    stats.waiting = num_waiting();
+    stats.decode_tokens_per_second = rate_.per_second(Clock::now());
+    return stats;
+  }
+
+  const RequestBounds& bounds() const { return bounds_; }
+
+  // On the engine's thread, from within core_.
+  const std::atomic<bool>* step_begins(std::span<const StepShare> shares) override {
+    const std::lock_guard lock(mutex_);
+    abort_.store(stopping_, std::memory_order_relaxed);
+    num_wanted_ = 0;
+    std::int32_t unwanted_rows = 0;
+    for (const StepShare& share : shares) {
+      Live& live = live_.at(share.id);
+      live.rows = share.rows;
+      if (live.cancelled) {
+        unwanted_rows = std::max(unwanted_rows, share.rows);
+      } else {
+        ++num_wanted_;
+      }
+    }
+    if (unwanted_rows > 0) consider_abort(unwanted_rows);
+    return &abort_;
+  }
+
+  void step_ended(bool aborted, std::vector<GenerationId>& cancelled) override {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, live] : live_) live.rows = 0;
+    last_step_aborted_ = aborted;
+    cancelled.insert(cancelled.end(), cancelled_.begin(), cancelled_.end());
+    // An id that waits in the inbox is unknown to the core so far.
+    cancelled_.clear();
+    for (const std::unique_ptr<Sequence>& sequence : inbox_) {
+      if (live_.at(sequence->id()).cancelled) cancelled_.push_back(sequence->id());
+    }
+  }
+
+  void report(const EngineStats& stats, std::span<const GenerationId> ended) override {
+    const std::lock_guard lock(mutex_);
+    rate_.add(stats.output_tokens - stats_.output_tokens, stats.last_token_at);
+    stats_ = stats;
+    for (const GenerationId id : ended) live_.erase(id);
+  }
+
+ private:
+  struct Live {
+    std::int32_t rows = 0;  // in the step that runs now
+    bool cancelled = false;
+  };
+
+  void run() {
+    std::vector<std::unique_ptr<Sequence>> arrivals;
+    std::vector<GenerationId> cancelled;
+    for (bool stopping = false; !stopping;) {
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] {
+          return stopping_ || !inbox_.empty() || !cancelled_.empty() || !core_.idle();
+        });
+        stopping = stopping_;
+        arrivals.swap(inbox_);
+        cancelled.swap(cancelled_);
+        stats_.waiting += static_cast<std::int32_t>(arrivals.size());
+      }
+      for (std::unique_ptr<Sequence>& sequence : arrivals) core_.add(std::move(sequence));
+      for (const GenerationId id : cancelled) core_.cancel(id);
+      arrivals.clear();
+      cancelled.clear();
+      if (!stopping) core_.step(*this);
+    }
+    core_.cancel_all();
+    core_.tell(*this);
+  }
+
+  // A sequence with this many rows of the step has been cancelled. A chunk of a prompt is worth
+  // giving the step up; one row is not while others wait for theirs. After an aborted step the next
+  // one runs to its end for those who want it, so that they get on however many others are
+  // cancelled.
+  void consider_abort(std::int32_t rows) {
+    if (num_wanted_ == 0 || (rows > 1 && !last_step_aborted_)) {
+      abort_.store(true, std::memory_order_relaxed);
+    }
+  }
+
+  std::int32_t num_waiting() const {
+    return stats_.waiting + static_cast<std::int32_t>(inbox_.size());
+  }
+
+  EngineCore core_;  // owned by the engine's thread
+  const RequestBounds bounds_;
+  const std::int32_t max_waiting_;
+  std::atomic<GenerationId> next_id_ = 1;
+  std::atomic<bool> abort_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  // Guarded by mutex_.
+  bool stopping_ = false;
+  std::vector<std::unique_ptr<Sequence>> inbox_;  // at most max_waiting_
+  std::vector<GenerationId> cancelled_;           // since the thread last looked; each live id once
+  std::unordered_map<GenerationId, Live> live_;   // submitted and not ended
+  std::int32_t num_wanted_ = 0;                   // sequences of this step that nobody cancelled
+  bool last_step_aborted_ = false;
+  EngineStats stats_;
+  TokenRate rate_;
+
+  std::mutex join_mutex_;  // guards thread_; never taken while mutex_ is held
+  std::thread thread_;
+  std::thread::id thread_id_;
+};
+
+std::unique_ptr<Engine> Engine::start(std::unique_ptr<model::ModelRunner> runner,
+                                      const EngineOptions& options) {
+  CHECK(runner != nullptr);
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(std::move(runner), options)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Engine::~Engine() {
+  stop();
+}
+
+Result<GenerationId> Engine::submit(GenerationRequest request,
+                                    std::shared_ptr<GenerationSink> sink) {
+  return impl_->submit(std::move(request), std::move(sink));
+}
+
+Result<GenerationId> Engine::submit(EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink) {
+  return impl_->submit(std::move(request), std::move(sink));
+}
+
+void Engine::cancel(GenerationId id) {
+  impl_->cancel(id);
+}
+
+void Engine::stop() {
+  impl_->stop();
+}
+
+EngineStats Engine::stats() const {
+  return impl_->stats();
+}
+
+std::int32_t Engine::context_length() const {
+  return impl_->bounds().context_length;
+}
+
+std::int32_t Engine::max_sequence_tokens() const {
+  return impl_->bounds().max_sequence_tokens;
+}
+
+}  // namespace llorch::engine

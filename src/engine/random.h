@@ -1,0 +1,36 @@
+// Random numbers without a state: a function of a key and a counter (Philox 4x32 with ten rounds,
+// Salmon et al. 2011). Whoever draws at position p gets the same number however he came there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace llorch::engine {
+
+using PhiloxCounter = std::array<std::uint32_t, 4>;
+using PhiloxKey = std::array<std::uint32_t, 2>;
+
+constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t even = std::uint64_t{0xD2511F53} * counter[0];
+    const std::uint64_t odd = std::uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0],
+               static_cast<std::uint32_t>(odd),
+               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1],
+               static_cast<std::uint32_t>(even)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// Uniform in [0, 1), 53 bits, for the token at this position of its sequence.
+constexpr double uniform_draw(std::uint64_t seed, std::int32_t position) {
+  const PhiloxCounter bits =
+      philox({static_cast<std::uint32_t>(position), 0, 0, 0},
+             {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const std::uint64_t wide = (std::uint64_t{bits[1]} << 32 | bits[0]) >> 11;
+  return static_cast<double>(wide) * 0x1.0p-53;
+}
+
+}  // namespace llorch::engine

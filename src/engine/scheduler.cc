@@ -1,0 +1,118 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace llorch::engine {
+namespace {
+
+class Planner {
+ public:
+  explicit Planner(const SchedulerInput& input) : input_(input), free_(input.blocks_free) {}
+
+  StepPlan run() {
+    preempt();
+    if (plan_.num_preempted == 0) admit();
+    share_rows();
+    fit_into_blocks();
+    return std::move(plan_);
+  }
+
+ private:
+  std::int32_t blocks_needed(const SequenceView& sequence, std::int32_t rows) const {
+    return blocks_for(sequence.tokens_computed + rows, input_.block_tokens) - sequence.blocks_held;
+  }
+
+  void preempt() {
+    std::size_t staying = input_.running.size();
+    std::int32_t needed = 0;
+    for (const SequenceView& sequence : input_.running) {
+      // After an aborted step a sequence holds more than one row needs.
+      needed += std::max(0, blocks_needed(sequence, 1));
+    }
+    while (staying > 1 && needed > free_) {
+      const SequenceView& youngest = input_.running[--staying];
+      needed -= std::max(0, blocks_needed(youngest, 1));
+      free_ += youngest.blocks_alone;
+    }
+    plan_.num_preempted = static_cast<std::int32_t>(input_.running.size() - staying);
+    step_.assign(input_.running.begin(),
+                 input_.running.begin() + static_cast<std::ptrdiff_t>(staying));
+    // Blocks that only the preempted ones shared are counted by nobody above. For the last one
+    // left the count is plain.
+    if (staying == 1) free_ = input_.blocks_total - step_[0].blocks_held;
+  }
+
+  void admit() {
+    std::int32_t promised = 0;
+    for (const SequenceView& sequence : step_) {
+      promised += std::max(0, blocks_needed(sequence, left(sequence)));
+    }
+    for (const SequenceView& next : input_.waiting) {
+      const auto num_running = static_cast<std::int32_t>(step_.size());
+      if (num_running == input_.max_running) return;
+      const std::int32_t needed = blocks_needed(next, left(next));
+      const std::int32_t room_to_grow = num_running;
+      if (num_running > 0 && promised + needed + next.blocks_alone + room_to_grow > free_) return;
+      free_ -= next.blocks_alone;
+      promised += needed;
+      step_.push_back(next);
+      ++plan_.num_admitted;
+    }
+  }
+
+  void share_rows() {
+    const auto count = static_cast<std::int32_t>(step_.size());
+    CHECK(count <= input_.step_tokens, "a step has fewer rows than sequences");
+    plan_.rows.assign(step_.size(), 1);
+    std::int32_t budget = input_.step_tokens - count;
+    while (budget > 0) {
+      std::int32_t wanting = 0;
+      for (std::size_t i = 0; i < step_.size(); ++i) wanting += wants_more(i) ? 1 : 0;
+      if (wanting == 0) return;
+      const std::int32_t share = std::max(1, budget / wanting);
+      for (std::size_t i = 0; i < step_.size() && budget > 0; ++i) {
+        if (!wants_more(i)) continue;
+        const std::int32_t given = std::min({share, budget, left(step_[i]) - plan_.rows[i]});
+        plan_.rows[i] += given;
+        budget -= given;
+      }
+    }
+  }
+
+  // The first row of each is certain; further ones are cut to the blocks that are left.
+  void fit_into_blocks() {
+    for (const SequenceView& sequence : step_) free_ -= std::max(0, blocks_needed(sequence, 1));
+    CHECK(free_ >= 0, "a sequence was admitted that can never fit");
+    for (std::size_t i = 0; i < step_.size(); ++i) {
+      const std::int32_t certain = std::max(0, blocks_needed(step_[i], 1));
+      const std::int32_t more = std::max(0, blocks_needed(step_[i], plan_.rows[i])) - certain;
+      if (more > free_) {
+        const std::int32_t blocks = step_[i].blocks_held + certain + free_;
+        plan_.rows[i] = blocks * input_.block_tokens - step_[i].tokens_computed;
+        free_ = 0;
+      } else {
+        free_ -= more;
+      }
+    }
+  }
+
+  static std::int32_t left(const SequenceView& sequence) {
+    return sequence.tokens_known - sequence.tokens_computed;
+  }
+  bool wants_more(std::size_t i) const { return plan_.rows[i] < left(step_[i]); }
+
+  const SchedulerInput& input_;
+  std::int32_t free_;
+  std::vector<SequenceView> step_;
+  StepPlan plan_;
+};
+
+}  // namespace
+
+StepPlan plan_step(const SchedulerInput& input) {
+  return Planner(input).run();
+}
+
+}  // namespace llorch::engine

@@ -1,0 +1,149 @@
+// Tests only: a model without weights that knows what a cache must contain. Each slot of the cache
+// holds a digest of the token there and of all tokens before it, as keys and values do; the logits
+// are a function of that digest. A wrong block, a stale one or one half written is noticed at once,
+// or else becomes wrong ids.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "engine/request.h"
+#include "model/runner.h"
+
+namespace llorch::engine {
+
+inline std::uint64_t mix_bits(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+inline std::uint64_t extend_digest(std::uint64_t before, TokenId token) {
+  return mix_bits(before ^ mix_bits(static_cast<std::uint64_t>(token) + 1));
+}
+
+// In [-4, 4).
+inline float digest_value(std::uint64_t digest, std::size_t index) {
+  return static_cast<float>(mix_bits(digest + index) >> 40) * 0x1.0p-21F - 4.0F;
+}
+
+class ScriptedRunner : public model::ModelRunner {
+ public:
+  struct Options {
+    model::RunnerLimits limits = {};
+    std::int32_t vocab_size = 50;
+    std::int32_t hidden_dim = 8;
+    std::int32_t context_length = 4096;
+  };
+  explicit ScriptedRunner(const Options& options)
+      : options_(options),
+        cache_(static_cast<std::size_t>(options.limits.num_blocks * options.limits.block_tokens)) {}
+
+  std::int32_t vocab_size() const override { return options_.vocab_size; }
+  std::int32_t hidden_dim() const override { return options_.hidden_dim; }
+  std::int32_t context_length() const override { return options_.context_length; }
+  const model::RunnerLimits& limits() const override { return options_.limits; }
+
+  // Runs in the middle of each step; what it makes true of plan.abort counts.
+  std::function<void(const model::BatchPlan&)> during_step = [](const model::BatchPlan&) {};
+  // Changes the logits of a row before they are given out.
+  std::function<void(const model::BatchRow&, std::span<float>)> change_logits =
+      [](const model::BatchRow&, std::span<float>) {};
+
+  model::StepOutput forward(const model::BatchPlan& plan) override {
+    check(plan);
+    during_step(plan);
+    if (plan.abort != nullptr && plan.abort->load()) {
+      // Half of the layers are written, which is worth nothing.
+      for (const model::BatchRow& row : plan.rows) slot(plan, row.sequence, row.position) = {};
+      return {.aborted = true};
+    }
+    logits_.clear();
+    hidden_.clear();
+    for (const model::BatchRow& row : plan.rows) {
+      const std::uint64_t before = digest_before(plan, row);
+      const std::uint64_t digest = extend_digest(before, row.token);
+      slot(plan, row.sequence, row.position) = {.digest = digest, .written = true};
+      if (row.wants_logits) {
+        for (std::size_t i = 0; i < static_cast<std::size_t>(options_.vocab_size); ++i) {
+          logits_.push_back(digest_value(digest, i));
+        }
+        change_logits(row, std::span(logits_).last(static_cast<std::size_t>(options_.vocab_size)));
+      }
+      if (row.wants_hidden) {
+        for (std::size_t i = 0; i < static_cast<std::size_t>(options_.hidden_dim); ++i) {
+          hidden_.push_back(digest_value(digest, i));
+        }
+      }
+    }
+    return {.logits = logits_, .hidden = hidden_};
+  }
+
+ private:
+  struct Slot {
+    std::uint64_t digest = 0;
+    bool written = false;
+  };
+
+  Slot& slot(const model::BatchPlan& plan, std::int32_t sequence, std::int32_t position) {
+    const std::span<const std::int32_t> table =
+        plan.block_tables[static_cast<std::size_t>(sequence)];
+    const auto size = static_cast<std::size_t>(options_.limits.block_tokens);
+    const auto place = static_cast<std::size_t>(position);
+    CHECK(place / size < table.size(), "a row without a block");
+    const std::int32_t block = table[place / size];
+    CHECK(block >= 0 && block < options_.limits.num_blocks);
+    return cache_[static_cast<std::size_t>(block) * size + place % size];
+  }
+
+  // Walks the whole past of a row: every slot must have been written, each a continuation of the
+  // one before. Which tokens they stand for shows in the logits.
+  std::uint64_t digest_before(const model::BatchPlan& plan, const model::BatchRow& row) {
+    for (std::int32_t position = 0; position < row.position; ++position) {
+      CHECK(slot(plan, row.sequence, position).written, "a row reads what nobody wrote");
+    }
+    return row.position == 0 ? 0 : slot(plan, row.sequence, row.position - 1).digest;
+  }
+
+  void check(const model::BatchPlan& plan) const {
+    const model::RunnerLimits& limits = options_.limits;
+    CHECK(!plan.rows.empty() && std::ssize(plan.rows) <= limits.rows, "rows of a step");
+    CHECK(std::ssize(plan.block_tables) <= limits.sequences, "sequences of a step");
+    std::vector<std::int32_t> next(plan.block_tables.size(), -1);
+    std::vector<std::int32_t> first(plan.block_tables.size(), -1);
+    std::int32_t num_logits = 0;
+    for (const model::BatchRow& row : plan.rows) {
+      CHECK(row.token >= 0 && row.token < options_.vocab_size);
+      CHECK(row.position >= 0 && row.position < options_.context_length);
+      auto& expected = next.at(static_cast<std::size_t>(row.sequence));
+      if (expected < 0) first[static_cast<std::size_t>(row.sequence)] = row.position;
+      CHECK(expected < 0 || expected == row.position, "positions without gaps");
+      expected = row.position + 1;
+      num_logits += row.wants_logits ? 1 : 0;
+    }
+    CHECK(num_logits <= limits.logit_rows);
+    // A block that is written belongs to one sequence.
+    std::multiset<std::int32_t> used;
+    for (const std::span<const std::int32_t> table : plan.block_tables) {
+      used.insert(table.begin(), table.end());
+    }
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      CHECK(next[i] > 0, "every sequence of a step has a row");
+      for (std::int32_t p = first[i]; p < next[i]; ++p) {
+        CHECK(used.count(plan.block_tables[i][static_cast<std::size_t>(p / limits.block_tokens)]) ==
+                  1,
+              "a block that others read is written");
+      }
+    }
+  }
+
+  Options options_;
+  std::vector<Slot> cache_;  // (blocks, block_tokens)
+  std::vector<float> logits_, hidden_;
+};
+
+}  // namespace llorch::engine

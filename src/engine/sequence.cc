@@ -1,0 +1,204 @@
+#include "engine/sequence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "engine/scheduler.h"
+
+namespace llorch::engine {
+namespace {
+
+double milliseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+}  // namespace
+
+Sequence::Sequence(std::uint64_t id, GenerationRequest request,
+                   std::shared_ptr<GenerationSink> sink)
+    : id_(id),
+      deadline_(request.deadline),
+      submitted_(Clock::now()),
+      num_prompt_(static_cast<std::int32_t>(request.prompt.size())),
+      work_(Generation{.sink = std::move(sink),
+                       .sampling = std::move(request.sampling),
+                       .end_ids = std::move(request.end_ids),
+                       .constraint = std::move(request.constraint),
+                       .counts = {},
+                       .max_tokens = request.max_tokens}),
+      tokens_(std::move(request.prompt)) {
+  Generation& generation = std::get<Generation>(work_);
+  if (has_penalties(generation.sampling)) {
+    generation.counts.emplace(tokens_, generation.max_tokens);
+  }
+  tokens_.reserve(tokens_.size() + static_cast<std::size_t>(generation.max_tokens));
+}
+
+Sequence::Sequence(std::uint64_t id, EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink)
+    : id_(id),
+      deadline_(request.deadline),
+      submitted_(Clock::now()),
+      num_prompt_(static_cast<std::int32_t>(request.prompt.size())),
+      work_(Embedding{.sink = std::move(sink), .pooling = request.pooling, .sum = {}}),
+      tokens_(std::move(request.prompt)) {}
+
+std::int32_t Sequence::find_cached(const kv::BlockCache& cache) {
+  DCHECK(state_ == SequenceState::Waiting);
+  found_.clear();
+  return is_generation() ? cache.find_prefix(tokens_, found_) : 0;
+}
+
+std::int32_t Sequence::start(kv::BlockCache& cache, Clock::time_point now) {
+  CHECK(state_ == SequenceState::Waiting && blocks_.empty());
+  state_ = SequenceState::Running;
+  cache.hold(found_);
+  blocks_.swap(found_);
+  num_published_ = static_cast<std::int32_t>(blocks_.size());
+  num_computed_ = num_published_ * cache.block_tokens();
+  if (started_) return 0;
+  started_ = now;
+  cached_tokens_ = num_computed_;
+  if (Generation* generation = std::get_if<Generation>(&work_)) {
+    generation->sink->on_started(
+        {.cached_tokens = cached_tokens_, .queue_ms = milliseconds(now - submitted_)});
+  }
+  return cached_tokens_;
+}
+
+void Sequence::reserve(kv::BlockCache& cache, std::int32_t rows) {
+  DCHECK(state_ == SequenceState::Running && num_computed_ + rows <= num_tokens());
+  const auto wanted =
+      static_cast<std::size_t>(blocks_for(num_computed_ + rows, cache.block_tokens()));
+  while (blocks_.size() < wanted) {
+    blocks_.push_back(cache.take());
+    CHECK(blocks_.back() != kv::kNoBlock, "the scheduler promised more blocks than there are");
+  }
+}
+
+bool Sequence::wants_hidden(std::int32_t position) const {
+  const Embedding* embedding = std::get_if<Embedding>(&work_);
+  return embedding != nullptr &&
+         (embedding->pooling == Pooling::Mean || position + 1 == num_prompt_);
+}
+
+void Sequence::advance(kv::BlockCache& cache, std::int32_t rows) {
+  DCHECK(state_ == SequenceState::Running);
+  num_computed_ += rows;
+  CHECK(num_computed_ <= num_tokens());
+  if (!is_generation() || !cache.shares()) return;
+  const std::int32_t size = cache.block_tokens();
+  for (; (num_published_ + 1) * size <= num_computed_; ++num_published_) {
+    const auto index = static_cast<std::size_t>(num_published_);
+    const kv::BlockId parent = index == 0 ? kv::kNoBlock : blocks_[index - 1];
+    blocks_[index] = cache.publish(
+        blocks_[index], parent,
+        tokens().subspan(index * static_cast<std::size_t>(size), static_cast<std::size_t>(size)));
+  }
+}
+
+void Sequence::pool(std::span<const float> hidden, std::int32_t dim) {
+  Embedding& embedding = std::get<Embedding>(work_);
+  embedding.sum.resize(static_cast<std::size_t>(dim));
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    embedding.sum[i % embedding.sum.size()] += static_cast<double>(hidden[i]);
+  }
+}
+
+void Sequence::preempt(kv::BlockCache& cache) {
+  CHECK(state_ == SequenceState::Running);
+  give_back(cache);
+  state_ = SequenceState::Waiting;
+  ++num_preemptions_;
+  if (Embedding* embedding = std::get_if<Embedding>(&work_)) embedding->sum.clear();
+}
+
+std::optional<FinishReason> Sequence::choose(Sampler& sampler, std::span<const float> logits,
+                                             Clock::time_point now) {
+  DCHECK(state_ == SequenceState::Running && all_computed());
+  Generation& generation = std::get<Generation>(work_);
+  const Result<SampledToken> token =
+      sampler.sample({.logits = logits,
+                      .params = generation.sampling,
+                      .position = num_tokens(),
+                      .counts = generation.counts ? &*generation.counts : nullptr,
+                      .constraint = generation.constraint.get()});
+  if (!token.ok()) {
+    error_ = token.error();
+    return FinishReason::Failed;
+  }
+  if (std::ranges::find(generation.end_ids, token->id) != generation.end_ids.end()) {
+    return FinishReason::EndToken;
+  }
+  if (generation.constraint != nullptr) generation.constraint->accept(token->id);
+  if (generation.counts) generation.counts->add(token->id);
+  const std::int32_t index = num_output();
+  tokens_.push_back(token->id);
+  if (!first_token_) first_token_ = now;
+  last_token_ = now;
+  const Verdict verdict = generation.sink->on_token(
+      {.id = token->id, .index = index, .logprob = token->logprob, .top = token->top});
+  if (verdict == Verdict::Stop) return FinishReason::Stopped;
+  if (verdict == Verdict::Cancel) return FinishReason::Cancelled;
+  if (num_output() == generation.max_tokens) return FinishReason::MaxTokens;
+  return std::nullopt;
+}
+
+void Sequence::end(kv::BlockCache& cache, FinishReason reason) {
+  CHECK(state_ != SequenceState::Ended, "a request ends once");
+  give_back(cache);
+  state_ = SequenceState::Ended;
+  reason_ = reason;
+}
+
+void Sequence::notify(Clock::time_point now) {
+  CHECK(state_ == SequenceState::Ended);
+  if (Embedding* embedding = std::get_if<Embedding>(&work_)) return notify_embedding(*embedding);
+  GenerationEnd end = {.reason = reason_,
+                       .error = std::move(error_),
+                       .tokens_out = num_output(),
+                       .prompt_tokens = num_prompt_,
+                       .cached_tokens = cached_tokens_,
+                       .preemptions = num_preemptions_};
+  end.queue_ms = milliseconds(started_.value_or(now) - submitted_);
+  if (started_) end.prefill_ms = milliseconds(first_token_.value_or(now) - *started_);
+  if (first_token_) end.decode_ms = milliseconds(*last_token_ - *first_token_);
+  std::get<Generation>(work_).sink->on_finished(end);
+}
+
+void Sequence::notify_embedding(Embedding& embedding) {
+  if (reason_ == FinishReason::Cancelled) {
+    embedding.sink->on_finished(Error{ErrorCode::Cancelled, "the embedding was cancelled"});
+    return;
+  }
+  if (reason_ == FinishReason::TimedOut) {
+    embedding.sink->on_finished(Error{ErrorCode::DeadlineExceeded,
+                                      "the deadline passed before the embedding was computed"});
+    return;
+  }
+  const double rows = embedding.pooling == Pooling::Mean ? num_prompt_ : 1;
+  std::vector<float> pooled;
+  pooled.reserve(embedding.sum.size());
+  for (const double sum : embedding.sum) pooled.push_back(static_cast<float>(sum / rows));
+  const auto bad = std::ranges::find_if(pooled, [](float x) { return !std::isfinite(x); });
+  if (bad != pooled.end()) {
+    embedding.sink->on_finished(
+        Error{ErrorCode::Internal,
+              fmt::format("component {} of the embedding is {}: expected a finite number; the "
+                          "weights of the model may be damaged",
+                          bad - pooled.begin(), *bad)});
+    return;
+  }
+  embedding.sink->on_finished(std::move(pooled));
+}
+
+void Sequence::give_back(kv::BlockCache& cache) {
+  cache.release(blocks_);
+  blocks_.clear();
+  num_published_ = 0;
+  num_computed_ = 0;
+}
+
+}  // namespace llorch::engine

@@ -1,0 +1,113 @@
+// One request on its way through the engine: its tokens, its cache blocks, and what its sink hears.
+//
+//   Waiting ──start──► Running ──end──► Ended ──notify──► (gone)
+//      ▲                  │                ▲
+//      └─────preempt──────┘   Waiting ─end─┘
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "engine/penalties.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "kv/block_cache.h"
+
+namespace llorch::engine {
+
+enum class SequenceState : std::uint8_t { Waiting, Running, Ended };
+
+// Owned by the engine's thread once submitted.
+class Sequence {
+ public:
+  // The requests are valid (request_check.h).
+  Sequence(std::uint64_t id, GenerationRequest request, std::shared_ptr<GenerationSink> sink);
+  Sequence(std::uint64_t id, EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink);
+
+  std::uint64_t id() const { return id_; }
+  SequenceState state() const { return state_; }
+  Clock::time_point deadline() const { return deadline_; }
+  bool is_generation() const { return std::holds_alternative<Generation>(work_); }
+
+  std::span<const TokenId> tokens() const { return tokens_; }  // prompt and output
+  std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens_.size()); }
+  std::int32_t num_prompt() const { return num_prompt_; }
+  // Tokens whose keys and values are in the blocks.
+  std::int32_t num_computed() const { return num_computed_; }
+  bool all_computed() const { return num_computed_ == num_tokens(); }
+  std::span<const kv::BlockId> blocks() const { return blocks_; }
+
+  // What the prefix cache has of it, while it waits. Embeddings do not look: pooling needs every
+  // row. Returns how many of the blocks nobody holds.
+  std::int32_t find_cached(const kv::BlockCache& cache);
+  std::int32_t num_cached_blocks() const { return static_cast<std::int32_t>(found_.size()); }
+
+  // Waiting → Running, with the blocks that find_cached found. Returns how many tokens of the
+  // prompt they hold, at the first start only.
+  std::int32_t start(kv::BlockCache& cache, Clock::time_point now);
+  // Takes the blocks that `rows` more tokens need; the scheduler has counted them.
+  void reserve(kv::BlockCache& cache, std::int32_t rows);
+  // Whether the row of this token has a hidden row that pooling needs.
+  bool wants_hidden(std::int32_t position) const;
+  // A completed step computed so many more tokens. Blocks that are full now are published.
+  void advance(kv::BlockCache& cache, std::int32_t rows);
+  // Pools the hidden rows of a step, in order of positions. (rows, dim)
+  void pool(std::span<const float> hidden, std::int32_t dim);
+  // Running → Waiting: gives its blocks back. What it has said stays said.
+  void preempt(kv::BlockCache& cache);
+
+  // Chooses the next token and tells the sink. Says why the generation ends with this, if it does.
+  std::optional<FinishReason> choose(Sampler& sampler, std::span<const float> logits,
+                                     Clock::time_point now);
+
+  // Any state → Ended: gives its blocks back; the sink hears of it with notify(). An embedding that
+  // is complete ends with MaxTokens: it has no reason of its own.
+  void end(kv::BlockCache& cache, FinishReason reason);
+  // Once, after end().
+  void notify(Clock::time_point now);
+  FinishReason finish_reason() const { return reason_; }
+
+ private:
+  struct Generation {
+    std::shared_ptr<GenerationSink> sink;
+    SamplingParams sampling;
+    std::vector<TokenId> end_ids;
+    std::unique_ptr<TokenConstraint> constraint;
+    std::optional<TokenCounts> counts;
+    std::int32_t max_tokens = 0;
+  };
+  struct Embedding {
+    std::shared_ptr<EmbeddingSink> sink;
+    Pooling pooling = Pooling::Mean;
+    std::vector<double> sum;  // (dim)
+  };
+
+  void give_back(kv::BlockCache& cache);
+  void notify_embedding(Embedding& embedding);
+  std::int32_t num_output() const { return num_tokens() - num_prompt_; }
+
+  // Constant after construction.
+  std::uint64_t id_;
+  Clock::time_point deadline_;
+  Clock::time_point submitted_;
+  std::int32_t num_prompt_ = 0;
+
+  SequenceState state_ = SequenceState::Waiting;
+  std::variant<Generation, Embedding> work_;
+  std::vector<TokenId> tokens_;
+  std::int32_t num_computed_ = 0;
+  std::vector<kv::BlockId> blocks_;
+  std::vector<kv::BlockId> found_;  // while waiting
+  std::int32_t num_published_ = 0;  // blocks, from the front
+  std::int32_t cached_tokens_ = 0;  // at the first start
+  std::int32_t num_preemptions_ = 0;
+  std::optional<Clock::time_point> started_, first_token_, last_token_;
+  FinishReason reason_ = FinishReason::MaxTokens;
+  std::optional<Error> error_;
+};
+
+}  // namespace llorch::engine

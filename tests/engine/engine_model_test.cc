@@ -1,0 +1,194 @@
+// The promise of engine.h on a real model and the real CPU kernels: same request, same seed, same
+// ids, alone, in a batch of 16, after a prefix-cache hit, preempted and resumed.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+
+#include "model/golden_fixture.h"
+
+namespace llorch::engine {
+namespace {
+
+using model::Golden;
+
+class WaitingSink final : public GenerationSink, public EmbeddingSink {
+ public:
+  void on_started(const GenerationStarted& /*started*/) override {}
+  Verdict on_token(const GeneratedToken& token) override {
+    ids.push_back(token.id);
+    return Verdict::Continue;
+  }
+  void on_finished(const GenerationEnd& ended) override {
+    end = ended;
+    finish();
+  }
+  void on_finished(Result<std::vector<float>> result) override {
+    embedding = result.take();
+    finish();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return finished_; });
+  }
+
+  std::vector<TokenId> ids;  // all read after wait()
+  GenerationEnd end;
+  std::vector<float> embedding;
+
+ private:
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool finished_ = false;
+};
+
+struct Plain {
+  std::vector<TokenId> prompt;
+  std::int32_t max_tokens = 0;
+  SamplingParams sampling = {};
+
+  GenerationRequest request() const {
+    GenerationRequest request;
+    request.prompt = prompt;
+    request.max_tokens = max_tokens;
+    request.sampling = sampling;
+    return request;
+  }
+};
+
+class EngineOnGpt2 : public testing::Test {
+ protected:
+  EngineOnGpt2()
+      : golden_("gpt2_tiny"), backend_(compute::make_backend("cpu", {.threads = 1}).take()) {
+    model_ = model::load_golden_model("tests/golden/gpt2_tiny", *backend_);
+  }
+
+  std::unique_ptr<Engine> start(std::int32_t num_blocks, const EngineOptions& options = {}) {
+    model::RunnerOptions runner;
+    runner.limits = {.num_blocks = num_blocks};
+    return Engine::start(model::TransformerRunner::make(model_, *backend_, runner).take(), options);
+  }
+
+  static std::shared_ptr<WaitingSink> submit(Engine& engine, const Plain& plain) {
+    auto sink = std::make_shared<WaitingSink>();
+    const Result<GenerationId> id = engine.submit(plain.request(), sink);
+    EXPECT_TRUE(id.ok()) << (id.ok() ? "" : id.error().message);
+    return sink;
+  }
+
+  std::vector<TokenId> alone(const Plain& plain) {
+    const std::unique_ptr<Engine> engine = start(8, {.prefix_cache = false});
+    const auto sink = submit(*engine, plain);
+    sink->wait();
+    return sink->ids;
+  }
+
+  // Requests that fit 64 positions, many with a common beginning of more than a block.
+  std::vector<Plain> random_requests(std::size_t count, std::uint32_t seed) const {
+    std::mt19937 random(seed);
+    const auto between = [&](std::int32_t low, std::int32_t high) {
+      return low + static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(high - low + 1));
+    };
+    std::vector<Plain> requests(count);
+    for (Plain& plain : requests) {
+      const std::int32_t length = between(1, 40);
+      const bool common = between(0, 2) > 0;
+      for (std::int32_t i = 0; i < length; ++i) {
+        plain.prompt.push_back(common && i < 20 ? i * 3
+                                                : between(0, model_->config.vocab_size - 1));
+      }
+      plain.max_tokens = between(1, model_->config.context_length - length);
+      plain.sampling = {.temperature = between(0, 3) == 0 ? 0.0F : 1.0F,
+                        .top_k = between(0, 2) == 0 ? 20 : 0,
+                        .top_p = between(0, 2) == 0 ? 0.9F : 1.0F,
+                        .repetition_penalty = between(0, 2) == 0 ? 1.2F : 1.0F,
+                        .seed = random()};
+    }
+    return requests;
+  }
+
+  Golden golden_;
+  std::unique_ptr<compute::Backend> backend_;
+  std::shared_ptr<const model::LoadedModel> model_;
+};
+
+TEST_F(EngineOnGpt2, GreedyIdsAreThoseOfTransformers) {
+  const std::vector<TokenId> prompt = golden_.ids("ids");
+  const std::vector<TokenId> expected = golden_.ids("greedy_ids");
+  const Plain plain = {.prompt = prompt,
+                       .max_tokens = static_cast<std::int32_t>(expected.size() - prompt.size()),
+                       .sampling = {.temperature = 0}};
+  std::vector<TokenId> all = prompt;
+  const std::vector<TokenId> ids = alone(plain);
+  all.insert(all.end(), ids.begin(), ids.end());
+  EXPECT_EQ(all, expected);
+}
+
+TEST_F(EngineOnGpt2, SameRequestSameSeedSameIds) {
+  std::int64_t preemptions = 0, cached = 0, with_others = 0;
+  for (std::uint32_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    const std::vector<Plain> requests = random_requests(16, seed);
+    std::vector<std::vector<TokenId>> expected;
+    for (const Plain& plain : requests) expected.push_back(alone(plain));
+    // Room for all; room for few, so that they are preempted; small steps, so that prompts come in
+    // many chunks.
+    for (const auto& [num_blocks, step_tokens] :
+         {std::pair{64, 64}, std::pair{9, 64}, std::pair{7, 17}, std::pair{64, 19}}) {
+      const std::unique_ptr<Engine> engine = start(num_blocks, {.step_tokens = step_tokens});
+      for (int round = 0; round < 2; ++round) {  // The second finds the first one's prefixes.
+        std::vector<std::shared_ptr<WaitingSink>> sinks;
+        for (const Plain& plain : requests) sinks.push_back(submit(*engine, plain));
+        for (std::size_t i = 0; i < sinks.size(); ++i) {
+          sinks[i]->wait();
+          ASSERT_EQ(sinks[i]->ids, expected[i])
+              << "request " << i << " with " << num_blocks << " blocks";
+          preemptions += sinks[i]->end.preemptions;
+          cached += sinks[i]->end.cached_tokens;
+        }
+      }
+      const EngineStats stats = engine->stats();
+      EXPECT_EQ(stats.blocks_free, stats.blocks_total);
+      with_others += stats.output_tokens > 2 * stats.steps ? 1 : 0;
+    }
+  }
+  EXPECT_GT(preemptions, 20);
+  EXPECT_GT(cached, 1000);
+  EXPECT_GT(with_others, 0);
+}
+
+TEST_F(EngineOnGpt2, EmbeddingsAreThePooledRowsOfTransformers) {
+  const std::vector<TokenId> prompt = golden_.ids("ids");
+  const model::HostTensor rows = golden_.tensor("ln_f");  // (tokens, hidden)
+  const auto dim = static_cast<std::size_t>(model_->config.hidden_dim);
+  ASSERT_EQ(rows.values.size() % dim, 0U);
+  const std::size_t count = rows.values.size() / dim;
+  ASSERT_EQ(count, prompt.size());
+  const std::unique_ptr<Engine> engine = start(8, {.max_running = 2, .step_tokens = 5});
+  for (const Pooling pooling : {Pooling::Mean, Pooling::Last}) {
+    auto sink = std::make_shared<WaitingSink>();
+    ASSERT_TRUE(engine->submit(EmbeddingRequest{.prompt = prompt, .pooling = pooling}, sink).ok());
+    sink->wait();
+    ASSERT_EQ(sink->embedding.size(), dim);
+    for (std::size_t i = 0; i < dim; ++i) {
+      double expected = 0;
+      for (std::size_t row = pooling == Pooling::Last ? count - 1 : 0; row < count; ++row) {
+        expected += static_cast<double>(rows.values[row * dim + i]);
+      }
+      if (pooling == Pooling::Mean) expected /= static_cast<double>(count);
+      EXPECT_NEAR(static_cast<double>(sink->embedding[i]), expected, 1e-4);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llorch::engine
