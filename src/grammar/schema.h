@@ -1,0 +1,53 @@
+// Reading JSON Schemas: references, types, and whether two schemas exclude each other. Private.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace llorch::grammar {
+
+// A schema within its document, and where it is: "#", "#/properties/name".
+struct SchemaAt {
+  const json::Value* value = nullptr;
+  std::string pointer;
+};
+
+// Sets of JSON types.
+enum TypeBit : std::uint8_t {
+  kNull = 1,
+  kBoolean = 2,
+  kInteger = 4,   // numbers without a fraction
+  kFraction = 8,  // the other numbers
+  kString = 16,
+  kArray = 32,
+  kObject = 64,
+  kAnyType = 127,
+};
+using TypeSet = std::uint8_t;
+
+TypeSet type_of(const json::Value& value);
+
+// "type" and "nullable" of a schema. Without "type" the keywords tell: "properties" describes an
+// object, "items" an array, and so on; without those, any.
+Result<TypeSet> types_of(const json::Object& schema, std::string_view pointer);
+
+// "#/a/b": one more level, escaped as RFC 6901 has it.
+std::string child_pointer(std::string_view pointer, std::string_view key);
+std::string child_pointer(std::string_view pointer, std::size_t index);
+
+inline constexpr std::size_t kMaxReferences = 100;  // one after the other
+
+bool is_reference(const json::Value& schema);
+// What "$ref" of `from` names: "#" and "#/…" in this document. Unsupported for others;
+// InvalidArgument where there is nothing.
+Result<SchemaAt> follow_reference(const json::Value& document, const SchemaAt& from);
+
+// True only when no value is valid against both: they allow different types or different constants,
+// or require the same property with such schemas.
+bool are_disjoint(const json::Value& document, const json::Value& a, const json::Value& b);
+
+}  // namespace llorch::grammar
