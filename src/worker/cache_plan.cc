@@ -10,6 +10,12 @@
 #include "base/terminal.h"
 
 namespace llorch::worker {
+namespace {
+
+// Few requests fill a long context; more than this is not kept ready for each of them.
+constexpr std::int32_t kUsualTokens = 4096;
+
+}  // namespace
 
 Result<std::int32_t> plan_cache_blocks(const CacheNeeds& needs,
                                        std::optional<std::uint64_t> wanted_bytes,
@@ -24,9 +30,12 @@ Result<std::int32_t> plan_cache_blocks(const CacheNeeds& needs,
     }
     blocks = static_cast<std::int64_t>(*wanted_bytes) / needs.block_bytes;
   } else {
-    const std::int64_t per_context =
-        (std::int64_t{needs.context} + needs.block_tokens - 1) / needs.block_tokens;
-    blocks = std::min(per_context * needs.max_batch, free_bytes / 4 / needs.block_bytes);
+    const auto blocks_of = [&](std::int64_t tokens) {
+      return (tokens + needs.block_tokens - 1) / needs.block_tokens;
+    };
+    const std::int64_t usual = std::min(needs.context, kUsualTokens);
+    blocks = std::max(blocks_of(needs.context), blocks_of(usual) * needs.max_batch);
+    blocks = std::min(blocks, free_bytes / 4 / needs.block_bytes);
   }
   if (blocks < 1) {
     return Error{ErrorCode::OutOfMemory,

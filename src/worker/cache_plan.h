@@ -16,8 +16,9 @@ struct CacheNeeds {
 };
 
 // With `wanted_bytes`, as many blocks as fit them; refused when that is more than is free or less
-// than a block. Without, enough for max_batch whole contexts, at most a quarter of what is free; a
-// context that does not fit is shortened by that. OutOfMemory with the numbers.
+// than a block. Without, enough for one whole context and for max_batch sequences of up to 4096
+// tokens, at most a quarter of what is free; a context that does not fit is shortened by that.
+// OutOfMemory with the numbers.
 Result<std::int32_t> plan_cache_blocks(const CacheNeeds& needs,
                                        std::optional<std::uint64_t> wanted_bytes,
                                        std::int64_t free_bytes);
