@@ -35,12 +35,8 @@ Result<std::unique_ptr<engine::TokenConstraint>> make_constraint(
   Result<std::shared_ptr<const grammar::JsonGrammar>> grammar =
       format.kind == Kind::JsonObject ? grammar::compile_json_object()
                                       : grammar::compile_json_schema(format.schema);
-  if (!grammar.ok()) {
-    // Too large is a fault of the schema like any other.
-    const bool is_invalid = grammar.error().code == ErrorCode::InvalidArgument;
-    return Error{is_invalid ? ErrorCode::InvalidArgument : ErrorCode::Unsupported,
-                 "response_format: " + grammar.error().message};
-  }
+  // Malformed, too large or beyond what can be enforced: in each case the schema's fault.
+  if (!grammar.ok()) return Error{ErrorCode::Unsupported, grammar.error().message};
   return std::unique_ptr<engine::TokenConstraint>(
       std::make_unique<JsonConstraint>(grammar::TokenMasker(grammar.take(), *model.mask_table)));
 }

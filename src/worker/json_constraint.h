@@ -10,8 +10,8 @@
 
 namespace llorch::worker {
 
-// Null for plain text. Unsupported, naming it, for a keyword of the schema that cannot be enforced
-// or a vocabulary that cannot write JSON; InvalidArgument for a schema that makes no sense.
+// Null for plain text. Unsupported for a schema that the output cannot be held to, naming the
+// keyword and its place, and for a vocabulary that cannot write JSON.
 Result<std::unique_ptr<engine::TokenConstraint>> make_constraint(
     const worker_http::OutputFormat& format, const ServingModel& model);
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "worker/options.h"
+#include "worker/run_options.h"
 
 namespace llorch::worker {
 

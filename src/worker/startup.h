@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "worker/options.h"
+#include "worker/run_options.h"
 #include "worker/serving_model.h"
 
 namespace llorch::worker {

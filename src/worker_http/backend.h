@@ -158,7 +158,7 @@ class InferenceBackend {
   virtual const ModelInfo* model() const = 0;
 
   // InvalidArgument with the counts when prompt and max_tokens do not fit, QueueFull, Conflict when
-  // the job id is in use, Unsupported (naming it) for a schema keyword we cannot enforce. The
+  // the job id is in use, Unsupported (naming the keyword) for a schema that we cannot enforce. The
   // listener hears nothing after a failure here.
   virtual Result<Ticket> submit(TextRequest request, std::shared_ptr<TextListener> listener) = 0;
   virtual Result<Ticket> embed(EmbedRequest request,

@@ -50,7 +50,8 @@ void FakeJob::fail(Error error) const {
   listener->on_end(std::move(error));
 }
 
-FakeBackend::FakeBackend() {
+ModelInfo fake_model() {
+  ModelInfo info;
   info.id = "fake";
   info.architecture = "gpt2";
   info.quant_kind = "F32";
@@ -63,10 +64,24 @@ FakeBackend::FakeBackend() {
   info.memory_bytes = 4096;
   info.created = 1700000000;
   info.has_chat_template = true;
-  numbers.slots_total = 4;
-  numbers.kv_blocks_total = 10;
-  numbers.kv_blocks_free = 10;
+  return info;
+}
+
+FakeBackend::FakeBackend() {
+  info = std::make_shared<const ModelInfo>(fake_model());
+  WorkerStats initial;
+  initial.slots_total = 4;
+  initial.kv_blocks_total = 10;
+  initial.kv_blocks_free = 10;
+  numbers = initial;
   thread_ = std::thread([this] { work(); });
+}
+
+const ModelInfo* FakeBackend::model() const {
+  std::shared_ptr<const ModelInfo> now = info.get();
+  const std::lock_guard lock(mutex_);
+  if (now != nullptr && (shown_.empty() || shown_.back() != now)) shown_.push_back(now);
+  return now.get();
 }
 
 FakeBackend::~FakeBackend() {
@@ -92,15 +107,15 @@ void FakeBackend::work() {
 }
 
 Result<Ticket> FakeBackend::submit(TextRequest request, std::shared_ptr<TextListener> listener) {
-  if (admit) {
-    if (Status admitted = admit(request); !admitted.ok()) return admitted.error();
+  if (const auto ask = admit.get()) {
+    if (Status admitted = ask(request); !admitted.ok()) return admitted.error();
   }
   const std::lock_guard lock(mutex_);
   auto job = std::make_shared<FakeJob>();
   job->request = std::move(request);
   job->listener = std::move(listener);
   jobs_.push_back(job);
-  if (script) tasks_.emplace_back([this, job] { script(*job); });
+  if (auto play = script.get()) tasks_.emplace_back([play, job] { play(*job); });
   changed_.notify_all();
   return Ticket{jobs_.size() - 1};
 }
@@ -109,7 +124,7 @@ Result<Ticket> FakeBackend::embed(EmbedRequest request,
                                   std::shared_ptr<EmbeddingListener> listener) {
   const std::lock_guard lock(mutex_);
   tasks_.emplace_back([this, request = std::move(request), listener = std::move(listener)] {
-    listener->on_end(embedding(request));
+    listener->on_end(embedding.get()(request));
   });
   changed_.notify_all();
   return Ticket{1'000'000};
@@ -131,13 +146,13 @@ Status FakeBackend::cancel(std::string_view job_id) {
 }
 
 Result<std::string> FakeBackend::render_chat(const json::Object& context) const {
-  if (chat) return chat(context);
+  if (const auto render = chat.get()) return render(context);
   return json::serialize(context);
 }
 
 Result<TokenizedText> FakeBackend::tokenize(std::string_view text, bool add_special,
                                             bool parse_special) const {
-  if (!loaded) return Error{ErrorCode::Unavailable, "loading"};
+  if (model() == nullptr) return Error{ErrorCode::Unavailable, "loading"};
   TokenizedText out;
   if (add_special) out = {{1}, {"<s>"}};
   out.ids.push_back(static_cast<std::int32_t>(text.size()) + (parse_special ? 1000 : 0));

@@ -18,6 +18,27 @@
 
 namespace llorch::worker_http::test {
 
+// A setting that the test changes while io threads may look at it.
+template <class T>
+class Setting {
+ public:
+  Setting() = default;
+  explicit Setting(T value) : value_(std::move(value)) {}
+  Setting& operator=(T value) {
+    const std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+    return *this;
+  }
+  T get() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  T value_ = {};
+};
+
 // One accepted request, as the test sees it: say() and the others speak to the HTTP side from the
 // calling thread.
 struct FakeJob {
@@ -38,15 +59,14 @@ class FakeBackend final : public InferenceBackend {
   ~FakeBackend() override;
 
   // What a test sets before it asks.
-  ModelInfo info;
-  bool loaded = true;
-  LoadStatus load{LoadStatus::State::Healthy, 1, ""};
-  WorkerStats numbers;
-  std::function<Status(const TextRequest&)> admit;  // null: all are accepted
+  Setting<std::shared_ptr<const ModelInfo>> info;  // null: loading
+  Setting<LoadStatus> load{LoadStatus{LoadStatus::State::Healthy, 1, ""}};
+  Setting<WorkerStats> numbers;
+  Setting<std::function<Status(const TextRequest&)>> admit;  // null: all are accepted
   // Runs on the fake's own thread for each accepted request; null: the test speaks itself.
-  std::function<void(const FakeJob&)> script;
-  std::function<Result<EmbeddingListener::Embedding>(const EmbedRequest&)> embedding;
-  std::function<Result<std::string>(const json::Object&)> chat;
+  Setting<std::function<void(const FakeJob&)>> script;
+  Setting<std::function<Result<EmbeddingListener::Embedding>(const EmbedRequest&)>> embedding;
+  Setting<std::function<Result<std::string>(const json::Object&)>> chat;
 
   // The n-th accepted request, waiting for it.
   std::shared_ptr<FakeJob> job(std::size_t index);
@@ -55,9 +75,9 @@ class FakeBackend final : public InferenceBackend {
   std::vector<std::string> cancelled();
   bool shutdown_requested();
 
-  LoadStatus status() const override { return load; }
-  WorkerStats stats() const override { return numbers; }
-  const ModelInfo* model() const override { return loaded ? &info : nullptr; }
+  LoadStatus status() const override { return load.get(); }
+  WorkerStats stats() const override { return numbers.get(); }
+  const ModelInfo* model() const override;
   Result<Ticket> submit(TextRequest request, std::shared_ptr<TextListener> listener) override;
   Result<Ticket> embed(EmbedRequest request, std::shared_ptr<EmbeddingListener> listener) override;
   void abandon(Ticket ticket) override;
@@ -73,6 +93,7 @@ class FakeBackend final : public InferenceBackend {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  mutable std::vector<std::shared_ptr<const ModelInfo>> shown_;  // whose pointers were given out
   std::vector<std::shared_ptr<FakeJob>> jobs_;
   std::vector<std::string> cancelled_;
   bool shutdown_requested_ = false;
@@ -80,6 +101,8 @@ class FakeBackend final : public InferenceBackend {
   std::deque<std::function<void()>> tasks_;  // for the fake's thread
   std::thread thread_;
 };
+
+ModelInfo fake_model();
 
 TokenReport token_report(std::string text, float logprob,
                          std::vector<std::pair<std::string, float>> top = {});

@@ -86,6 +86,20 @@ Result<std::string> echo_of(const InferenceBackend& backend, const TextRequest::
   return prompt.text;
 }
 
+std::optional<Refusal> check_logit_bias(const InferenceBackend& backend,
+                                        const TextRequest& request) {
+  const std::int32_t size = backend.model()->vocab_size;
+  for (const auto& [id, bias] : request.logit_bias) {
+    if (id < size) continue;
+    return Refusal{
+        {ErrorCode::InvalidArgument,
+         fmt::format("logit_bias names token {}, but the vocabulary ends at {}", id, size - 1)},
+        "logit_bias",
+        ""};
+  }
+  return std::nullopt;
+}
+
 std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiTextRequest& request) {
   if (!backend.model()->has_chat_template) {
     return Refusal{{ErrorCode::InvalidArgument,
@@ -95,6 +109,8 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
                    "no_chat_template"};
   }
   Result<std::string> prompt = backend.render_chat(request.chat);
+  if (!prompt.ok() && prompt.error().code == ErrorCode::Unavailable)
+    return Refusal{prompt.error(), "", ""};
   if (!prompt.ok()) {
     // Whatever the template stumbles over, it was these messages.
     return Refusal{{ErrorCode::InvalidArgument,
@@ -122,6 +138,7 @@ std::variant<PreparedText, Refusal> prepare(const Service& service, const http::
   PreparedText prepared{parsed.take(), {}, {}};
   OpenAiTextRequest& text = prepared.request;
   if (auto refusal = check_model(service.backend, text.model)) return *refusal;
+  if (auto refusal = check_logit_bias(service.backend, text.settings)) return *refusal;
   if (kind == AnswerKind::Chat) {
     if (auto refusal = render_prompt(service.backend, text)) return *refusal;
   }

@@ -61,7 +61,7 @@ TEST(Models, ListAndOne) {
   const std::string missing = worker.get("/v1/models/other");
   EXPECT_EQ(status_of(missing), 404);
   EXPECT_EQ(json_of(missing).at("error").at("code"), "model_not_found");
-  worker.backend.loaded = false;
+  worker.backend.info = nullptr;
   EXPECT_EQ(body_of(worker.get("/v1/models")), R"({"object":"list","data":[]})");
 }
 
@@ -336,7 +336,9 @@ TEST(Chat, AFullQueueInTheMiddleLeavesNothingRunning) {
 
 TEST(Chat, WithoutATemplateSaysWhatToDo) {
   TestWorker worker;
-  worker.backend.info.has_chat_template = false;
+  ModelInfo info = test::fake_model();
+  info.has_chat_template = false;
+  worker.backend.info = std::make_shared<const ModelInfo>(info);
   const std::string response =
       worker.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})");
   EXPECT_EQ(status_of(response), 400);
@@ -349,10 +351,14 @@ TEST(Chat, TheTemplatesRefusalIsPassedOn) {
   worker.backend.chat = [](const json::Object&) -> Result<std::string> {
     return Error{ErrorCode::InvalidArgument, "roles must alternate"};
   };
-  const std::string response =
-      worker.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})");
+  const std::string body = R"({"messages":[{"role":"user","content":"x"}]})";
+  const std::string response = worker.post("/v1/chat/completions", body);
   EXPECT_EQ(status_of(response), 400);
   EXPECT_THAT(response, HasSubstr("roles must alternate"));
+  worker.backend.chat = [](const json::Object&) -> Result<std::string> {
+    return Error{ErrorCode::Unavailable, "shutting down"};
+  };
+  EXPECT_EQ(status_of(worker.post("/v1/chat/completions", body)), 503);
 }
 
 TEST(Chat, ASchemaThatCannotBeEnforcedIsTheRequestsFault) {
@@ -392,6 +398,7 @@ TEST(Chat, RefusesAndNames) {
       {"{" + messages + R"(,"stop":["a","b","c","d","e"]})", "stop"},
       {"{" + messages + R"(,"logit_bias":{"x":1}})", R"(logit_bias."x")"},
       {"{" + messages + R"(,"logit_bias":{"5":101}})", "logit_bias.5"},
+      {"{" + messages + R"(,"logit_bias":{"100":1}})", "logit_bias"},
       {"{" + messages + R"(,"response_format":{"type":"xml"}})", "response_format.type"},
       {"{" + messages + R"(,"response_format":{"type":"json_schema"}})",
        "response_format.json_schema"},
@@ -489,8 +496,8 @@ TEST(Embeddings, Refusals) {
 
 TEST(OpenAi, LoadingIs503) {
   TestWorker worker;
-  worker.backend.loaded = false;
-  worker.backend.load = {LoadStatus::State::Loading, 0.5, ""};
+  worker.backend.info = nullptr;
+  worker.backend.load = LoadStatus{LoadStatus::State::Loading, 0.5, ""};
   for (const auto& [path, body] :
        {std::pair{"/v1/completions", R"({"prompt":"p"})"},
         std::pair{"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})"},

@@ -22,11 +22,13 @@ using ::testing::Not;
 
 TEST(Health, ReportsEverythingOfAHealthyWorker) {
   TestWorker worker;
-  worker.backend.numbers.queue_depth = 2;
-  worker.backend.numbers.slots_busy = 3;
-  worker.backend.numbers.kv_blocks_free = 9;
-  worker.backend.numbers.last_token_age_ms = 17;
-  worker.backend.numbers.uptime_seconds = 1.5;
+  WorkerStats numbers = worker.backend.numbers.get();
+  numbers.queue_depth = 2;
+  numbers.slots_busy = 3;
+  numbers.kv_blocks_free = 9;
+  numbers.last_token_age_ms = 17;
+  numbers.uptime_seconds = 1.5;
+  worker.backend.numbers = numbers;
   const std::string response = worker.get("/health");
   EXPECT_EQ(status_of(response), 200);
   const Result<contract::HealthReport> report = contract::parse_health_report(body_of(response));
@@ -53,22 +55,22 @@ TEST(Health, ReportsEverythingOfAHealthyWorker) {
 
 TEST(Health, LoadingUnhealthyAndDrainingAre503) {
   TestWorker worker;
-  worker.backend.loaded = false;
-  worker.backend.load = {LoadStatus::State::Loading, 0.25, ""};
+  worker.backend.info = nullptr;
+  worker.backend.load = LoadStatus{LoadStatus::State::Loading, 0.25, ""};
   std::string response = worker.get("/health");
   EXPECT_EQ(status_of(response), 503);
   EXPECT_EQ(json_of(response).at("status"), "loading");
   EXPECT_EQ(json_of(response).at("load_progress"), 0.25);
   EXPECT_EQ(json_of(response).at("model_loaded"), false);
 
-  worker.backend.load = {LoadStatus::State::Unhealthy, 1, "the engine stopped"};
+  worker.backend.load = LoadStatus{LoadStatus::State::Unhealthy, 1, "the engine stopped"};
   response = worker.get("/health");
   EXPECT_EQ(status_of(response), 503);
   EXPECT_EQ(json_of(response).at("status"), "unhealthy");
   EXPECT_EQ(json_of(response).at("reason"), "the engine stopped");
 
-  worker.backend.loaded = true;
-  worker.backend.load = {LoadStatus::State::Draining, 1, ""};
+  worker.backend.info = std::make_shared<const ModelInfo>(test::fake_model());
+  worker.backend.load = LoadStatus{LoadStatus::State::Draining, 1, ""};
   response = worker.get("/health");
   EXPECT_EQ(status_of(response), 503);
   EXPECT_EQ(json_of(response).at("status"), "draining");
@@ -113,14 +115,18 @@ TEST(Tokenize, BothWays) {
                           R"({"tokens":7})", R"({})", R"([])", "{"}) {
     EXPECT_EQ(status_of(worker.post("/detokenize", bad)), 400) << bad;
   }
-  worker.backend.loaded = false;
+  worker.backend.info = nullptr;
   EXPECT_EQ(status_of(worker.post("/tokenize", R"({"text":"hello"})")), 503);
 }
 
 TEST(Metrics, CountOutcomesAndLatencies) {
   TestWorker worker;
-  worker.backend.numbers.output_tokens_total = 42;
-  worker.backend.info.id = "a \"quoted\"\\ name";
+  WorkerStats numbers = worker.backend.numbers.get();
+  numbers.output_tokens_total = 42;
+  worker.backend.numbers = numbers;
+  ModelInfo info = test::fake_model();
+  info.id = "a \"quoted\"\\ name";
+  worker.backend.info = std::make_shared<const ModelInfo>(info);
   worker.backend.script = [](const FakeJob& job) {
     job.start();
     job.end(contract::StopReason::Eos, 5);

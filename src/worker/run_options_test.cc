@@ -1,4 +1,4 @@
-#include "worker/options.h"
+#include "worker/run_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "worker/options.h"
+#include "worker/run_options.h"
 
 #include <fmt/format.h>
 
