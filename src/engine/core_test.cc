@@ -362,6 +362,7 @@ class CoreTest : public testing::Test {
   }
   static std::vector<TokenId> prompt(std::int32_t length, TokenId start = 0) {
     std::vector<TokenId> tokens;
+    tokens.reserve(static_cast<std::size_t>(length));
     for (std::int32_t i = 0; i < length; ++i) tokens.push_back((start + i * i) % kVocab);
     return tokens;
   }

@@ -15,6 +15,10 @@
 namespace llorch::engine {
 namespace {
 
+constexpr std::int64_t kWindowSeconds = 5;
+// The first tokens after a pause are no basis for a large number.
+constexpr double kLeastSeconds = 0.25;
+
 // Tokens per second over the last seconds, in one slot for each second.
 class TokenRate {
  public:
@@ -26,7 +30,6 @@ class TokenRate {
   }
 
   double per_second(Clock::time_point now) const {
-    constexpr std::int64_t kWindowSeconds = 5;
     std::int64_t tokens = 0;
     Clock::time_point first = now;
     for (const Slot& slot : slots_) {
@@ -34,8 +37,6 @@ class TokenRate {
       tokens += slot.tokens;
       first = std::min(first, slot.first);
     }
-    // The first tokens after a pause are no basis for a large number.
-    constexpr double kLeastSeconds = 0.25;
     return static_cast<double>(tokens) /
            std::max(kLeastSeconds, std::chrono::duration<double>(now - first).count());
   }

@@ -11,6 +11,8 @@ namespace {
 constexpr RequestBounds kBounds = {
     .vocab_size = 100, .context_length = 64, .max_sequence_tokens = 48};
 
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
 GenerationRequest valid() {
   GenerationRequest request;
   request.prompt = {1, 2, 3};
@@ -54,7 +56,6 @@ TEST(CheckRequest, WhatCanNeverFitTheCacheIsOutOfMemory) {
 
 TEST(CheckRequest, RefusesWhatHasNoMeaning) {
   using Change = void (*)(GenerationRequest&);
-  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::pair<const char*, Change>> cases = {
       {"no tokens", [](GenerationRequest& r) { r.prompt.clear(); }},
       {"max_tokens is 0", [](GenerationRequest& r) { r.max_tokens = 0; }},

@@ -16,6 +16,8 @@ namespace llorch::engine {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int kDraws = 20000;
+constexpr std::int32_t kVocab = 152064;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TokenId sample_id(Sampler& sampler, const std::vector<float>& logits, const SamplingParams& params,
@@ -218,7 +220,6 @@ TEST(Sampler, FrequenciesFollowTheProbabilities) {
   Sampler sampler(100);
   for (const SamplingParams& params : cases) {
     const Reference expected = reference_distribution(logits, params);
-    constexpr int kDraws = 20000;
     std::vector<double> observed(100);
     for (std::int32_t position = 0; position < kDraws; ++position) {
       ++observed[static_cast<std::size_t>(sample_id(sampler, logits, params, position))];
@@ -390,7 +391,6 @@ TEST(Sampler, TemperatureSpreadsAndATinyOneIsGreedy) {
 
 // Sums of 152,000 small numbers in single precision went wrong in the original project.
 TEST(Sampler, ALargeFlatVocabularyIsDrawnEvenly) {
-  constexpr std::int32_t kVocab = 152064;
   Sampler sampler(kVocab);
   const std::vector<float> logits(kVocab, -3.0F);
   for (const SamplingParams& params :

@@ -109,6 +109,21 @@ TEST(PlanStep, SharedBlocksAreNotCountedAsFreedTwice) {
   EXPECT_EQ(input.plan().num_preempted, 2);  // The second frees two, enough for the first.
 }
 
+TEST(PlanStep, TheLastOneLeftHasAllTheOthersHeld) {
+  // Two share the same two blocks, which no single preemption frees; the oldest needs one.
+  std::vector<SequenceView> running(3, decoding(33));
+  running[1].blocks_alone = running[2].blocks_alone = 0;
+  const StepPlan plan = plan_step({.running = running,
+                                   .waiting = {},
+                                   .blocks_total = 4,
+                                   .blocks_free = 0,
+                                   .block_tokens = kBlock,
+                                   .step_tokens = 64,
+                                   .max_running = 3});
+  EXPECT_EQ(plan.num_preempted, 2);
+  EXPECT_EQ(plan.rows, (Rows{1}));
+}
+
 TEST(PlanStep, ChunksShrinkToTheBlocksThatAreLeft) {
   Case input = {.running = {decoding(33), fresh(300)}, .blocks_total = 5};
   EXPECT_EQ(input.plan().rows, (Rows{1, 2 * kBlock}));

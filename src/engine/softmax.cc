@@ -12,8 +12,11 @@ namespace {
 
 using Float4 [[gnu::vector_size(16)]] = float;
 using Int4 [[gnu::vector_size(16)]] = std::int32_t;
+using UInt4 [[gnu::vector_size(16)]] = std::uint32_t;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr Float4 kLowest = {-87.0F, -87.0F, -87.0F, -87.0F};
+constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer
 
 // Calls body(values) for each four of the group; a last group that is shorter is filled up with
 // -infinity first, so that the common case is a loop of known length.
@@ -39,8 +42,6 @@ inline std::span<const float> group_of(std::span<const float> values, std::size_
 
 // exp of four numbers <= 0: a power of two times a polynomial in what remains, |r| <= ln(2) / 2.
 inline void exp_nonpositive(Float4& x) {
-  constexpr Float4 kLowest = {-87.0F, -87.0F, -87.0F, -87.0F};
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer
   const Int4 counts = x >= kLowest;
   x = x > kLowest ? x : kLowest;
   const Float4 shifted = x * 1.44269504F + kRound;
@@ -52,15 +53,16 @@ inline void exp_nonpositive(Float4& x) {
   p = p * r + 0.5F;
   p = p * r + 1.0F;
   p = p * r + 1.0F;
-  Int4 bits;
+  UInt4 bits;
   std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits << 23) + 0x3f800000;  // The low bits of `shifted` are the integer.
+  bits = (bits << 23) + 0x3f800000U;  // The low bits of `shifted` are the integer.
   Float4 scale;
   std::memcpy(&scale, &bits, sizeof scale);
   p *= scale;
-  std::memcpy(&bits, &p, sizeof bits);
-  bits &= counts;
-  std::memcpy(&x, &bits, sizeof x);
+  Int4 masked;
+  std::memcpy(&masked, &p, sizeof masked);
+  masked &= counts;
+  std::memcpy(&x, &masked, sizeof x);
 }
 
 }  // namespace

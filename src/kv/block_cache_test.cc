@@ -12,6 +12,7 @@ constexpr std::int32_t kSize = 4;
 
 std::vector<std::int32_t> counting(std::int32_t count, std::int32_t first = 0) {
   std::vector<std::int32_t> tokens;
+  tokens.reserve(static_cast<std::size_t>(count));
   for (std::int32_t i = 0; i < count; ++i) tokens.push_back(first + i);
   return tokens;
 }

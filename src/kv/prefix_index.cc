@@ -6,10 +6,14 @@
 #include "base/check.h"
 
 namespace llorch::kv {
+namespace {
+
+constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+
+}  // namespace
 
 std::uint64_t PrefixIndex::chained_hash(std::uint64_t parent,
                                         std::span<const std::int32_t> tokens) {
-  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
   std::uint64_t hash = (parent + 1) * 0x94d049bb133111eb;
   for (const std::int32_t token : tokens) {
     hash = (hash ^ static_cast<std::uint32_t>(token)) * kOdd;

@@ -139,6 +139,7 @@ TEST_F(EngineOnGpt2, SameRequestSameSeedSameIds) {
     SCOPED_TRACE(seed);
     const std::vector<Plain> requests = random_requests(16, seed);
     std::vector<std::vector<TokenId>> expected;
+    expected.reserve(requests.size());
     for (const Plain& plain : requests) expected.push_back(alone(plain));
     // Room for all; room for few, so that they are preempted; small steps, so that prompts come in
     // many chunks.
@@ -147,6 +148,7 @@ TEST_F(EngineOnGpt2, SameRequestSameSeedSameIds) {
       const std::unique_ptr<Engine> engine = start(num_blocks, {.step_tokens = step_tokens});
       for (int round = 0; round < 2; ++round) {  // The second finds the first one's prefixes.
         std::vector<std::shared_ptr<WaitingSink>> sinks;
+        sinks.reserve(requests.size());
         for (const Plain& plain : requests) sinks.push_back(submit(*engine, plain));
         for (std::size_t i = 0; i < sinks.size(); ++i) {
           sinks[i]->wait();
