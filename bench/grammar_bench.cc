@@ -35,6 +35,10 @@ constexpr std::string_view kText =
     R"({"steps": [{"explanation": "Take the temperature of the water, then \"wait\" for a minute.", "output": "21 °C"},
  {"explanation": "Repeat – 日本語 works too 😀.", "output": "22"}], "unit": "celsius", "score": 0.875,
   "title": "How warm is the lake this morning?", "next": {"explanation": "none", "output": "done"}})";
+// Keys that are not those named: no id is known to be allowed before it was walked.
+constexpr std::string_view kOtherKeys =
+    R"({"type":"object","properties":{"zebra":{},"steps":{}},"additionalProperties":{"type":"array"}})";
+constexpr std::string_view kOtherKeysText = R"({"other": [], "keys": [], "follow": []})";
 // As hard as it gets: many strings side by side.
 std::string hostile_schema() {
   std::string schema = R"({"anyOf":[)";
@@ -134,8 +138,9 @@ int measure(const std::string& model) {
   const auto schema = grammar::compile_json_schema(json::parse(kSchema).take());
   const double compiled = cpu_seconds();
   const auto object = grammar::compile_json_object();
+  const auto other_keys = grammar::compile_json_schema(json::parse(kOtherKeys).take());
   const auto hostile = grammar::compile_json_schema(json::parse(hostile_schema()).take());
-  if (!schema.ok() || !object.ok() || !hostile.ok()) {
+  if (!schema.ok() || !object.ok() || !other_keys.ok() || !hostile.ok()) {
     fmt::print(stderr, "a schema of this program did not compile\n");
     return 1;
   }
@@ -146,6 +151,7 @@ int measure(const std::string& model) {
   line["compile_us"] = (compiled - built) * 1e6;
   line["json_object"] = summary(object.value(), table.value(), bytes, kText);
   line["json_schema"] = summary(schema.value(), table.value(), bytes, kText);
+  line["other_keys"] = summary(other_keys.value(), table.value(), bytes, kOtherKeysText);
   line["hostile"] = summary(hostile.value(), table.value(), bytes, kHostileText);
   fmt::print("{}\n", json::serialize(line));
   std::fflush(stdout);

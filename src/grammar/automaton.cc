@@ -89,11 +89,11 @@ Readings::Set Readings::start() {
   return {0, all_.size(), step_completes_};
 }
 
-Readings::Set Readings::load(const std::vector<Reading>& readings, const std::vector<Frame>& frames,
-                             bool is_complete) {
+Readings::Set Readings::load(const std::vector<Reading>& readings,
+                             const std::vector<Frame>& frames) {
   all_ = readings;
   frames_ = frames;
-  return {0, all_.size(), is_complete};
+  return {0, all_.size(), false};
 }
 
 Readings::Set Readings::step(Set from, std::uint8_t byte) {
@@ -115,6 +115,14 @@ Readings::Set Readings::step(Set from, std::uint8_t byte) {
     }
   }
   return {step_begin_, all_.size(), step_completes_};
+}
+
+bool Readings::takes_any_characters(Set set) const {
+  const std::span<const Reading> readings(all_.data() + set.begin, set.end - set.begin);
+  return std::any_of(readings.begin(), readings.end(), [&](const Reading& reading) {
+    const Node& node = grammar_->nodes[reading.node];
+    return node.is_body && grammar_->rules[node.rule].max == UINT32_MAX;
+  });
 }
 
 void Readings::truncate(Set set, std::size_t num_frames) {
@@ -159,8 +167,9 @@ bool JsonState::advance(std::uint8_t byte) {
 }
 
 bool JsonState::advance(std::string_view bytes) {
+  if (bytes.empty()) return true;
   Readings readings(*grammar_);
-  Readings::Set set = readings.load(readings_, frames_, is_complete_);
+  Readings::Set set = readings.load(readings_, frames_);
   for (const char c : bytes) {
     set = readings.step(set, static_cast<std::uint8_t>(c));
     if (set.is_empty()) return false;

@@ -73,10 +73,12 @@ class Readings {
   explicit Readings(const JsonGrammar& grammar) : grammar_(&grammar) {}
 
   Set start();
-  Set load(const std::vector<Reading>& readings, const std::vector<Frame>& frames,
-           bool is_complete);
+  Set load(const std::vector<Reading>& readings, const std::vector<Frame>& frames);
   // The readings that `from` becomes by a byte, put behind everything else.
   Set step(Set from, std::uint8_t byte);
+
+  // One of them is between two characters of a string without a maximum.
+  bool takes_any_characters(Set set) const;
 
   std::size_t num_frames() const { return frames_.size(); }
   // Forgets all readings from `set.end` on and all frames from num_frames on.

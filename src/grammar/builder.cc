@@ -50,7 +50,7 @@ void Builder::set_final(NodeId node) {
 }
 
 void Builder::add_edge(NodeId from, const Edge& edge) {
-  if (edges_.size() >= 4 * kMaxNodes) is_full_ = true;
+  if (edges_.size() >= 3 * kMaxNodes) is_full_ = true;
   if (!is_full_) edges_.push_back({from, edge});
 }
 
@@ -155,9 +155,14 @@ std::shared_ptr<JsonGrammar> Builder::assemble() {
   return grammar;
 }
 
+namespace {
+
+constexpr std::size_t kOpen = SIZE_MAX;  // of a chain's length: being measured
+
+}  // namespace
+
 // The nodes that one can get to from each without a byte: no cycle, no chain beyond kMaxChain.
 Status Builder::check_chains(const JsonGrammar& grammar) {
-  constexpr std::size_t kOpen = SIZE_MAX;
   std::vector<std::size_t> length(grammar.nodes.size(), 0);  // 0: not seen; else longest chain
   struct Visit {
     NodeId node;

@@ -23,7 +23,9 @@ using RuleId = std::uint32_t;
 struct CountRange {
   std::uint32_t min = 0;
   std::uint32_t max = UINT32_MAX;
-  auto operator<=>(const CountRange&) const = default;
+  bool operator<(const CountRange& other) const {
+    return std::pair(min, max) < std::pair(other.min, other.max);
+  }
 };
 
 // Beyond kMaxNodes nothing more is added and finish() returns TooLarge: callers need not check,

@@ -16,7 +16,7 @@ namespace llorch::grammar {
 // The bounds of a grammar and of what it lets through.
 inline constexpr std::size_t kMaxNesting = 64;         // arrays and objects within each other
 inline constexpr std::size_t kMaxIndent = 64;          // spaces and tabs after a newline
-inline constexpr std::size_t kMaxNodes = 400'000;      // of the automaton
+inline constexpr std::size_t kMaxNodes = 200'000;      // of the automaton
 inline constexpr std::size_t kMaxEnumValues = 10'000;  // of one enum
 inline constexpr std::size_t kMaxNameBytes = 1'000;    // of a property
 inline constexpr std::size_t kMaxSchemas = 20'000;     // subschemas of one schema

@@ -12,6 +12,7 @@ namespace {
 // Numbers are bounded so that every reader holds them: an int64, or a double far from overflow.
 constexpr std::size_t kMaxDigits = 18;
 constexpr std::size_t kMaxExponentDigits = 2;
+constexpr std::string_view kHex = "0123456789abcdef";
 
 void add_hex(Builder& builder, NodeId from, NodeId to) {
   builder.add_bytes(from, '0', '9', to, {});
@@ -350,6 +351,7 @@ void Builder::add_object(NodeId from, const std::vector<Property>& properties,
   }
   if (!others) return;
   std::vector<std::string> names;
+  names.reserve(properties.size());
   for (const Property& property : properties) names.push_back(property.name);
   const NodeId key_end = add_node(rule);
   add_call(keys.back(), other_key_rule(names), key_end);
@@ -362,7 +364,6 @@ std::string json_literal(const json::Value& value) {
   // U+40000 on.
   std::string literal;
   const auto add_unit = [&](std::uint32_t unit) {
-    constexpr std::string_view kHex = "0123456789abcdef";
     literal += "\\u";
     for (int shift = 12; shift >= 0; shift -= 4) literal += kHex[(unit >> shift) & 15U];
   };

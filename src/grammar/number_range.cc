@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <string_view>
+#include <tuple>
 
 namespace llorch::grammar {
 
@@ -52,7 +53,10 @@ class MagnitudeWriter {
     std::size_t digits = 0;
     bool is_at_low = false;
     bool is_at_high = false;
-    auto operator<=>(const State&) const = default;
+    bool operator<(const State& other) const {
+      return std::tie(digits, is_at_low, is_at_high) <
+             std::tie(other.digits, other.is_at_low, other.is_at_high);
+    }
   };
 
   const Decimal& low() const { return range_.low->value; }

@@ -16,6 +16,11 @@ namespace llorch::grammar {
 namespace {
 
 constexpr int kMaxDisjointDepth = 4;
+// Of a pointer in a message, in bytes.
+constexpr std::size_t kHead = 100;
+constexpr std::size_t kTail = 60;
+// Types with equal values that are written differently, or that hold such.
+constexpr TypeSet kUnclear = kInteger | kFraction | kArray | kObject;
 
 Error invalid(std::string_view pointer, std::string_view what) {
   return {ErrorCode::InvalidArgument, fmt::format("{}: {}", base::quoted(pointer), what)};
@@ -144,6 +149,15 @@ Result<TypeSet> types_of(const json::Object& schema, std::string_view pointer) {
   return types;
 }
 
+namespace {
+
+std::string shortened(std::string text) {
+  if (text.size() <= kHead + kTail + 20) return text;
+  return text.substr(0, kHead) + "…" + text.substr(text.size() - kTail);
+}
+
+}  // namespace
+
 std::string child_pointer(std::string_view pointer, std::string_view key) {
   std::string result = std::string(pointer) + "/";
   for (const char c : key) {
@@ -155,11 +169,11 @@ std::string child_pointer(std::string_view pointer, std::string_view key) {
       result += c;
     }
   }
-  return result;
+  return shortened(std::move(result));
 }
 
 std::string child_pointer(std::string_view pointer, std::size_t index) {
-  return fmt::format("{}/{}", pointer, index);
+  return shortened(fmt::format("{}/{}", pointer, index));
 }
 
 bool is_reference(const json::Value& schema) {
@@ -187,7 +201,7 @@ Result<SchemaAt> follow_reference(const json::Value& document, const SchemaAt& f
   if (found == nullptr) {
     return invalid(at, fmt::format("nothing is at {}", base::quoted(target)));
   }
-  return SchemaAt{found, std::string(target)};
+  return SchemaAt{found, shortened(std::string(target))};
 }
 
 namespace {
@@ -216,75 +230,92 @@ TypeSet allowed_types(const json::Object& schema) {
   return types & of_constants;
 }
 
-bool requires_property(const json::Object& schema, boost::json::string_view name) {
-  const json::Value* required = schema.if_contains("required");
-  if (required == nullptr || !required->is_array()) return false;
-  const json::Array& list = required->get_array();
-  return std::any_of(list.begin(), list.end(), [&](const json::Value& one) {
-    return one.is_string() && one.get_string() == name;
-  });
-}
+class DisjointProof {
+ public:
+  DisjointProof(const json::Value& document, std::int64_t& budget)
+      : document_(document), budget_(budget) {}
 
-// The schema behind all references; null where there is none.
-const json::Object* find_object(const json::Value& document, const json::Value& schema) {
-  SchemaAt at = {&schema, ""};
-  for (std::size_t i = 0; is_reference(*at.value); ++i) {
-    Result<SchemaAt> next = follow_reference(document, at);
-    if (!next.ok() || i == kMaxReferences) return nullptr;
-    at = next.take();
+  bool excludes(const json::Value& a, const json::Value& b, int depth) {
+    if (depth > kMaxDisjointDepth) return false;
+    const json::Object* a_schema = find_object(a);
+    const json::Object* b_schema = find_object(b);
+    if (a_schema == nullptr || b_schema == nullptr) return false;
+    const std::vector<const json::Value*> a_constants = constants_of(*a_schema);
+    const std::vector<const json::Value*> b_constants = constants_of(*b_schema);
+    if (!spend(1 + a_constants.size() + b_constants.size())) return false;
+    if ((allowed_types(*a_schema) & allowed_types(*b_schema)) == 0) return true;
+    if (!a_constants.empty() && !b_constants.empty()) return are_apart(a_constants, b_constants);
+    return has_discriminator(*a_schema, *b_schema, depth);
   }
-  return at.value->if_object();
-}
 
-bool excludes(const json::Value& document, const json::Value& a, const json::Value& b, int depth);
+ private:
+  bool spend(std::size_t cost) {
+    budget_ -= std::min(budget_, static_cast<std::int64_t>(cost));
+    return budget_ > 0;
+  }
 
-// Both are objects only, and a property that both require cannot be the same.
-bool has_discriminator(const json::Value& document, const json::Object& a, const json::Object& b,
-                       int depth) {
-  if (allowed_types(a) != kObject || allowed_types(b) != kObject) return false;
-  const json::Value* a_properties = a.if_contains("properties");
-  const json::Value* b_properties = b.if_contains("properties");
-  if (!a_properties || !b_properties) return false;
-  if (!a_properties->is_object() || !b_properties->is_object()) return false;
-  for (const auto& [name, schema] : a_properties->get_object()) {
-    const json::Value* other = b_properties->get_object().if_contains(name);
-    if (other != nullptr && requires_property(a, name) && requires_property(b, name) &&
-        excludes(document, schema, *other, depth + 1)) {
-      return true;
+  // The schema behind all references; null where there is none.
+  const json::Object* find_object(const json::Value& schema) {
+    SchemaAt at = {&schema, ""};
+    for (std::size_t i = 0; is_reference(*at.value); ++i) {
+      Result<SchemaAt> next = follow_reference(document_, at);
+      if (!next.ok() || i == kMaxReferences || !spend(1)) return nullptr;
+      at = next.take();
     }
+    return at.value->if_object();
   }
-  return false;
-}
 
-bool excludes(const json::Value& document, const json::Value& a, const json::Value& b, int depth) {
-  if (depth > kMaxDisjointDepth) return false;
-  const json::Object* a_schema = find_object(document, a);
-  const json::Object* b_schema = find_object(document, b);
-  if (a_schema == nullptr || b_schema == nullptr) return false;
-  if ((allowed_types(*a_schema) & allowed_types(*b_schema)) == 0) return true;
-  const std::vector<const json::Value*> a_constants = constants_of(*a_schema);
-  const std::vector<const json::Value*> b_constants = constants_of(*b_schema);
-  if (!a_constants.empty() && !b_constants.empty()) {
-    // As text; 1 and 1.0 are equal numbers with two texts, so numbers and what may hold them prove
-    // nothing.
-    constexpr TypeSet kNumber = kInteger | kFraction | kArray | kObject;
+  // As text; 1 and 1.0 are equal numbers with two texts, so numbers and what may hold them prove
+  // nothing.
+  static bool are_apart(const std::vector<const json::Value*>& a,
+                        const std::vector<const json::Value*>& b) {
     std::vector<std::string> texts;
-    for (const json::Value* value : a_constants) {
-      if ((type_of(*value) & kNumber) != 0) return false;
+    for (const json::Value* value : a) {
+      if ((type_of(*value) & kUnclear) != 0) return false;
       texts.push_back(json::serialize(*value));
     }
     std::sort(texts.begin(), texts.end());
-    return std::none_of(b_constants.begin(), b_constants.end(), [&](const json::Value* value) {
+    return std::none_of(b.begin(), b.end(), [&](const json::Value* value) {
       return std::binary_search(texts.begin(), texts.end(), json::serialize(*value));
     });
   }
-  return has_discriminator(document, *a_schema, *b_schema, depth);
-}
+
+  // Both are objects only, and a property that both require cannot be the same.
+  bool has_discriminator(const json::Object& a, const json::Object& b, int depth) {
+    if (allowed_types(a) != kObject || allowed_types(b) != kObject) return false;
+    const json::Value* a_properties = a.if_contains("properties");
+    const json::Value* b_properties = b.if_contains("properties");
+    if (!a_properties || !b_properties) return false;
+    if (!a_properties->is_object() || !b_properties->is_object()) return false;
+    for (const auto& [name, schema] : a_properties->get_object()) {
+      const json::Value* other = b_properties->get_object().if_contains(name);
+      if (other != nullptr && requires_property(a, name) && requires_property(b, name) &&
+          excludes(schema, *other, depth + 1)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool requires_property(const json::Object& schema, boost::json::string_view name) {
+    const json::Value* required = schema.if_contains("required");
+    if (required == nullptr || !required->is_array()) return false;
+    const json::Array& list = required->get_array();
+    return spend(1 + list.size()) &&
+           std::any_of(list.begin(), list.end(), [&](const json::Value& one) {
+             return one.is_string() && one.get_string() == name;
+           });
+  }
+
+  const json::Value& document_;
+  std::int64_t& budget_;
+};
 
 }  // namespace
 
-bool are_disjoint(const json::Value& document, const json::Value& a, const json::Value& b) {
-  return excludes(document, a, b, 0);
+bool are_disjoint(const json::Value& document, const json::Value& a, const json::Value& b,
+                  std::int64_t& budget) {
+  return DisjointProof(document, budget).excludes(a, b, 0);
 }
 
 }  // namespace llorch::grammar

@@ -35,7 +35,8 @@ TypeSet type_of(const json::Value& value);
 // object, "items" an array, and so on; without those, any.
 Result<TypeSet> types_of(const json::Object& schema, std::string_view pointer);
 
-// "#/a/b": one more level, escaped as RFC 6901 has it.
+// "#/a/b": one more level, escaped as RFC 6901 has it. The middle of long ones is left out: they
+// are for messages, and a schema must not make us keep more than it says.
 std::string child_pointer(std::string_view pointer, std::string_view key);
 std::string child_pointer(std::string_view pointer, std::size_t index);
 
@@ -47,7 +48,10 @@ bool is_reference(const json::Value& schema);
 Result<SchemaAt> follow_reference(const json::Value& document, const SchemaAt& from);
 
 // True only when no value is valid against both: they allow different types or different constants,
-// or require the same property with such schemas.
-bool are_disjoint(const json::Value& document, const json::Value& a, const json::Value& b);
+// or require the same property with such schemas. `budget` is what all questions of a document may
+// cost, in values looked at; none is proved once it is spent.
+bool are_disjoint(const json::Value& document, const json::Value& a, const json::Value& b,
+                  std::int64_t& budget);
+inline constexpr std::int64_t kDisjointBudget = 1'000'000;
 
 }  // namespace llorch::grammar

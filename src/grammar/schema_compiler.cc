@@ -68,7 +68,7 @@ class SchemaCompiler {
     while (!jobs_.empty() && !builder_.is_full()) {
       const Job job = std::move(jobs_.front());
       jobs_.pop_front();
-      if (const Status done = compile_rule(job); !done.ok()) return done.error();
+      if (Status done = compile_rule(job); !done.ok()) return done.error();
     }
     return builder_.finish(root.value());
   }
@@ -98,10 +98,11 @@ class SchemaCompiler {
                                               std::string_view keyword);
   static Result<CountRange> read_counts(const Job& job, const json::Object& schema,
                                         std::string_view min_key, std::string_view max_key);
-  Status check_oneof(const json::Array& branches, const std::string& pointer) const;
+  Status check_oneof(const json::Array& branches, const std::string& pointer);
 
   const json::Value& document_;
   Builder builder_;
+  std::int64_t budget_ = kDisjointBudget;
   std::unordered_map<const json::Value*, RuleId> rules_;
   std::deque<Job> jobs_;
 };
@@ -119,7 +120,7 @@ Result<RuleId> SchemaCompiler::rule_for(SchemaAt at) {
                                   "more than {} references",
                                   kMaxReferences));
     }
-    const Status keywords = check_keywords(at.value->get_object(), at.pointer);
+    Status keywords = check_keywords(at.value->get_object(), at.pointer);
     if (!keywords.ok()) return keywords.error();
     Result<SchemaAt> target = follow_reference(document_, at);
     if (!target.ok()) return target.error();
@@ -191,7 +192,7 @@ Status SchemaCompiler::compile_rule(const Job& job) {
                     fmt::format("expected a schema (an object, true or false), found {}",
                                 json::kind_name(value)));
   }
-  if (const Status keywords = check_keywords(*schema, job.schema.pointer); !keywords.ok()) {
+  if (Status keywords = check_keywords(*schema, job.schema.pointer); !keywords.ok()) {
     return keywords;
   }
   if (schema->contains("enum") || schema->contains("const")) {
@@ -255,7 +256,7 @@ Status SchemaCompiler::compile_alternatives(const Job& job, const json::Object& 
                     "only one schema can be enforced; merge them into one");
   }
   if (keyword == "oneOf") {
-    if (const Status checked = check_oneof(branches, pointer); !checked.ok()) return checked;
+    if (Status checked = check_oneof(branches, pointer); !checked.ok()) return checked;
   }
   for (std::size_t i = 0; i < branches.size(); ++i) {
     const Result<RuleId> branch = rule_for({&branches[i], child_pointer(pointer, i)});
@@ -266,10 +267,10 @@ Status SchemaCompiler::compile_alternatives(const Job& job, const json::Object& 
 }
 
 // "Exactly one" is "at least one" where no two can hold together.
-Status SchemaCompiler::check_oneof(const json::Array& branches, const std::string& pointer) const {
+Status SchemaCompiler::check_oneof(const json::Array& branches, const std::string& pointer) {
   for (std::size_t i = 0; i < branches.size(); ++i) {
     for (std::size_t j = i + 1; j < branches.size(); ++j) {
-      if (are_disjoint(document_, branches[i], branches[j])) continue;
+      if (are_disjoint(document_, branches[i], branches[j], budget_)) continue;
       return error_at(ErrorCode::Unsupported, pointer,
                       fmt::format("schemas {} and {} may both match, and \"exactly one\" cannot be "
                                   "enforced; use \"anyOf\", or give both a required property with "
@@ -291,7 +292,7 @@ Status SchemaCompiler::compile_types(const Job& job, const json::Object& schema,
   builder_.add_literals(from, std::move(literals), end);
   if ((types & kInteger) != 0) {
     const bool is_integer = (types & kFraction) == 0;
-    const Status done = compile_number(job, schema, is_integer, end);
+    Status done = compile_number(job, schema, is_integer, end);
     if (!done.ok()) return done;
   }
   if ((types & kString) != 0) {
@@ -300,10 +301,10 @@ Status SchemaCompiler::compile_types(const Job& job, const json::Object& schema,
     builder_.add_call(from, builder_.string_rule(length.value()), end);
   }
   if ((types & kArray) != 0) {
-    if (const Status done = compile_array(job, schema, end); !done.ok()) return done;
+    if (Status done = compile_array(job, schema, end); !done.ok()) return done;
   }
   if ((types & kObject) != 0) {
-    if (const Status done = compile_object(job, schema, end); !done.ok()) return done;
+    if (Status done = compile_object(job, schema, end); !done.ok()) return done;
   }
   return ok_status();
 }
@@ -325,9 +326,9 @@ Status SchemaCompiler::compile_number(const Job& job, const json::Object& schema
     return ok_status();
   };
   for (const bool is_low : {true, false}) {
-    const Status closed = read(is_low ? "minimum" : "maximum", is_low, false);
+    Status closed = read(is_low ? "minimum" : "maximum", is_low, false);
     if (!closed.ok()) return closed;
-    const Status open = read(is_low ? "exclusiveMinimum" : "exclusiveMaximum", is_low, true);
+    Status open = read(is_low ? "exclusiveMinimum" : "exclusiveMaximum", is_low, true);
     if (!open.ok()) return open;
   }
   const NodeId from = builder_.start(job.rule);
@@ -467,8 +468,7 @@ Status SchemaCompiler::compile_object(const Job& job, const json::Object& schema
   // no property is named.
   const bool is_silent = !schema.contains("additionalProperties");
   if (is_silent) others = std::optional(builder_.any_value_rule());
-  if (const Status done = add_required(job, schema, properties.value(), others.value());
-      !done.ok()) {
+  if (Status done = add_required(job, schema, properties.value(), others.value()); !done.ok()) {
     return done;
   }
   std::size_t run = 0;

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
 #include "grammar/automaton.h"
 
 namespace llorch::grammar {
@@ -18,6 +17,7 @@ namespace llorch::grammar {
 namespace {
 
 constexpr std::size_t kMaxTokenBytes = 65'535;
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 // Ids by their bytes, in the order of a walk: every node is followed by all that is below it.
 struct TokenTrie {
@@ -135,8 +135,8 @@ Status check_bytes(std::span<const std::string> bytes, const IdSet& ends) {
 struct TokenTableParts {
   std::vector<std::string> bytes;
   IdSet ends;
-  TokenTrie every;
-  TokenTrie not_plain;
+  TokenTrie plain_trie;
+  TokenTrie other_trie;
   // Ids that stay within a string, those with the fewest characters first.
   std::vector<TokenId> plain;
   std::vector<std::size_t> plain_up_to;  // [n]: how many of them have at most n characters
@@ -151,6 +151,7 @@ struct MaskScratch {
   explicit MaskScratch(const JsonGrammar& grammar) : readings(grammar) {}
   Readings readings;
   std::vector<Level> levels;
+  std::vector<Reading> others;  // those that are not within a string of any characters
   IdSet allowed;
 };
 
@@ -176,23 +177,20 @@ Result<std::shared_ptr<const TokenTable>> TokenTable::create(std::span<const std
                     bytes.size())};
   }
   if (const Status checked = check_bytes(bytes, parts->ends); !checked.ok()) return checked.error();
-  std::vector<TokenId> every;
-  std::vector<TokenId> not_plain;
+  std::vector<TokenId> other;
   std::vector<std::pair<std::size_t, TokenId>> plain;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     // No id of more bytes than that is ever worth writing.
     if (bytes[i].empty() || bytes[i].size() > kMaxTokenBytes || holds(parts->ends, id)) continue;
-    every.push_back(id);
     const std::optional<std::size_t> count = count_plain(bytes[i]);
     if (count) {
       plain.emplace_back(*count, id);
     } else {
-      not_plain.push_back(id);
+      other.push_back(id);
     }
   }
-  parts->every = make_trie(bytes, std::move(every));
-  parts->not_plain = make_trie(bytes, std::move(not_plain));
+  parts->other_trie = make_trie(bytes, std::move(other));
   std::sort(plain.begin(), plain.end());
   parts->all_plain.resize(parts->ends.size());
   for (const auto& [count, id] : plain) {
@@ -201,6 +199,7 @@ Result<std::shared_ptr<const TokenTable>> TokenTable::create(std::span<const std
     parts->plain_up_to[count] = parts->plain.size();
     insert(parts->all_plain, id);
   }
+  parts->plain_trie = make_trie(bytes, parts->plain);
   return std::shared_ptr<const TokenTable>(new TokenTable(std::move(parts)));
 }
 
@@ -215,10 +214,12 @@ TokenMasker& TokenMasker::operator=(TokenMasker&&) noexcept = default;
 
 namespace {
 
-// Marks the ids of the trie that `start` may be followed by.
-void walk(const TokenTrie& trie, Readings::Set start, MaskScratch& scratch) {
+// Marks the ids of the trie that `start` may be followed by. `skips(i, set)` marks all below entry
+// i and says so where the readings after it tell.
+void walk(const TokenTrie& trie, Readings::Set start, MaskScratch& scratch, auto&& skips) {
+  if (start.is_empty()) return;
   Readings& readings = scratch.readings;
-  scratch.levels.resize(trie.max_depth + 1);
+  scratch.levels.resize(std::max(scratch.levels.size(), trie.max_depth + 1));
   scratch.levels[0] = {start, readings.num_frames()};
   const std::size_t end = trie.entries.size() - 1;
   for (std::size_t i = 0; i < end;) {
@@ -226,7 +227,7 @@ void walk(const TokenTrie& trie, Readings::Set start, MaskScratch& scratch) {
     const MaskScratch::Level& before = scratch.levels[entry.depth - 1U];
     readings.truncate(before.set, before.num_frames);
     const Readings::Set set = readings.step(before.set, entry.byte);
-    if (set.is_empty()) {
+    if (set.is_empty() || skips(entry, set)) {
       i = entry.below_end;
       continue;
     }
@@ -238,8 +239,23 @@ void walk(const TokenTrie& trie, Readings::Set start, MaskScratch& scratch) {
   }
 }
 
+void walk_other(const TokenTrie& trie, Readings::Set start, MaskScratch& scratch) {
+  walk(trie, start, scratch, [](const TokenTrie::Entry&, Readings::Set) { return false; });
+}
+
+// Plain ids have no quote, so a reading is within a string after some of their bytes only if it was
+// before them: if it takes any characters it takes the rest of every id below.
+void walk_plain(const TokenTrie& trie, Readings::Set start, MaskScratch& scratch) {
+  walk(trie, start, scratch, [&](const TokenTrie::Entry& entry, Readings::Set set) {
+    if (!scratch.readings.takes_any_characters(set)) return false;
+    for (std::uint32_t k = entry.first_id; k < trie.entries[entry.below_end].first_id; ++k) {
+      insert(scratch.allowed, trie.ids[k]);
+    }
+    return true;
+  });
+}
+
 void forbid_others(const IdSet& allowed, std::span<float> logits) {
-  constexpr float kForbidden = -std::numeric_limits<float>::infinity();
   for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
     const std::size_t count = std::min<std::size_t>(64, logits.size() - begin);
     const std::uint64_t word = begin / 64 < allowed.size() ? allowed[begin / 64] : 0;
@@ -252,44 +268,38 @@ void forbid_others(const IdSet& allowed, std::span<float> logits) {
 
 }  // namespace
 
+// Within a string nearly every id is allowed, and most of them need no walk. Readings of one text
+// agree on whether it is within a string. One that takes any characters there takes the plain ids
+// that are short enough for its maximum; it does not branch on them, and neither do the others
+// (constants, names), so none is forgotten for another's sake.
 void TokenMasker::mask(std::span<float> logits) {
   const TokenTableParts& table = *table_->parts_;
-  CHECK(logits.size() >= table.bytes.size(), "fewer logits than ids");
-  MaskScratch& scratch = *scratch_;
   if (ended_) {
     forbid_others(table.ends, logits);
     return;
   }
-  // Within a string nearly every id is allowed. Readings of one text agree on whether it is within
-  // a string, and no other reading branches there, so the plain ids need no walk: all of them where
-  // one reading takes any, those short enough where all are strings with a maximum.
+  MaskScratch& scratch = *scratch_;
   const JsonGrammar& grammar = *state_.grammar_;
-  std::size_t room = 0;
-  bool all_bodies = !state_.readings_.empty();
+  scratch.others.clear();
+  std::size_t room = 0;  // characters
   for (const Reading& reading : state_.readings_) {
     const Node& node = grammar.nodes[reading.node];
     if (node.is_body) {
-      const std::uint32_t max = grammar.rules[node.rule].max;
-      room = std::max<std::size_t>(room, max == UINT32_MAX ? max : max - reading.count);
+      room = std::max<std::size_t>(room, grammar.rules[node.rule].max - reading.count);
     } else {
-      all_bodies = false;
+      scratch.others.push_back(reading);
     }
   }
-  const std::size_t longest = table.plain_up_to.size() - 1;
-  const bool takes_any = room >= longest;
-  if (takes_any) {
+  if (room >= table.plain_up_to.size()) {
     scratch.allowed = table.all_plain;
   } else {
     scratch.allowed.assign(table.ends.size(), 0);
-    if (all_bodies) {
-      for (std::size_t i = 0; i < table.plain_up_to[room]; ++i) {
-        insert(scratch.allowed, table.plain[i]);
-      }
+    for (std::size_t i = 0; i < table.plain_up_to[room]; ++i) {
+      insert(scratch.allowed, table.plain[i]);
     }
+    walk_plain(table.plain_trie, scratch.readings.load(scratch.others, state_.frames_), scratch);
   }
-  const Readings::Set start =
-      scratch.readings.load(state_.readings_, state_.frames_, state_.is_complete_);
-  walk(takes_any || all_bodies ? table.not_plain : table.every, start, scratch);
+  walk_other(table.other_trie, scratch.readings.load(state_.readings_, state_.frames_), scratch);
   if (state_.is_complete_) {
     for (std::size_t i = 0; i < table.ends.size(); ++i) scratch.allowed[i] |= table.ends[i];
   }

@@ -49,7 +49,8 @@ class TokenMasker {
 
   // Sets the logit of every id that may not come next to -infinity, and leaves the others. At least
   // one stays: an end id where nothing else may come. `logits` may be longer than the vocabulary
-  // (padding: never allowed), not shorter.
+  // (padding: never allowed). Where it is shorter the ids beyond are out of reach, and the promise
+  // is off: give TokenTable::create() no more ids than the model has logits.
   void mask(std::span<float> logits);
   // The id that was chosen. False, and nothing changes, when it may not come next. After an end id
   // only end ids may follow.
