@@ -8,7 +8,8 @@ run: setup
 	@scripts/build.sh release
 	@scripts/run.sh build/release/bin
 
-test: setup
+test:
+	@scripts/setup.sh test
 	@scripts/build.sh dev
 	@cd build/dev && ctest -j2 $(CTEST_FLAGS)
 

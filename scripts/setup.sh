@@ -2,6 +2,7 @@
 # Installs the Debian / Ubuntu packages that the build needs and that are not there yet.
 #   scripts/setup.sh          compilers, libraries, test tools
 #   scripts/setup.sh clang    also clang, clang-tidy and libFuzzer
+#   scripts/setup.sh test     also node and the npm packages that are clients in tests
 # Quick and offline when nothing is missing.
 set -euo pipefail
 
@@ -19,6 +20,11 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 
 missing=()
+if [ "${1:-}" = test ]; then
+  # Node may come from elsewhere, with npm in it: what counts is that both are there.
+  command -v node >/dev/null || missing+=(nodejs)
+  command -v npm >/dev/null || missing+=(npm)
+fi
 for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
 
 # Boost's package name carries its version: 1.81 on Debian 12, 1.83 on Ubuntu 24.04.
@@ -29,7 +35,23 @@ for version in "${boost_versions[@]}"; do
 done
 [ -n "$boost" ] || missing+=(boost)
 
-[ ${#missing[@]} -gt 0 ] || exit 0
+# The SDKs that tests use as clients, exactly as the lock file has them. Without them those tests are skipped, loudly.
+install_test_clients() {
+  local folder
+  folder=$(cd "$(dirname "$0")/.." && pwd)/tests/openai_sdk
+  cmp -s "$folder/package-lock.json" "$folder/node_modules/.installed-lock.json" && return
+  echo "setup: installing the npm packages of tests/openai_sdk"
+  if (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error); then
+    cp "$folder/package-lock.json" "$folder/node_modules/.installed-lock.json"
+  else
+    echo "setup: 'npm ci' failed in tests/openai_sdk; the tests with that client will be skipped" >&2
+  fi
+}
+
+if [ ${#missing[@]} -eq 0 ]; then
+  if [ "${1:-}" = test ]; then install_test_clients; fi
+  exit 0
+fi
 
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -54,3 +76,4 @@ for package in "${missing[@]}"; do
 done
 run_apt install -y --no-install-recommends "${to_install[@]}"
 rm -f "$log"
+if [ "${1:-}" = test ]; then install_test_clients; fi

@@ -54,6 +54,7 @@ class Router {
            RouteOptions options = {});
 
   Match find(Method method, const std::vector<std::string>& segments) const;
+  const std::vector<Route>& routes() const { return routes_; }  // in the order they were added
 
  private:
   std::vector<Route> routes_;

@@ -32,7 +32,8 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::pat
 // The same from an open file and its plan (architecture.h), for callers that look at the plan
 // first.
 Result<std::shared_ptr<const LoadedModel>> load_model(
-    std::shared_ptr<const formats::WeightFile> file, ModelPlan plan, compute::Backend& backend);
+    std::shared_ptr<const formats::WeightFile> file, ModelPlan plan, compute::Backend& backend,
+    const LoadProgress& progress = {});
 
 struct RunnerOptions {
   RunnerLimits limits;

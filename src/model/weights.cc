@@ -143,7 +143,8 @@ void place_vector(ModelWeights& weights, const TensorSpec& spec, TensorView vect
 
 }  // namespace
 
-Result<ModelWeights> load_weights(const ModelPlan& plan, Backend& backend) {
+Result<ModelWeights> load_weights(const ModelPlan& plan, Backend& backend,
+                                  const LoadProgress& progress) {
   ModelWeights weights;
   weights.layers.resize(static_cast<std::size_t>(plan.config.num_layers));
   std::int64_t vector_elems = 0;
@@ -159,7 +160,11 @@ Result<ModelWeights> load_weights(const ModelPlan& plan, Backend& backend) {
   weights.vectors = vectors.take();
 
   auto* next_vector = static_cast<float*>(weights.vectors.data());
+  std::int64_t done = 0;
   for (const MappedTensor& mapped : plan.tensors) {
+    if (progress && !progress(done, weights.bytes))
+      return Error{ErrorCode::Cancelled, "loading was given up"};
+    done += static_cast<std::int64_t>(mapped.tensor->bytes.size());
     if (is_matrix(mapped.spec.role)) {
       Result<Weight> weight = load_matrix(mapped, backend);
       if (!weight.ok()) return weight.error();

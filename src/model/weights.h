@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -54,8 +55,12 @@ struct ModelWeights {
   const compute::Weight& output_matrix() const { return output ? *output : token_embedding; }
 };
 
+// Hears of loading as it goes, in bytes of the file; false gives up (Cancelled).
+using LoadProgress = std::function<bool(std::int64_t done, std::int64_t total)>;
+
 // Hands every tensor of the plan to the backend. The plan's file must outlive the result: a backend
 // may use mapped bytes in place.
-Result<ModelWeights> load_weights(const ModelPlan& plan, compute::Backend& backend);
+Result<ModelWeights> load_weights(const ModelPlan& plan, compute::Backend& backend,
+                                  const LoadProgress& progress = {});
 
 }  // namespace llorch::model

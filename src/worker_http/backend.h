@@ -41,6 +41,9 @@ struct TextRequest {
   };
   Prompt prompt;
   contract::SamplingConfig sampling;
+  // A max_tokens above what is left of the context is lowered to it instead of refused: for
+  // defaults, which nobody asked for.
+  bool shorten_to_fit = false;
   // OpenAI's further parameters.
   float frequency_penalty = 0;
   float presence_penalty = 0;
@@ -78,6 +81,11 @@ class TextListener {
   virtual bool on_text(TextPiece piece) = 0;
   // StopReason::Cancelled comes as Error Cancelled, a passed deadline as DeadlineExceeded.
   virtual void on_end(Result<contract::InferenceResult> result) = 0;
+};
+
+struct EmbedRequest {
+  std::variant<std::string, std::vector<std::int32_t>> input;  // text as users write it, or ids
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
 class EmbeddingListener {
@@ -137,6 +145,9 @@ struct TokenizedText {
   std::vector<std::string> pieces;  // each id's text
 };
 
+// A request that was accepted; never used twice.
+using Ticket = std::uint64_t;
+
 class InferenceBackend {
  public:
   virtual ~InferenceBackend() = default;
@@ -147,11 +158,13 @@ class InferenceBackend {
   virtual const ModelInfo* model() const = 0;
 
   // InvalidArgument with the counts when prompt and max_tokens do not fit, QueueFull, Conflict when
-  // the job id is in use, Unsupported (naming it) for a schema keyword we cannot enforce. The
+  // the job id is in use, Unsupported (naming the keyword) for a schema that we cannot enforce. The
   // listener hears nothing after a failure here.
-  virtual Status submit(TextRequest request, std::shared_ptr<TextListener> listener) = 0;
-  virtual Status embed(std::variant<std::string, std::vector<std::int32_t>> input,
-                       std::shared_ptr<EmbeddingListener> listener) = 0;
+  virtual Result<Ticket> submit(TextRequest request, std::shared_ptr<TextListener> listener) = 0;
+  virtual Result<Ticket> embed(EmbedRequest request,
+                               std::shared_ptr<EmbeddingListener> listener) = 0;
+  // Nobody waits for it any more: compute stops soon. Finished tickets are ignored.
+  virtual void abandon(Ticket ticket) = 0;
   // NotFound when no such job ever ran here (finished ones are remembered for a while).
   virtual Status cancel(std::string_view job_id) = 0;
 

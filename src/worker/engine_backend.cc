@@ -1,0 +1,324 @@
+#include "worker/engine_backend.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <ctime>
+#include <utility>
+
+#include "base/check.h"
+#include "base/utf8.h"
+#include "worker/json_constraint.h"
+#include "worker/text_sink.h"
+
+namespace llorch::worker {
+namespace {
+
+using worker_http::TextRequest;
+using worker_http::Ticket;
+
+// A seed that nobody asked for: small enough for every JSON reader to keep exactly.
+std::uint64_t draw_seed() {
+  std::uint64_t seed = 0;
+  [[maybe_unused]] const ssize_t got = ::getrandom(&seed, sizeof(seed), 0);
+  return seed >> 11;
+}
+
+Result<std::vector<engine::TokenId>> encode_prompt(const ServingModel& model,
+                                                   const TextRequest::Prompt& prompt) {
+  switch (prompt.kind) {
+    case TextRequest::Prompt::Kind::Ids:
+      return prompt.ids;
+    case TextRequest::Prompt::Kind::Plain:
+      return model.tokenizer->encode(prompt.text, {.add_special = true, .parse_special = false});
+    case TextRequest::Prompt::Kind::Rendered:
+      // The template has written every special token that the model wants.
+      return model.tokenizer->encode(prompt.text, {.add_special = false, .parse_special = true});
+  }
+  return Error{ErrorCode::Internal, "a prompt of no kind"};
+}
+
+// How many tokens may come; InvalidArgument with both counts when they do not fit.
+Result<std::int32_t> fit_max_tokens(const TextRequest& request, std::size_t prompt_tokens,
+                                    std::int32_t context) {
+  const std::int64_t left = std::int64_t{context} - static_cast<std::int64_t>(prompt_tokens);
+  if (left < 1) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("the prompt has {} tokens, but the context holds {} and at least one "
+                             "must be left for the answer; shorten the prompt",
+                             prompt_tokens, context)};
+  }
+  const std::optional<std::int32_t>& wanted = request.sampling.max_tokens;
+  if (!wanted || (request.shorten_to_fit && *wanted > left)) return static_cast<std::int32_t>(left);
+  if (*wanted <= left) return *wanted;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("the prompt has {} tokens and max_tokens is {}: together {}, but the "
+                           "context holds {}; shorten the prompt or ask for at most {} tokens",
+                           prompt_tokens, *wanted,
+                           static_cast<std::int64_t>(prompt_tokens) + *wanted, context, left)};
+}
+
+engine::SamplingParams sampling_of(const TextRequest& request, std::uint64_t seed) {
+  const contract::SamplingConfig& config = request.sampling;
+  engine::SamplingParams params;
+  params.temperature = config.temperature;
+  params.top_k = config.top_k;
+  params.top_p = config.top_p;
+  params.min_p = config.min_p;
+  params.repetition_penalty = config.repetition_penalty;
+  params.frequency_penalty = request.frequency_penalty;
+  params.presence_penalty = request.presence_penalty;
+  params.logit_bias = request.logit_bias;
+  params.seed = seed;
+  params.top_logprobs = request.top_logprobs;
+  return params;
+}
+
+Result<engine::GenerationRequest> to_generation(const ServingModel& model,
+                                                const TextRequest& request, std::uint64_t seed) {
+  Result<std::vector<engine::TokenId>> prompt = encode_prompt(model, request.prompt);
+  if (!prompt.ok()) return prompt.error();
+  const Result<std::int32_t> max_tokens =
+      fit_max_tokens(request, prompt->size(), model.engine->max_sequence_tokens());
+  if (!max_tokens.ok()) return max_tokens.error();
+  Result<std::unique_ptr<engine::TokenConstraint>> constraint =
+      make_constraint(request.format, model);
+  if (!constraint.ok()) return constraint.error();
+  engine::GenerationRequest generation;
+  generation.prompt = prompt.take();
+  generation.max_tokens = *max_tokens;
+  generation.end_ids.assign(model.tokenizer->end_ids().begin(), model.tokenizer->end_ids().end());
+  generation.sampling = sampling_of(request, seed);
+  generation.constraint = constraint.take();
+  generation.deadline = request.deadline;
+  return generation;
+}
+
+class EmbeddingSink final : public engine::EmbeddingSink {
+ public:
+  EmbeddingSink(std::int64_t prompt_tokens,
+                std::shared_ptr<worker_http::EmbeddingListener> listener)
+      : prompt_tokens_(prompt_tokens), listener_(std::move(listener)) {}
+
+  void on_finished(Result<std::vector<float>> embedding) override {
+    if (!embedding.ok()) return listener_->on_end(embedding.error());
+    worker_http::EmbeddingListener::Embedding out;
+    out.values = embedding.take();
+    out.prompt_tokens = prompt_tokens_;
+    listener_->on_end(std::move(out));
+  }
+
+ private:
+  const std::int64_t prompt_tokens_;
+  const std::shared_ptr<worker_http::EmbeddingListener> listener_;
+};
+
+std::chrono::local_seconds local_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  return std::chrono::local_seconds(std::chrono::seconds(now + parts.tm_gmtoff));
+}
+
+}  // namespace
+
+EngineBackend::EngineBackend(std::function<void()> on_shutdown)
+    : on_shutdown_(std::move(on_shutdown)) {}
+
+EngineBackend::~EngineBackend() {
+  stop();
+}
+
+void EngineBackend::set_model(std::unique_ptr<ServingModel> model) {
+  CHECK(owned_ == nullptr, "a worker has one model");
+  owned_ = std::move(model);
+  model_.store(owned_.get());
+  progress_.store(1);
+}
+
+void EngineBackend::set_ready() {
+  State expected = State::Loading;
+  state_.compare_exchange_strong(expected, State::Healthy);  // a drain that began stays
+}
+
+void EngineBackend::begin_drain() {
+  state_.store(State::Draining);
+}
+
+bool EngineBackend::is_idle() const {
+  const ServingModel* model = model_.load();
+  if (model == nullptr) return true;
+  const engine::EngineStats stats = model->engine->stats();
+  return stats.running == 0 && stats.waiting == 0 && jobs_->num_active() == 0;
+}
+
+void EngineBackend::stop() {
+  begin_drain();
+  if (model_.load() != nullptr) owned_->engine->stop();
+}
+
+worker_http::LoadStatus EngineBackend::status() const {
+  return {state_.load(), progress_.load(), ""};
+}
+
+worker_http::WorkerStats EngineBackend::stats() const {
+  const auto now = std::chrono::steady_clock::now();
+  worker_http::WorkerStats out;
+  out.uptime_seconds = std::chrono::duration<double>(now - since_).count();
+  const ServingModel* model = model_.load();
+  if (model == nullptr) return out;
+  const engine::EngineStats stats = model->engine->stats();
+  out.queue_depth = stats.waiting;
+  out.slots_total = stats.max_running;
+  out.slots_busy = stats.running;
+  out.kv_blocks_total = stats.blocks_total;
+  out.kv_blocks_free = stats.blocks_free;
+  out.prompt_tokens_total = stats.prompt_tokens;
+  out.cached_tokens_total = stats.cached_tokens;
+  out.output_tokens_total = stats.output_tokens;
+  out.steps_total = stats.steps;
+  out.preemptions_total = stats.preemptions;
+  out.decode_tokens_per_second = stats.decode_tokens_per_second;
+  if (stats.last_token_at != engine::Clock::time_point{}) {
+    const auto age = now - stats.last_token_at;
+    out.last_token_age_ms = std::chrono::duration_cast<std::chrono::milliseconds>(age).count();
+  }
+  return out;
+}
+
+const worker_http::ModelInfo* EngineBackend::model() const {
+  const ServingModel* model = model_.load();
+  return model != nullptr ? &model->info : nullptr;
+}
+
+Result<const ServingModel*> EngineBackend::loaded_model() const {
+  const ServingModel* model = model_.load();
+  if (model != nullptr) return model;
+  return Error{
+      ErrorCode::Unavailable,
+      fmt::format("the model is still loading ({:.0f} %); GET /health says when it is ready",
+                  progress_.load() * 100)};
+}
+
+Result<const ServingModel*> EngineBackend::accepting_model() const {
+  if (state_.load() == State::Draining) {
+    return Error{ErrorCode::Unavailable, "this worker is shutting down; ask another one"};
+  }
+  return loaded_model();
+}
+
+Result<Ticket> EngineBackend::submit(TextRequest request,
+                                     std::shared_ptr<worker_http::TextListener> listener) {
+  const engine::Clock::time_point arrived = engine::Clock::now();
+  const Result<const ServingModel*> model = accepting_model();
+  if (!model.ok()) return model.error();
+  const std::uint64_t seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
+  Result<engine::GenerationRequest> generation = to_generation(**model, request, seed);
+  if (!generation.ok()) return generation.error();
+  const Result<JobTable::Use> use = jobs_->begin(request.job_id);
+  if (!use.ok()) return use.error();
+  auto sink = std::make_shared<TextSink>(
+      TextSinkContext{.job_id = request.job_id,
+                      .model = (*model)->info.id,
+                      .seed = seed,
+                      .prompt_tokens = static_cast<std::int64_t>(generation->prompt.size()),
+                      .stop = request.sampling.stop,
+                      .with_logprobs = request.top_logprobs.has_value(),
+                      .arrived = arrived},
+      *(*model)->tokenizer, *(*model)->texts, std::move(listener));
+  sink->set_job(jobs_, *use);
+  const Result<engine::GenerationId> id =
+      (*model)->engine->submit(generation.take(), std::move(sink));
+  if (!id.ok()) {
+    jobs_->withdraw(*use);
+    return id.error();
+  }
+  if (jobs_->bind(*use, *id)) (*model)->engine->cancel(*id);
+  return Ticket{*id};
+}
+
+Result<Ticket> EngineBackend::embed(worker_http::EmbedRequest request,
+                                    std::shared_ptr<worker_http::EmbeddingListener> listener) {
+  const Result<const ServingModel*> model = accepting_model();
+  if (!model.ok()) return model.error();
+  engine::EmbeddingRequest embedding;
+  embedding.deadline = request.deadline;
+  if (auto* text = std::get_if<std::string>(&request.input)) {
+    Result<std::vector<engine::TokenId>> ids =
+        (*model)->tokenizer->encode(*text, {.add_special = true, .parse_special = false});
+    if (!ids.ok()) return ids.error();
+    embedding.prompt = ids.take();
+  } else {
+    embedding.prompt = std::move(std::get<std::vector<std::int32_t>>(request.input));
+  }
+  const std::int32_t context = (*model)->engine->max_sequence_tokens();
+  if (embedding.prompt.size() > static_cast<std::size_t>(context)) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("the input has {} tokens, but the context holds {}; shorten it",
+                             embedding.prompt.size(), context)};
+  }
+  auto sink = std::make_shared<EmbeddingSink>(static_cast<std::int64_t>(embedding.prompt.size()),
+                                              std::move(listener));
+  const Result<engine::GenerationId> id =
+      (*model)->engine->submit(std::move(embedding), std::move(sink));
+  if (!id.ok()) return id.error();
+  return Ticket{*id};
+}
+
+void EngineBackend::abandon(Ticket ticket) {
+  if (const ServingModel* model = model_.load()) model->engine->cancel(ticket);
+}
+
+Status EngineBackend::cancel(std::string_view job_id) {
+  const Result<std::optional<std::uint64_t>> generation = jobs_->cancel(job_id);
+  if (!generation.ok()) return generation.error();
+  if (*generation) abandon(**generation);
+  return ok_status();
+}
+
+Result<std::string> EngineBackend::render_chat(const json::Object& context) const {
+  const Result<const ServingModel*> model = accepting_model();
+  if (!model.ok()) return model.error();
+  const bool with_tools = context.contains("tools") && (*model)->chat_with_tools;
+  const auto& chat = with_tools ? (*model)->chat_with_tools : (*model)->chat;
+  if (!chat) return Error{ErrorCode::InvalidArgument, "this model has no chat template"};
+  json::Object variables = context;
+  variables["bos_token"] = (*model)->bos_token;
+  variables["eos_token"] = (*model)->eos_token;
+  jinja::RenderOptions options;
+  options.now = local_now();
+  // Far more than any real template takes, far less than the second that a handler must never take.
+  options.limits.max_steps = 2'000'000;
+  options.limits.max_output_bytes = std::size_t{8} << 20;
+  options.limits.max_work_bytes = std::size_t{64} << 20;
+  return chat->render(variables, options);
+}
+
+Result<worker_http::TokenizedText> EngineBackend::tokenize(std::string_view text, bool add_special,
+                                                           bool parse_special) const {
+  const Result<const ServingModel*> model = loaded_model();
+  if (!model.ok()) return model.error();
+  Result<std::vector<engine::TokenId>> ids = (*model)->tokenizer->encode(
+      text, {.add_special = add_special, .parse_special = parse_special});
+  if (!ids.ok()) return ids.error();
+  worker_http::TokenizedText out;
+  for (const engine::TokenId id : *ids)
+    out.pieces.push_back(base::to_valid_utf8((*model)->texts->shown[static_cast<std::size_t>(id)]));
+  out.ids = ids.take();
+  return out;
+}
+
+Result<std::string> EngineBackend::detokenize(const std::vector<std::int32_t>& ids) const {
+  const Result<const ServingModel*> model = loaded_model();
+  if (!model.ok()) return model.error();
+  const std::int32_t size = (*model)->tokenizer->vocab_size();
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= size) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("there is no token {}: expected 0 to {}", id, size - 1)};
+    }
+  }
+  return (*model)->tokenizer->decode(ids, {.keep_special = true});
+}
+
+}  // namespace llorch::worker

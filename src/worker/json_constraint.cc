@@ -1,0 +1,44 @@
+#include "worker/json_constraint.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "grammar/json_grammar.h"
+
+namespace llorch::worker {
+namespace {
+
+class JsonConstraint final : public engine::TokenConstraint {
+ public:
+  explicit JsonConstraint(grammar::TokenMasker masker) : masker_(std::move(masker)) {}
+
+  void mask(std::span<float> logits) override { masker_.mask(logits); }
+  void accept(engine::TokenId id) override {
+    const bool accepted = masker_.accept(id);
+    DCHECK(accepted, "an id that was masked");
+  }
+
+ private:
+  grammar::TokenMasker masker_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<engine::TokenConstraint>> make_constraint(
+    const worker_http::OutputFormat& format, const ServingModel& model) {
+  using Kind = worker_http::OutputFormat::Kind;
+  if (format.kind == Kind::Text) return std::unique_ptr<engine::TokenConstraint>();
+  if (!model.mask_table.ok()) {
+    return Error{ErrorCode::Unsupported,
+                 "this model cannot be held to JSON: " + model.mask_table.error().message};
+  }
+  Result<std::shared_ptr<const grammar::JsonGrammar>> grammar =
+      format.kind == Kind::JsonObject ? grammar::compile_json_object()
+                                      : grammar::compile_json_schema(format.schema);
+  // Malformed, too large or beyond what can be enforced: in each case the schema's fault.
+  if (!grammar.ok()) return Error{ErrorCode::Unsupported, grammar.error().message};
+  return std::unique_ptr<engine::TokenConstraint>(
+      std::make_unique<JsonConstraint>(grammar::TokenMasker(grammar.take(), *model.mask_table)));
+}
+
+}  // namespace llorch::worker

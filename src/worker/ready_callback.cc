@@ -1,0 +1,73 @@
+#include "worker/ready_callback.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/log.h"
+#include "http/client.h"
+#include "http/url.h"
+
+namespace llorch::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const base::Logger& logger() {
+  static const base::Logger instance("worker");
+  return instance;
+}
+
+// False when asked to stop meanwhile.
+bool pause_for(std::chrono::milliseconds time, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  wake.wait_for(lock, stop, time, [] { return false; });
+  return !stop.stop_requested();
+}
+
+Status try_once(http::Client& client, const std::string& url, const std::string& body,
+                const CallbackTiming& timing) {
+  http::ClientRequest request(http::Method::Post, url);
+  request.headers.set("Content-Type", "application/json");
+  request.body = body;
+  request.connect_timeout = timing.connect;
+  request.total_timeout = timing.total;
+  const Result<http::Response> response = client.send(request);
+  if (!response.ok()) return response.error();
+  if (response->status / 100 == 2) return ok_status();
+  return Error{ErrorCode::Unavailable, fmt::format("the answer was status {}", response->status)};
+}
+
+}  // namespace
+
+bool is_test_callback(std::string_view url) {
+  const Result<http::Url> parsed = http::parse_url(url);
+  return parsed.ok() && parsed->host == "localhost" && parsed->port == 9999;
+}
+
+Status send_ready_callback(const std::string& url, const contract::ReadyCallback& callback,
+                           const CallbackTiming& timing, std::stop_token stop) {
+  const std::string body = json::serialize(contract::to_json(callback));
+  const Clock::time_point deadline = Clock::now() + timing.give_up;
+  http::Client client;
+  std::chrono::milliseconds pause = timing.first_pause;
+  while (!stop.stop_requested()) {
+    const Status sent = try_once(client, url, body, timing);
+    if (sent.ok()) return ok_status();
+    if (Clock::now() + pause >= deadline) {
+      return Error{ErrorCode::Unavailable,
+                   fmt::format("the ready callback to {} failed for {} s: {}", url,
+                               timing.give_up.count() / 1000, sent.error().message)};
+    }
+    logger().warn("ready callback failed, trying again", {{"reason", sent.error().message}});
+    if (!pause_for(pause, stop)) break;
+    pause = std::min(pause * 2, timing.longest_pause);
+  }
+  return Error{ErrorCode::Cancelled, "the ready callback was given up"};
+}
+
+}  // namespace llorch::worker

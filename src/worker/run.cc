@@ -1,0 +1,268 @@
+#include "worker/run.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "contract/limits.h"
+#include "http/server.h"
+#include "http/url.h"
+#include "worker/engine_backend.h"
+#include "worker/ready_callback.h"
+#include "worker/startup.h"
+#include "worker_http/routes.h"
+
+namespace llorch::worker {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kExitFailure = 1;
+constexpr int kExitInterrupted = 130;
+constexpr std::size_t kTokenBytesMax = 4096;
+constexpr milliseconds kDrainTick{20};
+constexpr milliseconds kLastAnswers{5'000};  // for what was answered but not yet read
+constexpr int kIoThreads = 4;
+
+const base::Logger& logger() {
+  static const base::Logger instance("worker");
+  return instance;
+}
+
+// What can wake the main thread, as files to poll: signals, and requests from other threads.
+class Wakeups {
+ public:
+  Wakeups() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    ::sigaddset(&signals, SIGTERM);
+    ::sigaddset(&signals, SIGINT);
+    // Blocked before any thread is made, so that all inherit it and only signal_ hears them.
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+    signal_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    CHECK(event_ >= 0 && signal_ >= 0, "no file descriptors for signals");
+  }
+  ~Wakeups() {
+    ::close(event_);
+    ::close(signal_);
+  }
+  Wakeups(const Wakeups&) = delete;
+  Wakeups& operator=(const Wakeups&) = delete;
+
+  void wake() const {  // any thread
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(event_, &one, sizeof(one));
+  }
+
+  // True when a signal came within `patience` (negative: no end); false after wake() or in vain.
+  bool wait_for_signal(int patience_ms) const {
+    pollfd files[2] = {{signal_, POLLIN, 0}, {event_, POLLIN, 0}};
+    ::poll(files, 2, patience_ms);
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t drained = ::read(event_, &count, sizeof(count));
+    signalfd_siginfo info;
+    return ::read(signal_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
+  }
+
+ private:
+  int event_;
+  int signal_ = -1;
+};
+
+Result<std::string> read_token(const std::string& path) {
+  if (path.empty()) return std::string();
+  Result<std::string> text = base::read_text_file(path, kTokenBytesMax);
+  if (!text.ok()) return text.error().in("--api-token-file");
+  const std::size_t from = text->find_first_not_of(" \t\r\n");
+  const std::size_t to = text->find_last_not_of(" \t\r\n");
+  std::string token = from == std::string::npos ? "" : text->substr(from, to - from + 1);
+  if (token.size() >= contract::kApiTokenBytesMin) return token;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("--api-token-file {}: the token has {} characters, expected at least {}",
+                           path, token.size(), contract::kApiTokenBytesMin)};
+}
+
+// Where others reach a worker that listens on `host`.
+std::string uri_of(const std::string& host, std::uint16_t port) {
+  std::string name = host;
+  if (host == "0.0.0.0" || host == "::") {
+    char machine[256] = {};
+    if (::gethostname(machine, sizeof(machine) - 1) == 0 && machine[0] != '\0') name = machine;
+  }
+  if (name.find(':') != std::string::npos) name = fmt::format("[{}]", name);
+  return fmt::format("http://{}:{}", name, port);
+}
+
+class Worker {
+ public:
+  Worker(const WorkerProgram& program, WorkerOptions options)
+      : program_(program), options_(std::move(options)), backend_([this] {
+          shutdown_wanted_ = true;
+          wakeups_.wake();
+        }) {}
+
+  int run() {
+    if (Status listening = listen(); !listening.ok()) return fail(listening.error());
+    logger().info("listening", {{"worker_id", options_.worker_id},
+                                {"host", options_.host},
+                                {"port", server_->port()},
+                                {"version", base::version()}});
+    starter_ = std::jthread([this](const std::stop_token& stop) { start(stop); });
+    while (!wakeups_.wait_for_signal(-1) && !shutdown_wanted_ && !failed_) {
+    }
+    if (failed_) {
+      backend_.stop();
+      server_->stop();
+      starter_.join();
+      return fail(*failure_);
+    }
+    return shut_down();
+  }
+
+ private:
+  int fail(const Error& error) const {
+    fmt::print(stderr, "{}: {}\n", program_.name, error.message);
+    return kExitFailure;
+  }
+
+  Status check_flags() const {
+    if (options_.callback_url.empty()) return ok_status();
+    const Result<http::Url> url = http::parse_url(options_.callback_url);
+    return url.ok() ? ok_status() : Status(url.error().in("--callback-url"));
+  }
+
+  Status listen() {
+    if (Status flags = check_flags(); !flags.ok()) return flags;
+    Result<std::string> token = read_token(options_.api_token_file);
+    if (!token.ok()) return token.error();
+    worker_http::RouteSettings settings;
+    settings.inference_timeout = options_.inference_timeout;
+    http::ServerOptions server;
+    server.host = options_.host;
+    server.port = options_.port;
+    server.io_threads = kIoThreads;
+    server.render_error = worker_http::render_worker_error;
+    server.bearer_token = token.take();
+    server.paths_without_auth = worker_http::paths_without_auth();
+    Result<std::unique_ptr<http::Server>> started =
+        http::Server::start(worker_http::make_router(backend_, settings), std::move(server));
+    if (!started.ok()) return started.error();
+    server_ = started.take();
+    return ok_status();
+  }
+
+  // On the starter's thread: everything from loading to the callback.
+  void start(const std::stop_token& stop) {
+    Status outcome = load(stop);
+    if (outcome.ok() && !options_.callback_url.empty()) outcome = tell_ready(stop);
+    if (outcome.ok() || stop.stop_requested()) return;
+    failure_ = outcome.error();
+    failed_ = true;
+    wakeups_.wake();
+  }
+
+  Status load(const std::stop_token& stop) {
+    const auto since = std::chrono::steady_clock::now();
+    Result<std::unique_ptr<ServingModel>> model =
+        load_serving_model(options_, program_.device, [&](double progress) {
+          backend_.set_progress(progress);
+          return !stop.stop_requested();
+        });
+    if (!model.ok()) return model.error();
+    memory_bytes_ = (*model)->info.memory_bytes;
+    backend_.set_model(model.take());
+    backend_.set_ready();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - since;
+    const worker_http::ModelInfo& info = *backend_.model();
+    logger().info("ready", {{"model", info.id},
+                            {"architecture", info.architecture},
+                            {"quant_kind", info.quant_kind},
+                            {"device", info.device},
+                            {"context_length", info.context_length},
+                            {"memory_bytes", info.memory_bytes},
+                            {"seconds", elapsed.count()}});
+    return ok_status();
+  }
+
+  Status tell_ready(const std::stop_token& stop) const {
+    if (is_test_callback(options_.callback_url)) {
+      logger().info("test mode: the ready callback is not sent");
+      return ok_status();
+    }
+    contract::ReadyCallback callback;
+    callback.worker_id = options_.worker_id;
+    callback.uri = uri_of(options_.host, server_->port());
+    callback.model_ref = options_.model;
+    callback.memory_bytes = memory_bytes_;
+    callback.memory_architecture = program_.device == "cpu" ? "cpu" : "vram-only";
+    callback.worker_type = program_.name;
+    callback.version = base::version();
+    return send_ready_callback(options_.callback_url, callback, {}, stop);
+  }
+
+  // Accept nothing, let what runs finish, then close. A second signal ends it now.
+  int shut_down() {
+    logger().info("draining");
+    backend_.begin_drain();
+    starter_.request_stop();
+    // Every request has a deadline of its own, so this ends.
+    const auto deadline =
+        std::chrono::steady_clock::now() + options_.inference_timeout + kLastAnswers;
+    bool is_interrupted = false;
+    while (!is_interrupted && !backend_.is_idle() && std::chrono::steady_clock::now() < deadline)
+      is_interrupted = wakeups_.wait_for_signal(static_cast<int>(kDrainTick.count()));
+    if (!is_interrupted) {
+      std::jthread drainer([this] {
+        server_->drain(kLastAnswers);
+        drained_ = true;
+        wakeups_.wake();
+      });
+      while (!is_interrupted && !drained_) is_interrupted = wakeups_.wait_for_signal(-1);
+      if (is_interrupted) server_->stop();
+    }
+    backend_.stop();
+    server_->stop();
+    starter_.join();
+    logger().info("stopped", {{"interrupted", is_interrupted}});
+    return is_interrupted ? kExitInterrupted : 0;
+  }
+
+  const WorkerProgram program_;
+  const WorkerOptions options_;
+  Wakeups wakeups_;
+  std::atomic<bool> shutdown_wanted_ = false;
+  std::atomic<bool> failed_ = false;  // failure_ is set before it
+  std::atomic<bool> drained_ = false;
+  std::optional<Error> failure_;
+  std::int64_t memory_bytes_ = 0;  // the starter's thread
+  EngineBackend backend_;
+  std::unique_ptr<http::Server> server_;
+  std::jthread starter_;
+};
+
+}  // namespace
+
+int run_worker(const WorkerProgram& program, int argc, char** argv,
+               const Environment& environment) {
+  const ParsedCommand command = parse_command(program.name, {argv + std::min(argc, 1), argv + argc},
+                                              environment, ::isatty(STDERR_FILENO) != 0);
+  if (!command.options) {
+    std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
+    return command.exit_code;
+  }
+  base::configure_log({.format = command.options->log_format});
+  return Worker(program, *command.options).run();
+}
+
+}  // namespace llorch::worker

@@ -1,0 +1,180 @@
+#include "worker/run_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/utf8.h"
+#include "base/version.h"
+
+namespace llorch::worker {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
+
+// What may come from the environment or the file; an id, a model and a port belong to one process.
+constexpr std::array<std::string_view, 9> kSettable = {"host",
+                                                       "threads",
+                                                       "ctx",
+                                                       "max-batch",
+                                                       "kv-memory",
+                                                       "max-queue",
+                                                       "inference-timeout-sec",
+                                                       "api-token-file",
+                                                       "log-format"};
+
+bool has_flag(const std::vector<std::string>& arguments, std::string_view name) {
+  const std::string flag = fmt::format("--{}", name);
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return argument == flag || argument.starts_with(flag + "=");
+  });
+}
+
+std::string variable_of(std::string_view name) {
+  std::string variable = "LLORCH_";
+  for (const char c : name)
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
+}
+
+std::string text_of(const char* value) {
+  return value != nullptr ? value : "";
+}
+
+std::filesystem::path config_path(const Environment& environment) {
+  if (const std::string file = text_of(environment("LLORCH_CONFIG")); !file.empty()) return file;
+  if (const std::string home = text_of(environment("LLORCH_HOME")); !home.empty())
+    return std::filesystem::path(home) / "config.toml";
+  if (const std::string xdg = text_of(environment("XDG_CONFIG_HOME")); !xdg.empty())
+    return std::filesystem::path(xdg) / "llorch" / "config.toml";
+  const std::string home = text_of(environment("HOME"));
+  return home.empty() ? "" : std::filesystem::path(home) / ".config" / "llorch" / "config.toml";
+}
+
+// The keys of section [worker]; throws CLI's errors for a file that it cannot read.
+std::vector<std::pair<std::string, std::string>> read_config(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return {};
+  const Result<std::string> text = base::read_text_file(path, kConfigBytesMax);
+  if (!text.ok()) throw CLI::FileError(text.error().message);
+  std::istringstream stream(*text);
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
+    if (item.parents != std::vector<std::string>{"worker"} || item.name == "++" ||
+        item.name == "--")
+      continue;
+    if (std::find(kSettable.begin(), kSettable.end(), item.name) == kSettable.end() ||
+        item.inputs.size() != 1) {
+      throw CLI::ConfigError(fmt::format("{}: [worker] has an unknown key or no single value: {}",
+                                         path.string(), base::quoted(item.name)));
+    }
+    settings.emplace_back(item.name, item.inputs[0]);
+  }
+  return settings;
+}
+
+// Settings of the environment and the file as flags, where there is no such flag already.
+std::vector<std::string> with_settings(std::vector<std::string> arguments,
+                                       const Environment& environment) {
+  for (const std::string_view name : kSettable) {
+    const std::string value = text_of(environment(variable_of(name).c_str()));
+    if (!value.empty() && !has_flag(arguments, name))
+      arguments.push_back(fmt::format("--{}={}", name, value));
+  }
+  for (const auto& [name, value] : read_config(config_path(environment))) {
+    if (!has_flag(arguments, name)) arguments.push_back(fmt::format("--{}={}", name, value));
+  }
+  return arguments;
+}
+
+CLI::Validator worker_id_rule() {
+  return {[](std::string& text) {
+            const bool fits = !text.empty() && text.size() <= 64 &&
+                              std::all_of(text.begin(), text.end(), [](char c) {
+                                return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                                       c == '.' || c == '_' || c == '-';
+                              });
+            return fits ? std::string() : std::string("must be 1 to 64 of A-Z a-z 0-9 . _ -");
+          },
+          "ID"};
+}
+
+struct Raw {
+  std::uint64_t kv_memory = 0;
+  std::int64_t timeout_sec = 300;
+  std::string log_format;
+};
+
+void describe(CLI::App& app, WorkerOptions& options, Raw& raw) {
+  app.add_option("--worker-id", options.worker_id, "name of this worker")
+      ->required()
+      ->check(worker_id_rule());
+  app.add_option("--model", options.model,
+                 "a .gguf, .safetensors or PyTorch file, or a folder in Hugging Face layout")
+      ->required();
+  app.add_option("--port", options.port, "port to listen on; 0 takes a free one")->required();
+  app.add_option("--callback-url", options.callback_url, "told by POST when the worker is ready");
+  app.add_option("--host", options.host, "address to listen on; any but loopback needs a token")
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "compute threads; 0 is one for each core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--ctx", options.context, "context in tokens; 0 is the model's own")
+      ->check(CLI::Range(0, 16'777'216))
+      ->capture_default_str();
+  app.add_option("--max-batch", options.max_batch, "sequences that run at once")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--kv-memory", raw.kv_memory,
+                 "memory of the key/value cache, as 512MB or 2GB; default: from batch and context, "
+                 "at most a quarter of what is free")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--max-queue", options.max_queue, "requests that may wait; more are refused (429)")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  app.add_option("--inference-timeout-sec", raw.timeout_sec, "longest time for one request")
+      ->check(CLI::Range(1, 86'400))
+      ->capture_default_str();
+  app.add_option("--api-token-file", options.api_token_file,
+                 "file with the bearer token that clients must send");
+  app.add_option("--log-format", raw.log_format, "default: pretty on a terminal, else json")
+      ->check(CLI::IsMember({"json", "pretty"}));
+  app.set_version_flag("--version", std::string(base::version()));
+}
+
+}  // namespace
+
+ParsedCommand parse_command(std::string_view program, const std::vector<std::string>& arguments,
+                            const Environment& environment, bool is_terminal) {
+  CLI::App app("Serves one language model over HTTP.", std::string(program));
+  WorkerOptions options;
+  Raw raw;
+  describe(app, options, raw);
+  ParsedCommand parsed;
+  try {
+    std::vector<std::string> all = with_settings(arguments, environment);
+    std::reverse(all.begin(), all.end());  // CLI11 takes them from the end
+    app.parse(std::move(all));
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out;
+    std::ostringstream err;
+    const bool is_question = app.exit(error, out, err) == 0;
+    parsed.exit_code = is_question ? 0 : kExitUsage;
+    parsed.text = is_question ? out.str() : fmt::format("{}: {}\n", program, error.what());
+    return parsed;
+  }
+  options.inference_timeout = std::chrono::seconds(raw.timeout_sec);
+  if (raw.kv_memory > 0) options.kv_memory_bytes = raw.kv_memory;
+  const bool is_json = raw.log_format.empty() ? !is_terminal : raw.log_format == "json";
+  options.log_format = is_json ? base::LogFormat::Json : base::LogFormat::Pretty;
+  parsed.options = std::move(options);
+  return parsed;
+}
+
+}  // namespace llorch::worker

@@ -1,0 +1,48 @@
+// The command line of a worker program, with the environment and the user's file behind it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+
+namespace llorch::worker {
+
+struct WorkerOptions {
+  std::string worker_id;
+  std::string model;
+  std::uint16_t port = 0;
+  std::string callback_url;  // empty: nobody is told
+  std::string host = "127.0.0.1";
+  int threads = 0;           // 0: one for each core
+  std::int32_t context = 0;  // 0: the model's own
+  std::int32_t max_batch = 16;
+  std::optional<std::uint64_t> kv_memory_bytes;  // none: follows max_batch, context and free memory
+  std::int32_t max_queue = 64;
+  std::chrono::seconds inference_timeout{300};
+  std::string api_token_file;
+  base::LogFormat log_format = base::LogFormat::Pretty;
+};
+
+// The value of an environment variable, null when unset: programs pass std::getenv.
+using Environment = std::function<const char*(const char*)>;
+
+struct ParsedCommand {
+  std::optional<WorkerOptions> options;  // none: print `text` and exit
+  int exit_code = 0;
+  std::string text;  // usage, version, or what is wrong
+};
+
+// A flag wins over LLORCH_<FLAG> in the environment, that over the key of the same name in section
+// [worker] of the configuration file, that over the default. The file is $LLORCH_CONFIG, else
+// config.toml in $LLORCH_HOME, $XDG_CONFIG_HOME/llorch or ~/.config/llorch; its absence is fine.
+// `is_terminal`: whether stderr is one; without --log-format that decides between pretty and JSON.
+ParsedCommand parse_command(std::string_view program, const std::vector<std::string>& arguments,
+                            const Environment& environment, bool is_terminal);
+
+}  // namespace llorch::worker

@@ -1,0 +1,246 @@
+#include "worker/startup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <utility>
+
+#include "base/log.h"
+#include "base/utf8.h"
+#include "compute/create.h"
+#include "formats/open.h"
+#include "formats/summary.h"
+#include "model/load.h"
+#include "tokenizer/load.h"
+#include "worker/cache_plan.h"
+
+namespace llorch::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kOpened = 0.05;  // of the progress: files opened, tokenizer made
+constexpr double kLoaded = 0.95;  // weights in place
+constexpr std::int32_t kBlockTokens = 16;
+constexpr std::int32_t kStepTokens = 64;
+constexpr std::chrono::minutes kWarmUpPatience{10};
+
+const base::Logger& logger() {
+  static const base::Logger instance("worker");
+  return instance;
+}
+
+// The name clients use: the folder's or the file's, without the ending; a file that every model
+// calls so lends its folder's name.
+std::string model_id(const std::string& given) {
+  fs::path path = fs::path(given).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  std::error_code ignored;
+  path = fs::weakly_canonical(path, ignored);
+  std::string stem = path.filename().string();
+  if (!fs::is_directory(path, ignored)) {
+    stem = path.stem().string();
+    const bool is_usual = stem.starts_with("model") || stem.starts_with("pytorch_model");
+    if (is_usual && path.parent_path().has_filename())
+      stem = path.parent_path().filename().string();
+  }
+  return base::to_valid_utf8(stem);
+}
+
+std::int64_t file_time(const std::string& given) {
+  std::error_code error;
+  const fs::file_time_type time = fs::last_write_time(given, error);
+  if (error) return 0;
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::file_clock::to_sys(time).time_since_epoch())
+      .count();
+}
+
+std::string tokenizer_kind(const std::optional<formats::TokenizerSummary>& summary) {
+  if (!summary) return "unknown";
+  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"gpt2", "bpe"},
+      {"BPE", "bpe"},
+      {"llama", "sentencepiece"},
+      {"Unigram", "unigram"},
+      {"WordPiece", "wordpiece"},
+      {"bert", "wordpiece"}};
+  for (const auto& [source, kind] : kNames) {
+    if (summary->kind == source) return std::string(kind);
+  }
+  if (summary->source == "tokenizer.model") return "sentencepiece";
+  return summary->kind.empty() ? "unknown" : base::to_valid_utf8(summary->kind);
+}
+
+std::optional<jinja::ChatTemplate> parse_template(const tokenizer::Tokenizer& tokenizer,
+                                                  std::string_view name) {
+  const std::string* source = tokenizer.chat_template(name);
+  if (source == nullptr) return std::nullopt;
+  Result<jinja::ChatTemplate> parsed = jinja::ChatTemplate::parse(*source);
+  if (parsed.ok()) return parsed.take();
+  logger().warn("the model's chat template is not usable",
+                {{"template", name}, {"reason", parsed.error().message}});
+  return std::nullopt;
+}
+
+std::string piece_of(const tokenizer::Tokenizer& tokenizer, std::optional<std::int32_t> id) {
+  return id ? base::to_valid_utf8(tokenizer.piece(*id)) : std::string();
+}
+
+Status add_tokenizer(const std::string& path, ServingModel& model) {
+  Result<tokenizer::Tokenizer> loaded = tokenizer::load_tokenizer(path);
+  if (!loaded.ok()) return loaded.error();
+  model.tokenizer = std::make_shared<const tokenizer::Tokenizer>(loaded.take());
+  const tokenizer::Tokenizer& tokenizer = *model.tokenizer;
+  TokenTexts texts = make_token_texts(tokenizer);
+  model.mask_table = grammar::TokenTable::create(texts.generated, tokenizer.end_ids());
+  model.texts = std::make_shared<const TokenTexts>(std::move(texts));
+  model.chat = parse_template(tokenizer, "default");
+  model.chat_with_tools = parse_template(tokenizer, "tool_use");
+  model.bos_token = piece_of(tokenizer, tokenizer.bos());
+  model.eos_token = piece_of(tokenizer, tokenizer.eos());
+  return ok_status();
+}
+
+Result<model::RunnerOptions> plan_runner(const WorkerOptions& options,
+                                         const model::ModelConfig& config) {
+  model::RunnerOptions runner;
+  runner.kv_dtype = tensor::DType::F16;
+  CacheNeeds needs;
+  needs.block_tokens = kBlockTokens;
+  needs.context = config.context_length;
+  needs.max_batch = options.max_batch;
+  needs.block_bytes = std::int64_t{2} * config.num_layers * config.kv_width() * kBlockTokens *
+                      tensor::info(runner.kv_dtype).block_bytes;
+  const Result<std::int32_t> blocks =
+      plan_cache_blocks(needs, options.kv_memory_bytes, free_memory_bytes());
+  if (!blocks.ok()) return blocks.error();
+  runner.limits.rows = std::max(kStepTokens, options.max_batch);
+  runner.limits.logit_rows = options.max_batch;
+  runner.limits.sequences = options.max_batch;
+  runner.limits.num_blocks = *blocks;
+  runner.limits.block_tokens = kBlockTokens;
+  return runner;
+}
+
+Status start_engine(const WorkerOptions& options, std::shared_ptr<const model::LoadedModel> loaded,
+                    ServingModel& model) {
+  const Result<model::RunnerOptions> plan = plan_runner(options, loaded->config);
+  if (!plan.ok()) return plan.error();
+  Result<std::unique_ptr<model::TransformerRunner>> runner =
+      model::TransformerRunner::make(loaded, *model.compute, *plan);
+  if (!runner.ok()) return runner.error();
+  model.info.memory_bytes = loaded->weights.bytes + (*runner)->cache().bytes();
+  engine::EngineOptions engine_options;
+  engine_options.max_running = options.max_batch;
+  engine_options.max_waiting = options.max_queue;
+  engine_options.step_tokens = plan->limits.rows;
+  model.engine = engine::Engine::start(runner.take(), engine_options);
+  model.info.context_length = model.engine->max_sequence_tokens();
+  if (model.info.context_length < loaded->config.context_length) {
+    logger().warn(
+        "the cache is smaller than the context",
+        {{"context", loaded->config.context_length}, {"usable", model.info.context_length}});
+  }
+  return ok_status();
+}
+
+// The first generation pays for what is made on first use, so that no client does.
+class WarmUpSink final : public engine::GenerationSink {
+ public:
+  void on_started(const engine::GenerationStarted&) override {}
+  engine::Verdict on_token(const engine::GeneratedToken&) override {
+    return engine::Verdict::Continue;
+  }
+  void on_finished(const engine::GenerationEnd& end) override {
+    const std::lock_guard lock(mutex_);
+    end_ = end;
+    done_.notify_all();
+  }
+  std::optional<engine::GenerationEnd> wait() {
+    std::unique_lock lock(mutex_);
+    done_.wait_for(lock, kWarmUpPatience, [this] { return end_.has_value(); });
+    return end_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::optional<engine::GenerationEnd> end_;
+};
+
+Status warm_up(const ServingModel& model) {
+  const auto sink = std::make_shared<WarmUpSink>();
+  engine::GenerationRequest request;
+  request.prompt = {model.tokenizer->bos().value_or(0)};
+  // At least a prefill and a decode step, where the context has room for both.
+  request.max_tokens = std::min(2, model.info.context_length - 1);
+  request.sampling.temperature = 0;
+  if (request.max_tokens < 1) {
+    return Error{ErrorCode::LoadFailed,
+                 "the context holds a single token: nothing can be generated"};
+  }
+  const Result<engine::GenerationId> id = model.engine->submit(std::move(request), sink);
+  if (!id.ok()) return id.error().in("warm-up");
+  const std::optional<engine::GenerationEnd> end = sink->wait();
+  if (!end) return Error{ErrorCode::DeadlineExceeded, "the warm-up took longer than ten minutes"};
+  if (end->error) return end->error->in("warm-up");
+  return ok_status();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& options,
+                                                         std::string_view device,
+                                                         const StartupProgress& progress) {
+  Result<formats::WeightFile> opened = formats::open_weights(options.model);
+  if (!opened.ok()) return opened.error();
+  auto file = std::make_shared<const formats::WeightFile>(opened.take());
+  Result<model::ModelPlan> plan = model::plan_model(*file, {.context_length = options.context});
+  if (!plan.ok()) return plan.error();
+  if (options.context > plan->config.context_length) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--ctx {} is more than the model's own context of {}; leave --ctx out "
+                             "or ask for less",
+                             options.context, plan->config.context_length)};
+  }
+  auto model = std::make_unique<ServingModel>();
+  if (Status made = add_tokenizer(options.model, *model); !made.ok()) return made.error();
+  if (!progress(kOpened)) return Error{ErrorCode::Cancelled, "loading was given up"};
+
+  Result<std::unique_ptr<compute::Backend>> compute =
+      compute::make_backend(device, {.threads = options.threads});
+  if (!compute.ok()) return compute.error();
+  model->compute = compute.take();
+  const formats::FileSummary summary = formats::summarize(*file);
+  worker_http::ModelInfo& info = model->info;
+  info.id = model_id(options.model);
+  info.architecture = plan->config.architecture;
+  info.quant_kind = base::to_valid_utf8(summary.quantization);
+  info.tokenizer_kind = tokenizer_kind(summary.tokenizer);
+  info.backend = device.starts_with("cuda") ? "cuda" : "cpu";
+  info.device = model->compute->name();
+  info.memory_type = device.starts_with("cuda") ? "vram-only" : "cpu";
+  info.vocab_size = plan->config.vocab_size;
+  info.created = file_time(options.model);
+  info.has_chat_template = model->chat.has_value();
+
+  Result<std::shared_ptr<const model::LoadedModel>> loaded = model::load_model(
+      file, plan.take(), *model->compute, [&](std::int64_t done, std::int64_t total) {
+        const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
+        return progress(kOpened + (kLoaded - kOpened) * share);
+      });
+  if (!loaded.ok()) return loaded.error();
+  info.parameters = (*loaded)->num_parameters;
+  if (Status started = start_engine(options, loaded.take(), *model); !started.ok())
+    return started.error();
+  if (!progress(kLoaded)) return Error{ErrorCode::Cancelled, "loading was given up"};
+  if (Status warm = warm_up(*model); !warm.ok()) return warm.error();
+  if (info.memory_type == "vram-only") info.vram_bytes = info.memory_bytes;
+  return model;
+}
+
+}  // namespace llorch::worker

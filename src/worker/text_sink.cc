@@ -1,0 +1,131 @@
+#include "worker/text_sink.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "base/utf8.h"
+
+namespace llorch::worker {
+namespace {
+
+worker_http::TokenProbability describe(const TokenTexts& texts, engine::TokenId id, float logprob) {
+  const auto index = static_cast<std::size_t>(id);
+  // Rows beyond the tokenizer's vocabulary are padding of the model's.
+  const std::string bytes = index < texts.shown.size() ? texts.shown[index] : std::string();
+  return {base::to_valid_utf8(bytes), bytes, logprob};
+}
+
+}  // namespace
+
+std::string to_rfc3339(std::chrono::system_clock::time_point time) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(ms);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(seconds.count()),
+                     (ms - seconds).count());
+}
+
+TextSink::TextSink(TextSinkContext context, const tokenizer::Tokenizer& tokenizer,
+                   const TokenTexts& texts, std::shared_ptr<worker_http::TextListener> listener)
+    : context_(std::move(context)),
+      texts_(texts),
+      listener_(std::move(listener)),
+      decoder_(tokenizer),
+      matcher_(context_.stop) {}
+
+void TextSink::set_job(std::shared_ptr<JobTable> jobs, JobTable::Use use) {
+  jobs_ = std::move(jobs);
+  use_ = use;
+}
+
+double TextSink::since_arrival_ms() const {
+  return std::chrono::duration<double, std::milli>(engine::Clock::now() - context_.arrived).count();
+}
+
+void TextSink::on_started(const engine::GenerationStarted& started) {
+  contract::StartedEvent event;
+  event.job_id = context_.job_id;
+  event.model = context_.model;
+  event.started_at = to_rfc3339(std::chrono::system_clock::now());
+  event.seed = context_.seed;
+  event.prompt_tokens = context_.prompt_tokens;
+  event.cached_tokens = started.cached_tokens;
+  event.queue_ms = started.queue_ms;
+  listener_->on_started(event);
+}
+
+void TextSink::report(const engine::GeneratedToken& token) {
+  worker_http::TokenReport report;
+  report.token = describe(texts_, token.id, token.logprob);
+  for (const engine::TokenLogprob& other : token.top)
+    report.top.push_back(describe(texts_, other.id, other.logprob));
+  reports_.push_back(std::move(report));
+}
+
+bool TextSink::deliver(std::string text) {
+  if (ttft_ms_ < 0) ttft_ms_ = since_arrival_ms();
+  return listener_->on_text({std::move(text), std::exchange(reports_, {})});
+}
+
+engine::Verdict TextSink::on_token(const engine::GeneratedToken& token) {
+  if (context_.with_logprobs) report(token);
+  tokenizer::StopMatcher::Output out = matcher_.add(decoder_.decode_next(token.id));
+  const bool is_stopped = out.is_stopped;
+  if (is_stopped) stop_ = std::move(out.stop);
+  if (!out.text.empty() && !deliver(std::move(out.text))) return engine::Verdict::Cancel;
+  return is_stopped ? engine::Verdict::Stop : engine::Verdict::Continue;
+}
+
+// What was held back is text once nothing more comes.
+void TextSink::flush_tail() {
+  tokenizer::StopMatcher::Output out = matcher_.add(decoder_.flush());
+  if (out.is_stopped) stop_ = std::move(out.stop);
+  std::string text = std::move(out.text);
+  if (!out.is_stopped) text += matcher_.flush();
+  if (!text.empty() || !reports_.empty()) deliver(std::move(text));
+}
+
+void TextSink::on_finished(const engine::GenerationEnd& end) {
+  const bool came_to_its_end =
+      end.reason == engine::FinishReason::MaxTokens || end.reason == engine::FinishReason::EndToken;
+  if (came_to_its_end) flush_tail();
+  if (jobs_ != nullptr) jobs_->end(use_);
+  listener_->on_end(result_of(end));
+  listener_.reset();
+}
+
+Result<contract::InferenceResult> TextSink::result_of(const engine::GenerationEnd& end) const {
+  contract::InferenceResult result;
+  switch (end.reason) {
+    case engine::FinishReason::Cancelled:
+      return Error{ErrorCode::Cancelled, "the job was cancelled"};
+    case engine::FinishReason::TimedOut:
+      return Error{ErrorCode::DeadlineExceeded,
+                   fmt::format("the deadline passed after {} tokens", end.tokens_out)};
+    case engine::FinishReason::Failed:
+      return end.error.value_or(Error{ErrorCode::Internal, "the generation failed"});
+    case engine::FinishReason::MaxTokens:
+      result.stop_reason = contract::StopReason::MaxTokens;
+      break;
+    case engine::FinishReason::EndToken:
+      result.stop_reason = contract::StopReason::Eos;
+      break;
+    case engine::FinishReason::Stopped:
+      break;
+  }
+  if (!stop_.empty()) {
+    result.stop_reason = contract::StopReason::StopSequence;
+    result.stop_sequence_matched = stop_;
+  }
+  result.tokens_out = end.tokens_out;
+  result.prompt_tokens = end.prompt_tokens;
+  result.decode_time_ms = std::llround(end.decode_ms);
+  result.prefill_ms = end.prefill_ms;
+  result.ttft_ms = ttft_ms_ < 0 ? since_arrival_ms() : ttft_ms_;
+  result.seed = context_.seed;
+  return result;
+}
+
+}  // namespace llorch::worker

@@ -1,0 +1,230 @@
+#include "worker/text_sink.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "support/test_paths.h"
+#include "tokenizer/load.h"
+#include "worker/engine_backend.h"
+#include "worker/token_texts.h"
+
+namespace llorch::worker {
+namespace {
+
+using ::testing::ElementsAre;
+
+class Recorder final : public worker_http::TextListener {
+ public:
+  void on_started(const contract::StartedEvent& event) override { started = event; }
+  bool on_text(worker_http::TextPiece piece) override {
+    pieces.push_back(std::move(piece));
+    return wants_more;
+  }
+  void on_end(Result<contract::InferenceResult> outcome) override { end = std::move(outcome); }
+
+  bool wants_more = true;
+  std::optional<contract::StartedEvent> started;
+  std::vector<worker_http::TextPiece> pieces;
+  std::optional<Result<contract::InferenceResult>> end;
+};
+
+class TextSinkTest : public ::testing::Test {
+ protected:
+  TextSinkTest()
+      : tokenizer_(tokenizer::load_tokenizer(
+                       test::source_path("tests/golden/tokenizer/chat.tokenizer.json"))
+                       .take()),
+        texts_(make_token_texts(tokenizer_)) {}
+
+  std::vector<engine::TokenId> ids(std::string_view text) {
+    return tokenizer_.encode(text, {.parse_special = true}).value();
+  }
+
+  std::unique_ptr<TextSink> make(TextSinkContext context) {
+    recorder_ = std::make_shared<Recorder>();
+    return std::make_unique<TextSink>(std::move(context), tokenizer_, texts_, recorder_);
+  }
+
+  // Says the text token by token until the sink has had enough.
+  engine::Verdict say(TextSink& sink, std::string_view text) {
+    engine::Verdict verdict = engine::Verdict::Continue;
+    for (const engine::TokenId id : ids(text)) {
+      if (verdict != engine::Verdict::Continue) break;
+      const engine::TokenLogprob top[] = {{id, -0.5F}, {0, -2.0F}};
+      verdict = sink.on_token({.id = id, .index = index_++, .logprob = -0.5F, .top = top});
+    }
+    return verdict;
+  }
+
+  std::string said() const {
+    std::string text;
+    for (const auto& piece : recorder_->pieces) text += piece.text;
+    return text;
+  }
+
+  tokenizer::Tokenizer tokenizer_;
+  TokenTexts texts_;
+  std::shared_ptr<Recorder> recorder_;
+  std::int32_t index_ = 0;
+};
+
+TEST_F(TextSinkTest, PassesTextOnAndReportsTheEnd) {
+  const auto sink = make({.job_id = "j", .model = "m", .seed = 9, .prompt_tokens = 4});
+  sink->on_started({.cached_tokens = 2, .queue_ms = 1.5});
+  ASSERT_TRUE(recorder_->started.has_value());
+  EXPECT_EQ(recorder_->started->job_id, "j");
+  EXPECT_EQ(recorder_->started->seed, 9U);
+  EXPECT_EQ(recorder_->started->prompt_tokens, 4);
+  EXPECT_EQ(recorder_->started->cached_tokens, 2);
+  EXPECT_EQ(say(*sink, "Hello, wörld 🙂"), engine::Verdict::Continue);
+  sink->on_finished({.reason = engine::FinishReason::MaxTokens,
+                     .tokens_out = 7,
+                     .prompt_tokens = 4,
+                     .prefill_ms = 2.5,
+                     .decode_ms = 10.6});
+  EXPECT_EQ(said(), "Hello, wörld 🙂");
+  ASSERT_TRUE(recorder_->end && recorder_->end->ok());
+  const contract::InferenceResult& result = recorder_->end->value();
+  EXPECT_EQ(result.stop_reason, contract::StopReason::MaxTokens);
+  EXPECT_EQ(result.tokens_out, 7);
+  EXPECT_EQ(result.prompt_tokens, 4);
+  EXPECT_EQ(result.decode_time_ms, 11);
+  EXPECT_EQ(result.prefill_ms, 2.5);
+  EXPECT_EQ(result.seed, 9U);
+  EXPECT_GE(result.ttft_ms, 0);
+}
+
+TEST_F(TextSinkTest, StopsAtAStopStringAcrossTokens) {
+  const auto sink = make({.stop = {"lo, w", "zzz"}});
+  EXPECT_EQ(say(*sink, "Hello, world"), engine::Verdict::Stop);
+  sink->on_finished({.reason = engine::FinishReason::Stopped});
+  EXPECT_EQ(said(), "Hel");
+  EXPECT_EQ(recorder_->end->value().stop_reason, contract::StopReason::StopSequence);
+  EXPECT_EQ(recorder_->end->value().stop_sequence_matched, "lo, w");
+}
+
+TEST_F(TextSinkTest, WhatMightHaveBeenAStopStringIsTextAtTheEnd) {
+  const auto sink = make({.stop = {"world!"}});
+  EXPECT_EQ(say(*sink, "Hello, world"), engine::Verdict::Continue);
+  EXPECT_EQ(said(), "Hello, ");
+  sink->on_finished({.reason = engine::FinishReason::EndToken});
+  EXPECT_EQ(said(), "Hello, world");
+  EXPECT_EQ(recorder_->end->value().stop_reason, contract::StopReason::Eos);
+  EXPECT_EQ(recorder_->end->value().stop_sequence_matched, std::nullopt);
+}
+
+TEST_F(TextSinkTest, HalfACharacterWaitsAndIsReplacedAtTheEnd) {
+  const auto sink = make({});
+  const auto whole = ids("🦉");
+  ASSERT_GT(whole.size(), 1U);
+  for (std::size_t i = 0; i + 1 < whole.size(); ++i) {
+    sink->on_token({.id = whole[i]});
+    EXPECT_EQ(said(), "");
+  }
+  sink->on_finished({.reason = engine::FinishReason::MaxTokens});
+  EXPECT_EQ(said(), "\xEF\xBF\xBD");
+}
+
+TEST_F(TextSinkTest, AListenerThatHasEnoughCancels) {
+  const auto sink = make({});
+  recorder_->wants_more = false;
+  EXPECT_EQ(say(*sink, "Hello"), engine::Verdict::Cancel);
+}
+
+TEST_F(TextSinkTest, EveryTokenIsReportedOnceWithItsText) {
+  const auto sink = make({.stop = {"never"}, .with_logprobs = true});
+  const std::string text = "Hello 🙂 n";
+  say(*sink, text);
+  sink->on_finished({.reason = engine::FinishReason::MaxTokens});
+  std::string bytes;
+  std::size_t reports = 0;
+  for (const auto& piece : recorder_->pieces) {
+    for (const auto& report : piece.tokens) {
+      bytes += report.token.bytes;
+      EXPECT_EQ(report.top.size(), 2U);
+      EXPECT_EQ(report.token.logprob, -0.5F);
+      ++reports;
+    }
+  }
+  EXPECT_EQ(bytes, text);
+  EXPECT_EQ(reports, ids(text).size());
+}
+
+TEST_F(TextSinkTest, FailuresAreErrors) {
+  const std::pair<engine::FinishReason, ErrorCode> kCases[] = {
+      {engine::FinishReason::Cancelled, ErrorCode::Cancelled},
+      {engine::FinishReason::TimedOut, ErrorCode::DeadlineExceeded},
+      {engine::FinishReason::Failed, ErrorCode::DeviceFailed}};
+  for (const auto& [reason, code] : kCases) {
+    const auto sink = make({});
+    engine::GenerationEnd end{.reason = reason};
+    if (reason == engine::FinishReason::Failed) end.error = Error{ErrorCode::DeviceFailed, "gone"};
+    sink->on_finished(end);
+    ASSERT_TRUE(recorder_->end && !recorder_->end->ok());
+    EXPECT_EQ(recorder_->end->error().code, code);
+  }
+}
+
+TEST_F(TextSinkTest, TheJobIsOverBeforeItsListenerHearsSo) {
+  const auto jobs = std::make_shared<JobTable>();
+  const auto sink = make({});
+  sink->set_job(jobs, jobs->begin("j").value());
+  sink->on_finished({});
+  EXPECT_EQ(jobs->num_active(), 0U);
+}
+
+TEST_F(TextSinkTest, SpecialTokensAreShownToPeopleAndNeverGenerated) {
+  const engine::TokenId end = ids("<|im_end|>").at(0);
+  EXPECT_EQ(texts_.shown[static_cast<std::size_t>(end)], "<|im_end|>");
+  EXPECT_EQ(texts_.generated[static_cast<std::size_t>(end)], "");
+  const engine::TokenId letter = ids("A").at(0);
+  EXPECT_EQ(texts_.generated[static_cast<std::size_t>(letter)], "A");
+}
+
+TEST(TokenTexts, SentencePieceBytesAndSpaces) {
+  const tokenizer::Tokenizer tokenizer =
+      tokenizer::load_tokenizer(
+          test::source_path("tests/golden/tokenizer/sentencepiece.tokenizer.json"))
+          .take();
+  const TokenTexts texts = make_token_texts(tokenizer);
+  const auto text_of = [&](std::string_view piece) {
+    return texts.shown[static_cast<std::size_t>(tokenizer.find_piece(piece).value())];
+  };
+  EXPECT_EQ(text_of("<0x0A>"), "\n");
+  EXPECT_EQ(text_of("<0xFF>"), "\xFF");
+  EXPECT_EQ(text_of("▁"), " ");
+}
+
+TEST(Rfc3339, IsUtcWithMilliseconds) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(to_rfc3339(std::chrono::system_clock::time_point(milliseconds(1767323045006))),
+            "2026-01-02T03:04:05.006Z");
+}
+
+// Before there is a model: every question has an answer, none waits.
+TEST(EngineBackend, SaysLoadingUntilItHasAModel) {
+  int shutdowns = 0;
+  EngineBackend backend([&] { ++shutdowns; });
+  backend.set_progress(0.25);
+  EXPECT_EQ(backend.status().state, worker_http::LoadStatus::State::Loading);
+  EXPECT_EQ(backend.status().load_progress, 0.25);
+  EXPECT_EQ(backend.model(), nullptr);
+  EXPECT_TRUE(backend.is_idle());
+  EXPECT_EQ(backend.stats().slots_total, 0);
+  EXPECT_EQ(backend.submit({}, nullptr).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(backend.embed({}, nullptr).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(backend.tokenize("x", false, false).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(backend.detokenize({1}).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(backend.render_chat({}).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(backend.cancel("x").error().code, ErrorCode::NotFound);
+  backend.abandon(1);
+  backend.request_shutdown();
+  EXPECT_EQ(shutdowns, 1);
+  backend.begin_drain();
+  backend.set_ready();
+  EXPECT_EQ(backend.status().state, worker_http::LoadStatus::State::Draining);
+}
+
+}  // namespace
+}  // namespace llorch::worker

@@ -1,0 +1,112 @@
+#include "worker_http/answers.h"
+
+#include <fmt/format.h>
+
+#include "base/utf8.h"
+#include "contract/error_table.h"
+
+namespace llorch::worker_http {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+
+// Full or not there yet: either changes within a second or so.
+void add_retry_after(const Error& error, http::Headers& headers) {
+  if (error.code == ErrorCode::QueueFull || error.code == ErrorCode::Unavailable)
+    headers.set("Retry-After", "1");
+}
+
+std::string_view openai_type(int status) {
+  if (status == 401) return "authentication_error";
+  if (status == 429) return "rate_limit_error";
+  return status < 500 ? "invalid_request_error" : "server_error";
+}
+
+bool is_json(std::string_view content_type) {
+  std::string_view type = content_type.substr(0, content_type.find(';'));
+  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.remove_suffix(1);
+  return http::equals_ignoring_case(type, kJson);
+}
+
+}  // namespace
+
+http::Response json_response(int status, const json::Value& body) {
+  return {status, std::string(kJson), json::serialize(body)};
+}
+
+http::ErrorBody render_worker_error(const Error& error, std::string_view correlation_id) {
+  contract::RenderedError rendered = contract::render_error(error, correlation_id);
+  http::ErrorBody body{.status = rendered.status,
+                       .content_type = std::string(kJson),
+                       .body = std::move(rendered.body),
+                       .headers = {}};
+  add_retry_after(error, body.headers);
+  return body;
+}
+
+http::Response worker_error_response(const Error& error, std::string_view correlation_id,
+                                     std::span<const json::FieldError> errors) {
+  contract::RenderedError rendered = contract::render_error(error, correlation_id, errors);
+  http::Response response(rendered.status, std::string(kJson), std::move(rendered.body));
+  add_retry_after(error, response.headers);
+  return response;
+}
+
+json::Object openai_error_json(const Error& error, std::string_view param, std::string_view code) {
+  const contract::ErrorRow& row = contract::error_row(error.code);
+  json::Object inner{{"message", base::to_valid_utf8(error.message)},
+                     {"type", openai_type(row.status)},
+                     {"param", nullptr},
+                     {"code", nullptr}};
+  if (!param.empty()) inner["param"] = base::to_valid_utf8(param);
+  if (!code.empty()) {
+    inner["code"] = code;
+  } else if (error.code != ErrorCode::InvalidArgument) {
+    inner["code"] = row.wire;
+  }
+  return {{"error", std::move(inner)}};
+}
+
+http::ErrorBody render_openai_error(const Error& error, std::string_view) {
+  http::ErrorBody body{.status = contract::error_row(error.code).status,
+                       .content_type = std::string(kJson),
+                       .body = json::serialize(openai_error_json(error)),
+                       .headers = {}};
+  add_retry_after(error, body.headers);
+  return body;
+}
+
+http::Response openai_error_response(const Error& error, std::string_view param,
+                                     std::string_view code) {
+  http::Response response =
+      json_response(contract::error_row(error.code).status, openai_error_json(error, param, code));
+  add_retry_after(error, response.headers);
+  return response;
+}
+
+http::Response openai_error_response(const Error& error,
+                                     const std::vector<json::FieldError>& errors) {
+  return openai_error_response(error, errors.empty() ? std::string_view() : errors[0].field);
+}
+
+Status check_content_type(const http::Request& request) {
+  const auto type = request.headers.find("Content-Type");
+  if (!type || is_json(*type)) return ok_status();
+  return Error{ErrorCode::UnsupportedMedia,
+               fmt::format("the body must be application/json, not {}; send 'Content-Type: "
+                           "application/json'",
+                           base::quoted(*type))};
+}
+
+Result<json::Object> parse_json_body(const http::Request& request) {
+  if (Status type = check_content_type(request); !type.ok()) return type.error();
+  Result<json::Value> parsed = json::parse(request.body);
+  if (!parsed.ok()) return parsed.error();
+  if (!parsed->is_object()) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("the body must be a JSON object, not {}",
+                                                         json::kind_name(parsed.value()))};
+  }
+  return std::move(parsed->get_object());
+}
+
+}  // namespace llorch::worker_http

@@ -1,0 +1,40 @@
+// How answers and errors of this API look: JSON responses, the contract's error envelope and
+// OpenAI's. Private to worker_http/.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/json_fields.h"
+#include "base/result.h"
+#include "http/message.h"
+
+namespace llorch::worker_http {
+
+http::Response json_response(int status, const json::Value& body);
+
+// The contract's envelope, with Retry-After where trying again makes sense.
+http::ErrorBody render_worker_error(const Error& error, std::string_view correlation_id);
+http::Response worker_error_response(const Error& error, std::string_view correlation_id,
+                                     std::span<const json::FieldError> errors);
+
+// {"error":{"message","type","param","code"}}. `param` empty: null.
+json::Object openai_error_json(const Error& error, std::string_view param = {},
+                               std::string_view code = {});
+http::ErrorBody render_openai_error(const Error& error, std::string_view correlation_id);
+http::Response openai_error_response(const Error& error, std::string_view param,
+                                     std::string_view code = {});
+// Every failure in one message; the first field is the param.
+http::Response openai_error_response(const Error& error,
+                                     const std::vector<json::FieldError>& errors);
+
+// UnsupportedMedia when the request says that its body is something else than JSON. (A web page
+// can send plain text and forms to any address without asking; JSON it cannot.)
+Status check_content_type(const http::Request& request);
+// A request's body as a JSON object.
+Result<json::Object> parse_json_body(const http::Request& request);
+
+}  // namespace llorch::worker_http

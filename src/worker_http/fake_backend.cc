@@ -1,0 +1,254 @@
+#include "worker_http/fake_backend.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include "http/test_server.h"
+
+namespace llorch::worker_http::test {
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};
+
+}  // namespace
+
+void FakeJob::start(std::int64_t prompt_tokens, std::int64_t cached_tokens) const {
+  contract::StartedEvent started;
+  started.job_id = request.job_id;
+  started.model = "fake";
+  started.started_at = "2026-01-02T03:04:05Z";
+  started.seed = request.sampling.seed.value_or(7);
+  started.prompt_tokens = prompt_tokens;
+  started.cached_tokens = cached_tokens;
+  started.queue_ms = 0.5;
+  listener->on_started(started);
+}
+
+bool FakeJob::say(std::string text, std::vector<TokenReport> tokens) const {
+  return listener->on_text({std::move(text), std::move(tokens)});
+}
+
+void FakeJob::end(contract::StopReason reason, std::int64_t tokens_out) const {
+  contract::InferenceResult result;
+  result.tokens_out = tokens_out;
+  result.decode_time_ms = 12;
+  result.stop_reason = reason;
+  if (reason == contract::StopReason::StopSequence) result.stop_sequence_matched = "\n\n";
+  result.prompt_tokens = 3;
+  result.prefill_ms = 1.5;
+  result.ttft_ms = 2.5;
+  result.seed = request.sampling.seed.value_or(7);
+  listener->on_end(result);
+}
+
+void FakeJob::fail(Error error) const {
+  listener->on_end(std::move(error));
+}
+
+ModelInfo fake_model() {
+  ModelInfo info;
+  info.id = "fake";
+  info.architecture = "gpt2";
+  info.quant_kind = "F32";
+  info.tokenizer_kind = "bpe";
+  info.backend = "cpu";
+  info.device = "test";
+  info.memory_type = "cpu";
+  info.vocab_size = 100;
+  info.context_length = 64;
+  info.memory_bytes = 4096;
+  info.created = 1700000000;
+  info.has_chat_template = true;
+  return info;
+}
+
+FakeBackend::FakeBackend() {
+  info = std::make_shared<const ModelInfo>(fake_model());
+  WorkerStats initial;
+  initial.slots_total = 4;
+  initial.kv_blocks_total = 10;
+  initial.kv_blocks_free = 10;
+  numbers = initial;
+  thread_ = std::thread([this] { work(); });
+}
+
+const ModelInfo* FakeBackend::model() const {
+  std::shared_ptr<const ModelInfo> now = info.get();
+  const std::lock_guard lock(mutex_);
+  if (now != nullptr && (shown_.empty() || shown_.back() != now)) shown_.push_back(now);
+  return now.get();
+}
+
+FakeBackend::~FakeBackend() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void FakeBackend::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    lock.lock();
+  }
+}
+
+Result<Ticket> FakeBackend::submit(TextRequest request, std::shared_ptr<TextListener> listener) {
+  if (const auto ask = admit.get()) {
+    if (Status admitted = ask(request); !admitted.ok()) return admitted.error();
+  }
+  const std::lock_guard lock(mutex_);
+  auto job = std::make_shared<FakeJob>();
+  job->request = std::move(request);
+  job->listener = std::move(listener);
+  jobs_.push_back(job);
+  if (auto play = script.get()) tasks_.emplace_back([play, job] { play(*job); });
+  changed_.notify_all();
+  return Ticket{jobs_.size() - 1};
+}
+
+Result<Ticket> FakeBackend::embed(EmbedRequest request,
+                                  std::shared_ptr<EmbeddingListener> listener) {
+  const std::lock_guard lock(mutex_);
+  tasks_.emplace_back([this, request = std::move(request), listener = std::move(listener)] {
+    listener->on_end(embedding.get()(request));
+  });
+  changed_.notify_all();
+  return Ticket{1'000'000};
+}
+
+void FakeBackend::abandon(Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  if (ticket < jobs_.size()) jobs_[ticket]->abandoned = true;
+  changed_.notify_all();
+}
+
+Status FakeBackend::cancel(std::string_view job_id) {
+  const std::lock_guard lock(mutex_);
+  const bool known = std::any_of(jobs_.begin(), jobs_.end(),
+                                 [&](const auto& job) { return job->request.job_id == job_id; });
+  if (!known) return Error{ErrorCode::NotFound, "no such job"};
+  cancelled_.emplace_back(job_id);
+  return ok_status();
+}
+
+Result<std::string> FakeBackend::render_chat(const json::Object& context) const {
+  if (const auto render = chat.get()) return render(context);
+  return json::serialize(context);
+}
+
+Result<TokenizedText> FakeBackend::tokenize(std::string_view text, bool add_special,
+                                            bool parse_special) const {
+  if (model() == nullptr) return Error{ErrorCode::Unavailable, "loading"};
+  TokenizedText out;
+  if (add_special) out = {{1}, {"<s>"}};
+  out.ids.push_back(static_cast<std::int32_t>(text.size()) + (parse_special ? 1000 : 0));
+  out.pieces.emplace_back(text);
+  return out;
+}
+
+Result<std::string> FakeBackend::detokenize(const std::vector<std::int32_t>& ids) const {
+  std::string text;
+  for (const std::int32_t id : ids) text += fmt::format("<{}>", id);
+  return text;
+}
+
+void FakeBackend::request_shutdown() {
+  const std::lock_guard lock(mutex_);
+  shutdown_requested_ = true;
+}
+
+std::shared_ptr<FakeJob> FakeBackend::job(std::size_t index) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, kPatience, [&] { return jobs_.size() > index; })) {
+    ADD_FAILURE() << "request " << index << " never came";
+    std::abort();
+  }
+  return jobs_[index];
+}
+
+std::size_t FakeBackend::num_jobs() {
+  const std::lock_guard lock(mutex_);
+  return jobs_.size();
+}
+
+bool FakeBackend::wait_until_abandoned(std::size_t index) {
+  const auto job_ptr = job(index);
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kPatience, [&] { return job_ptr->abandoned; });
+}
+
+std::vector<std::string> FakeBackend::cancelled() {
+  const std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
+bool FakeBackend::shutdown_requested() {
+  const std::lock_guard lock(mutex_);
+  return shutdown_requested_;
+}
+
+TokenReport token_report(std::string text, float logprob,
+                         std::vector<std::pair<std::string, float>> top) {
+  TokenReport report;
+  report.token = {text, text, logprob};
+  for (auto& [other, value] : top) report.top.push_back({other, other, value});
+  return report;
+}
+
+TestWorker::TestWorker(const RouteSettings& settings) {
+  http::ServerOptions options;
+  options.render_error = render_worker_error;
+  server = http::test::start(make_router(backend, settings), std::move(options));
+}
+
+std::string TestWorker::ask(std::string_view request) const {
+  http::test::RawSocket socket(server->port());
+  EXPECT_TRUE(socket.send(request));
+  return socket.read_all();
+}
+
+std::string TestWorker::get(std::string_view path) const {
+  return ask(http::test::get(path, "Connection: close\r\n"));
+}
+
+std::string TestWorker::post(std::string_view path, std::string_view body,
+                             std::string_view headers) const {
+  return ask(http::test::post(path, body, fmt::format("Connection: close\r\n{}", headers)));
+}
+
+json::Value json_of(std::string_view response) {
+  Result<json::Value> value = json::parse(http::test::body_of(response));
+  EXPECT_TRUE(value.ok()) << response;
+  return value.ok() ? value.take() : json::Value();
+}
+
+std::string dechunk(std::string_view response) {
+  std::string out;
+  const std::string body = http::test::body_of(response);
+  std::string_view rest = body;
+  while (!rest.empty()) {
+    std::size_t size = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), size, 16);
+    if (error != std::errc() || size == 0) break;
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()) + 2);
+    out += rest.substr(0, size);
+    rest.remove_prefix(std::min(rest.size(), size + 2));
+  }
+  return out;
+}
+
+}  // namespace llorch::worker_http::test

@@ -1,0 +1,126 @@
+// For tests only: a backend that records what it is asked and says what it is told, on a thread of
+// its own as an engine would, behind the real HTTP server.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "http/server.h"
+#include "worker_http/backend.h"
+#include "worker_http/routes.h"
+
+namespace llorch::worker_http::test {
+
+// A setting that the test changes while io threads may look at it.
+template <class T>
+class Setting {
+ public:
+  Setting() = default;
+  explicit Setting(T value) : value_(std::move(value)) {}
+  Setting& operator=(T value) {
+    const std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+    return *this;
+  }
+  T get() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  T value_ = {};
+};
+
+// One accepted request, as the test sees it: say() and the others speak to the HTTP side from the
+// calling thread.
+struct FakeJob {
+  TextRequest request;
+  std::shared_ptr<TextListener> listener;
+  bool abandoned = false;  // guarded by the backend's mutex
+
+  void start(std::int64_t prompt_tokens = 3, std::int64_t cached_tokens = 1) const;
+  bool say(std::string text, std::vector<TokenReport> tokens = {}) const;
+  void end(contract::StopReason reason = contract::StopReason::Eos,
+           std::int64_t tokens_out = 2) const;
+  void fail(Error error) const;
+};
+
+class FakeBackend final : public InferenceBackend {
+ public:
+  FakeBackend();
+  ~FakeBackend() override;
+
+  // What a test sets before it asks.
+  Setting<std::shared_ptr<const ModelInfo>> info;  // null: loading
+  Setting<LoadStatus> load{LoadStatus{LoadStatus::State::Healthy, 1, ""}};
+  Setting<WorkerStats> numbers;
+  Setting<std::function<Status(const TextRequest&)>> admit;  // null: all are accepted
+  // Runs on the fake's own thread for each accepted request; null: the test speaks itself.
+  Setting<std::function<void(const FakeJob&)>> script;
+  Setting<std::function<Result<EmbeddingListener::Embedding>(const EmbedRequest&)>> embedding;
+  Setting<std::function<Result<std::string>(const json::Object&)>> chat;
+
+  // The n-th accepted request, waiting for it.
+  std::shared_ptr<FakeJob> job(std::size_t index);
+  std::size_t num_jobs();
+  bool wait_until_abandoned(std::size_t index);
+  std::vector<std::string> cancelled();
+  bool shutdown_requested();
+
+  LoadStatus status() const override { return load.get(); }
+  WorkerStats stats() const override { return numbers.get(); }
+  const ModelInfo* model() const override;
+  Result<Ticket> submit(TextRequest request, std::shared_ptr<TextListener> listener) override;
+  Result<Ticket> embed(EmbedRequest request, std::shared_ptr<EmbeddingListener> listener) override;
+  void abandon(Ticket ticket) override;
+  Status cancel(std::string_view job_id) override;
+  Result<std::string> render_chat(const json::Object& context) const override;
+  Result<TokenizedText> tokenize(std::string_view text, bool add_special,
+                                 bool parse_special) const override;
+  Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;
+  void request_shutdown() override;
+
+ private:
+  void work();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  mutable std::vector<std::shared_ptr<const ModelInfo>> shown_;  // whose pointers were given out
+  std::vector<std::shared_ptr<FakeJob>> jobs_;
+  std::vector<std::string> cancelled_;
+  bool shutdown_requested_ = false;
+  bool stopping_ = false;
+  std::deque<std::function<void()>> tasks_;  // for the fake's thread
+  std::thread thread_;
+};
+
+ModelInfo fake_model();
+
+TokenReport token_report(std::string text, float logprob,
+                         std::vector<std::pair<std::string, float>> top = {});
+
+// A fake behind a real server.
+struct TestWorker {
+  explicit TestWorker(const RouteSettings& settings = {});
+  std::string ask(std::string_view request) const;  // the whole response of one request
+  std::string get(std::string_view path) const;
+  std::string post(std::string_view path, std::string_view body,
+                   std::string_view headers = "Content-Type: application/json\r\n") const;
+
+  FakeBackend backend;
+  std::unique_ptr<http::Server> server;
+};
+
+json::Value json_of(std::string_view response);  // its body, parsed; fails the test when it is none
+// The body of a chunked response.
+std::string dechunk(std::string_view response);
+
+}  // namespace llorch::worker_http::test

@@ -1,0 +1,214 @@
+#include "worker_http/field_table.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/check.h"
+
+namespace llorch::worker_http {
+namespace {
+
+using enum Treatment;
+
+constexpr std::array kExecute = {
+    FieldSpec{"job_id", Required,
+              R"({"type":"string","minLength":1,"maxLength":256,"pattern":"^[A-Za-z0-9._-]+$"})"},
+    FieldSpec{"prompt", Required, R"({"type":"string","minLength":1,"maxLength":131072})"},
+    FieldSpec{
+        "max_tokens", Honoured,
+        R"({"type":"integer","minimum":1,"description":"Default: the rest of the context."})"},
+    FieldSpec{
+        "temperature", Honoured,
+        R"({"type":"number","minimum":0,"maximum":2,"default":1,"description":"0 is greedy."})"},
+    FieldSpec{"top_p", Honoured, R"({"type":"number","minimum":0,"maximum":1,"default":1})"},
+    FieldSpec{"min_p", Honoured, R"({"type":"number","minimum":0,"maximum":1,"default":0})"},
+    FieldSpec{"top_k", Honoured,
+              R"({"type":"integer","minimum":0,"default":0,"description":"0 is off."})"},
+    FieldSpec{"repetition_penalty", Honoured,
+              R"({"type":"number","exclusiveMinimum":0,"maximum":2,"default":1})"},
+    FieldSpec{
+        "stop", Honoured,
+        R"({"type":"array","maxItems":4,"items":{"type":"string","minLength":1,"maxLength":100}})"},
+    FieldSpec{"seed", Honoured,
+              R"({"type":"integer","minimum":0,"description":"Default: drawn and reported."})"},
+};
+
+constexpr std::array kCancel = {FieldSpec{"job_id", Required, R"({"type":"string"})"}};
+
+constexpr std::array kTokenize = {
+    FieldSpec{"text", Required, R"({"type":"string"})"},
+    FieldSpec{
+        "add_special", Honoured,
+        R"({"type":"boolean","default":false,"description":"The begin and end tokens that the model wants around a text."})"},
+    FieldSpec{
+        "parse_special", Honoured,
+        R"({"type":"boolean","default":false,"description":"Text like <|im_end|> is that token."})"},
+};
+
+constexpr std::array kDetokenize = {
+    FieldSpec{"tokens", Required, R"({"type":"array","items":{"type":"integer","minimum":0}})"}};
+
+constexpr std::string_view kStringOrStrings =
+    R"({"oneOf":[{"type":"string"},{"type":"array","maxItems":4,"items":{"type":"string"}}]})";
+constexpr std::string_view kPenalty = R"({"type":"number","minimum":-2,"maximum":2,"default":0})";
+constexpr std::string_view kTemperature =
+    R"({"type":"number","minimum":0,"maximum":2,"default":1})";
+constexpr std::string_view kTopP = R"({"type":"number","minimum":0,"maximum":1,"default":1})";
+constexpr std::string_view kLogitBias =
+    R"({"type":"object","maxProperties":1024,"additionalProperties":{"type":"number","minimum":-100,"maximum":100}})";
+constexpr std::string_view kChoices = R"({"type":"integer","minimum":1,"maximum":64,"default":1})";
+constexpr std::string_view kFlag = R"({"type":"boolean","default":false})";
+constexpr std::string_view kString = R"({"type":"string"})";
+constexpr std::string_view kSeed =
+    R"({"type":"integer","description":"Choice k draws with seed + k."})";
+constexpr std::string_view kStreamOptions =
+    R"({"type":"object","properties":{"include_usage":{"type":"boolean"},"include_obfuscation":{"type":"boolean"}},"additionalProperties":false})";
+
+constexpr std::array kCompletion = {
+    FieldSpec{
+        "prompt", Required,
+        R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"array","items":{"type":"integer"}},{"type":"array","items":{"type":"array","items":{"type":"integer"}}}]})"},
+    FieldSpec{"model", Honoured, kString},
+    FieldSpec{"echo", Honoured, kFlag},
+    FieldSpec{"frequency_penalty", Honoured, kPenalty},
+    FieldSpec{"presence_penalty", Honoured, kPenalty},
+    FieldSpec{"logit_bias", Honoured, kLogitBias},
+    FieldSpec{"logprobs", Honoured, R"({"type":"integer","minimum":0,"maximum":5})"},
+    FieldSpec{"max_tokens", Honoured, R"({"type":"integer","minimum":1,"default":16})"},
+    FieldSpec{"n", Honoured, kChoices},
+    FieldSpec{"seed", Honoured, kSeed},
+    FieldSpec{"stop", Honoured, kStringOrStrings},
+    FieldSpec{"stream", Honoured, kFlag},
+    FieldSpec{"stream_options", Honoured, kStreamOptions},
+    FieldSpec{"temperature", Honoured, kTemperature},
+    FieldSpec{"top_p", Honoured, kTopP},
+    FieldSpec{"user", Bookkeeping, kString},
+    FieldSpec{"best_of", Refused, R"({"type":"integer"})", "1"},
+    FieldSpec{"suffix", Refused, kString, R"("")"},
+};
+
+constexpr std::array kChat = {
+    FieldSpec{
+        "messages", Required,
+        R"({"type":"array","minItems":1,"items":{"$ref":"#/components/schemas/ChatMessage"}})"},
+    FieldSpec{"model", Honoured, kString},
+    FieldSpec{"frequency_penalty", Honoured, kPenalty},
+    FieldSpec{"presence_penalty", Honoured, kPenalty},
+    FieldSpec{"logit_bias", Honoured, kLogitBias},
+    FieldSpec{"logprobs", Honoured, kFlag},
+    FieldSpec{"top_logprobs", Honoured, R"({"type":"integer","minimum":0,"maximum":20})"},
+    FieldSpec{
+        "max_tokens", Honoured,
+        R"({"type":"integer","minimum":1,"description":"Default: the rest of the context."})"},
+    FieldSpec{"max_completion_tokens", Honoured, R"({"type":"integer","minimum":1})"},
+    FieldSpec{"n", Honoured, kChoices},
+    FieldSpec{
+        "response_format", Honoured,
+        R"({"type":"object","properties":{"type":{"enum":["text","json_object","json_schema"]},"json_schema":{"type":"object"}},"required":["type"]})"},
+    FieldSpec{"seed", Honoured, kSeed},
+    FieldSpec{"stop", Honoured, kStringOrStrings},
+    FieldSpec{"stream", Honoured, kFlag},
+    FieldSpec{"stream_options", Honoured, kStreamOptions},
+    FieldSpec{"temperature", Honoured, kTemperature},
+    FieldSpec{"top_p", Honoured, kTopP},
+    FieldSpec{
+        "tools", Honoured,
+        R"({"type":"array","maxItems":128,"items":{"type":"object"},"description":"Handed to the model's chat template; a call comes back as the model wrote it, in the text."})"},
+    FieldSpec{"tool_choice", Honoured, R"({"enum":["auto","none"]})"},
+    FieldSpec{"metadata", Bookkeeping, R"({"type":"object"})"},
+    FieldSpec{"prediction", Bookkeeping, R"({"type":"object"})"},
+    FieldSpec{"prompt_cache_key", Bookkeeping, kString},
+    FieldSpec{"prompt_cache_options", Bookkeeping, R"({"type":"object"})"},
+    FieldSpec{"prompt_cache_retention", Bookkeeping, kString},
+    FieldSpec{"safety_identifier", Bookkeeping, kString},
+    FieldSpec{"service_tier", Bookkeeping, kString},
+    FieldSpec{"store", Bookkeeping, kFlag},
+    FieldSpec{"user", Bookkeeping, kString},
+    FieldSpec{"audio", Refused, R"({"type":"object"})"},
+    FieldSpec{"function_call", Refused, {}, R"("none")"},
+    FieldSpec{"functions", Refused, R"({"type":"array"})", "[]"},
+    FieldSpec{"modalities", Refused, R"({"type":"array"})", R"(["text"])"},
+    FieldSpec{"moderation", Refused, R"({"type":"object"})"},
+    FieldSpec{"parallel_tool_calls", Refused, R"({"type":"boolean"})", "true"},
+    FieldSpec{"reasoning_effort", Refused, kString, R"("medium")"},
+    FieldSpec{"verbosity", Refused, kString, R"("medium")"},
+    FieldSpec{"web_search_options", Refused, R"({"type":"object"})"},
+};
+
+constexpr std::array kChatMessage = {
+    FieldSpec{"role", Required, R"({"enum":["developer","system","user","assistant","tool"]})"},
+    FieldSpec{
+        "content", Honoured,
+        R"({"oneOf":[{"type":"string"},{"type":"null"},{"type":"array","items":{"type":"object","properties":{"type":{"const":"text"},"text":{"type":"string"}},"required":["type","text"]}}]})"},
+    FieldSpec{"name", Honoured, kString},
+    FieldSpec{"tool_calls", Honoured, R"({"type":"array","items":{"type":"object"}})"},
+    FieldSpec{"tool_call_id", Honoured, kString},
+    FieldSpec{"refusal", Bookkeeping, {}},
+    FieldSpec{"annotations", Bookkeeping, {}},
+    FieldSpec{"audio", Refused, {}},
+    FieldSpec{"function_call", Refused, {}},
+};
+
+constexpr std::array kEmbedding = {
+    FieldSpec{
+        "input", Required,
+        R"({"oneOf":[{"type":"string"},{"type":"array","maxItems":2048,"items":{"type":"string"}},{"type":"array","items":{"type":"integer"}},{"type":"array","maxItems":2048,"items":{"type":"array","items":{"type":"integer"}}}]})"},
+    FieldSpec{"model", Honoured, kString},
+    FieldSpec{"encoding_format", Honoured, R"({"enum":["float","base64"],"default":"float"})"},
+    FieldSpec{"user", Bookkeeping, kString},
+    FieldSpec{"dimensions", Refused, R"({"type":"integer"})"},
+};
+
+bool asks_for_nothing(const json::Value& value, std::string_view neutral) {
+  if (value.is_null()) return true;
+  if (neutral.empty()) return false;
+  const Result<json::Value> accepted = json::parse(neutral);
+  CHECK(accepted.ok(), "a neutral value that is no JSON");
+  return value == *accepted;
+}
+
+}  // namespace
+
+std::span<const FieldSpec> execute_fields() {
+  return kExecute;
+}
+std::span<const FieldSpec> cancel_fields() {
+  return kCancel;
+}
+std::span<const FieldSpec> tokenize_fields() {
+  return kTokenize;
+}
+std::span<const FieldSpec> detokenize_fields() {
+  return kDetokenize;
+}
+std::span<const FieldSpec> completion_fields() {
+  return kCompletion;
+}
+std::span<const FieldSpec> chat_fields() {
+  return kChat;
+}
+std::span<const FieldSpec> chat_message_fields() {
+  return kChatMessage;
+}
+std::span<const FieldSpec> embedding_fields() {
+  return kEmbedding;
+}
+
+void apply_treatments(std::span<const FieldSpec> fields, const json::Object& object,
+                      json::FieldReader& reader) {
+  for (const FieldSpec& field : fields) {
+    if (field.treatment == Treatment::Bookkeeping) reader.ignore(field.name);
+    if (field.treatment != Treatment::Refused) continue;
+    reader.ignore(field.name);
+    const json::Value* value = object.if_contains(field.name);
+    if (value == nullptr || asks_for_nothing(*value, field.neutral)) continue;
+    reader.fail(field.name, "not supported",
+                field.neutral.empty()
+                    ? "is not supported by this server: leave it out"
+                    : fmt::format("is not supported by this server: leave it out or send {}",
+                                  field.neutral));
+  }
+}
+
+}  // namespace llorch::worker_http

@@ -1,0 +1,223 @@
+#include "worker_http/openai_answer.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/utf8.h"
+#include "base/version.h"
+
+namespace llorch::worker_http {
+namespace {
+
+std::string_view finish_reason_of(contract::StopReason reason) {
+  return reason == contract::StopReason::MaxTokens ? "length" : "stop";
+}
+
+json::Array bytes_json(std::string_view bytes) {
+  json::Array array;
+  for (const char c : bytes) array.push_back(static_cast<unsigned char>(c));
+  return array;
+}
+
+json::Object probability_json(const TokenProbability& token) {
+  return {{"token", base::to_valid_utf8(token.text)},
+          {"logprob", token.logprob},
+          {"bytes", bytes_json(token.bytes)}};
+}
+
+json::Object chat_logprobs(const std::vector<TokenReport>& tokens) {
+  json::Array content;
+  for (const TokenReport& report : tokens) {
+    json::Object entry = probability_json(report.token);
+    json::Array top;
+    for (const TokenProbability& other : report.top) top.push_back(probability_json(other));
+    entry["top_logprobs"] = std::move(top);
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+// The older style: four lists side by side. The chosen token is always among the top ones.
+json::Object completion_logprobs(const std::vector<TokenReport>& tokens, std::size_t first_char) {
+  json::Array texts;
+  json::Array logprobs;
+  json::Array tops;
+  json::Array offsets;
+  std::size_t offset = first_char;
+  for (const TokenReport& report : tokens) {
+    const std::string text = base::to_valid_utf8(report.token.text);
+    json::Object top;
+    for (const TokenProbability& other : report.top)
+      top[base::to_valid_utf8(other.text)] = other.logprob;
+    top[text] = report.token.logprob;
+    texts.emplace_back(text);
+    logprobs.push_back(report.token.logprob);
+    tops.push_back(std::move(top));
+    offsets.push_back(offset);
+    offset += base::count_scalars(text);
+  }
+  return {{"tokens", std::move(texts)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
+}
+
+std::size_t count_chars(const std::vector<TokenReport>& tokens) {
+  std::size_t chars = 0;
+  for (const TokenReport& report : tokens)
+    chars += base::count_scalars(base::to_valid_utf8(report.token.text));
+  return chars;
+}
+
+}  // namespace
+
+OpenAiAnswer::OpenAiAnswer(AnswerHead head, std::vector<std::string> echoes)
+    : head_(std::move(head)), choices_(echoes.size()) {
+  for (std::size_t i = 0; i < echoes.size(); ++i) {
+    choices_[i].text_chars = base::count_scalars(echoes[i]);
+    choices_[i].echo = std::move(echoes[i]);
+  }
+}
+
+json::Object OpenAiAnswer::head_json(std::string_view object) const {
+  return {{"id", head_.id},
+          {"object", object},
+          {"created", head_.created},
+          {"model", head_.model},
+          {"system_fingerprint", fmt::format("llorch-{}", base::version())}};
+}
+
+json::Value OpenAiAnswer::logprobs_json(const std::vector<TokenReport>& tokens,
+                                        std::size_t first_char) const {
+  if (!head_.with_logprobs) return nullptr;
+  if (head_.kind == AnswerKind::Chat) return chat_logprobs(tokens);
+  return completion_logprobs(tokens, first_char);
+}
+
+std::string OpenAiAnswer::chunk(std::size_t index, json::Value delta, json::Value logprobs,
+                                json::Value finish_reason) const {
+  const bool is_chat = head_.kind == AnswerKind::Chat;
+  json::Object choice{{"index", index}};
+  choice[is_chat ? "delta" : "text"] = std::move(delta);
+  choice["logprobs"] = std::move(logprobs);
+  choice["finish_reason"] = std::move(finish_reason);
+  json::Object object = head_json(is_chat ? "chat.completion.chunk" : "text_completion");
+  object["choices"] = json::Array{std::move(choice)};
+  if (head_.include_usage) object["usage"] = nullptr;
+  return json::serialize(object);
+}
+
+std::string OpenAiAnswer::first_chunk(std::size_t index) {
+  if (head_.kind == AnswerKind::Chat) {
+    json::Object delta{{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}};
+    return chunk(index, std::move(delta), nullptr, nullptr);
+  }
+  return chunk(index, json::Value(choices_[index].echo), nullptr, nullptr);
+}
+
+void OpenAiAnswer::note(std::size_t index, const contract::StartedEvent& started) {
+  choices_[index].prompt_tokens = started.prompt_tokens;
+  choices_[index].cached_tokens = started.cached_tokens;
+}
+
+void OpenAiAnswer::note(std::size_t index, const GenerationResult& result) {
+  ++ended_;
+  if (!result.ok()) {
+    if (!failure_) failure_ = result.error();
+    return;
+  }
+  choices_[index].tokens_out = result->tokens_out;
+  choices_[index].prompt_tokens = result->prompt_tokens;
+  choices_[index].finish_reason = finish_reason_of(result->stop_reason);
+}
+
+std::vector<std::string> OpenAiAnswer::chunks(const JobEvent& event) {
+  Choice& choice = choices_[event.choice];
+  std::vector<std::string> out;
+  if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
+    note(event.choice, *started);
+    if (head_.kind == AnswerKind::Chat || !choice.echo.empty())
+      out.push_back(first_chunk(event.choice));
+  } else if (const auto* piece = std::get_if<TextPiece>(&event.what)) {
+    json::Value logprobs = logprobs_json(piece->tokens, choice.text_chars);
+    choice.text_chars += count_chars(piece->tokens);
+    json::Value delta = head_.kind == AnswerKind::Chat
+                            ? json::Value(json::Object{{"content", piece->text}})
+                            : json::Value(piece->text);
+    out.push_back(chunk(event.choice, std::move(delta), std::move(logprobs), nullptr));
+  } else {
+    note(event.choice, std::get<GenerationResult>(event.what));
+    if (failure_) return out;
+    json::Value delta = head_.kind == AnswerKind::Chat ? json::Value(json::Object()) : "";
+    out.push_back(
+        chunk(event.choice, std::move(delta), nullptr, json::Value(choice.finish_reason)));
+  }
+  return out;
+}
+
+void OpenAiAnswer::take(JobEvent event) {
+  Choice& choice = choices_[event.choice];
+  if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
+    note(event.choice, *started);
+  } else if (auto* piece = std::get_if<TextPiece>(&event.what)) {
+    choice.text += piece->text;
+    for (TokenReport& report : piece->tokens) choice.tokens.push_back(std::move(report));
+  } else {
+    note(event.choice, std::get<GenerationResult>(event.what));
+  }
+}
+
+json::Object OpenAiAnswer::whole() const {
+  const bool is_chat = head_.kind == AnswerKind::Chat;
+  json::Array list;
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    json::Object entry{{"index", i}};
+    if (is_chat) {
+      entry["message"] =
+          json::Object{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+    } else {
+      entry["text"] = choice.echo + choice.text;
+    }
+    entry["logprobs"] = logprobs_json(choice.tokens, choice.text_chars);
+    entry["finish_reason"] = choice.finish_reason;
+    list.push_back(std::move(entry));
+  }
+  json::Object object = head_json(is_chat ? "chat.completion" : "text_completion");
+  object["choices"] = std::move(list);
+  object["usage"] = usage();
+  return object;
+}
+
+std::int64_t OpenAiAnswer::tokens_out() const {
+  std::int64_t total = 0;
+  for (const Choice& choice : choices_) total += choice.tokens_out;
+  return total;
+}
+
+// A prompt counts once, however many choices were made from it.
+json::Object OpenAiAnswer::usage() const {
+  std::int64_t prompt = 0;
+  std::int64_t cached = 0;
+  for (std::size_t i = 0; i < choices_.size(); i += head_.choices_per_prompt) {
+    prompt += choices_[i].prompt_tokens;
+    cached += choices_[i].cached_tokens;
+  }
+  const std::int64_t completion = tokens_out();
+  return {{"prompt_tokens", prompt},
+          {"completion_tokens", completion},
+          {"total_tokens", prompt + completion},
+          {"prompt_tokens_details", json::Object{{"cached_tokens", cached}}}};
+}
+
+std::optional<std::string> OpenAiAnswer::usage_chunk() const {
+  if (!head_.include_usage) return std::nullopt;
+  json::Object object =
+      head_json(head_.kind == AnswerKind::Chat ? "chat.completion.chunk" : "text_completion");
+  object["choices"] = json::Array();
+  object["usage"] = usage();
+  return json::serialize(object);
+}
+
+}  // namespace llorch::worker_http

@@ -1,0 +1,77 @@
+// The objects of OpenAI's text endpoints, built as the choices of a request grow: chunks of a
+// stream, or the whole. Private to worker_http/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "worker_http/job_feed.h"
+
+namespace llorch::worker_http {
+
+enum class AnswerKind : std::uint8_t { Completion, Chat };
+
+// What all objects of one answer carry.
+struct AnswerHead {
+  AnswerKind kind = AnswerKind::Completion;
+  std::string id;  // "chatcmpl-…", "cmpl-…"
+  std::int64_t created = 0;
+  std::string model;
+  bool include_usage = false;
+  bool with_logprobs = false;
+  std::size_t choices_per_prompt = 1;
+};
+
+// Fed with the events of all choices in their order. Belongs to the handler's coroutine.
+class OpenAiAnswer {
+ public:
+  // `echoes`: text in front of each choice, empty strings for none.
+  OpenAiAnswer(AnswerHead head, std::vector<std::string> echoes);
+
+  // The chunks that the event makes in a stream, as JSON texts. A failed result makes none: see
+  // failure().
+  std::vector<std::string> chunks(const JobEvent& event);
+  // The same for a whole answer: remembers.
+  void take(JobEvent event);
+
+  bool is_complete() const { return ended_ == choices_.size(); }
+  // The first choice that failed: the whole answer fails with it.
+  const std::optional<Error>& failure() const { return failure_; }
+
+  json::Object whole() const;
+  // The last chunk before [DONE], where the client asked for it.
+  std::optional<std::string> usage_chunk() const;
+  json::Object usage() const;
+  std::int64_t tokens_out() const;
+
+ private:
+  struct Choice {
+    std::string echo;
+    std::string text;
+    std::vector<TokenReport> tokens;
+    std::size_t text_chars = 0;  // of what was said so far, for text_offset
+    std::int64_t prompt_tokens = 0;
+    std::int64_t cached_tokens = 0;
+    std::int64_t tokens_out = 0;
+    std::string finish_reason;
+  };
+
+  json::Object head_json(std::string_view object) const;
+  std::string chunk(std::size_t index, json::Value delta, json::Value logprobs,
+                    json::Value finish_reason) const;
+  std::string first_chunk(std::size_t index);
+  json::Value logprobs_json(const std::vector<TokenReport>& tokens, std::size_t first_char) const;
+  void note(std::size_t index, const contract::StartedEvent& started);
+  void note(std::size_t index, const GenerationResult& result);
+
+  const AnswerHead head_;
+  std::vector<Choice> choices_;
+  std::size_t ended_ = 0;
+  std::optional<Error> failure_;
+};
+
+}  // namespace llorch::worker_http

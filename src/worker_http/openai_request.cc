@@ -1,0 +1,438 @@
+#include "worker_http/openai_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include "base/utf8.h"
+#include "contract/limits.h"
+#include "worker_http/field_table.h"
+
+namespace llorch::worker_http {
+namespace {
+
+constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
+constexpr std::int32_t kInt32Max = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kChatTopLogprobsMax = 20;
+constexpr std::int64_t kCompletionLogprobsMax = 5;
+constexpr std::int32_t kCompletionMaxTokens = 16;  // OpenAI's default
+constexpr std::size_t kLogitBiasMax = 1024;
+constexpr std::size_t kToolsMax = 128;
+constexpr double kBiasMax = 100;
+
+using Ids = std::vector<std::int32_t>;
+
+// Token ids; nothing when the array holds anything else.
+std::optional<Ids> to_ids(const json::Array& array) {
+  Ids ids;
+  ids.reserve(array.size());
+  for (const json::Value& value : array) {
+    const std::int64_t* number = value.if_int64();
+    if (number == nullptr || *number < 0 || *number > kInt32Max) return std::nullopt;
+    ids.push_back(static_cast<std::int32_t>(*number));
+  }
+  return ids;
+}
+
+using TextOrIds = std::variant<std::string, Ids>;
+
+// What OpenAI calls prompt or input: a text, several, ids, or several lists of ids.
+std::vector<TextOrIds> read_inputs(json::FieldReader& reader, std::string_view field,
+                                   std::size_t max_count) {
+  std::vector<TextOrIds> inputs;
+  const json::Value* value = reader.optional_value(field);
+  if (value == nullptr) {
+    reader.fail(field, "required", "is required");
+    return inputs;
+  }
+  if (const auto* text = value->if_string()) {
+    inputs.emplace_back(std::string(json::view(*text)));
+    return inputs;
+  }
+  const json::Array* array = value->if_array();
+  if (array == nullptr || array->empty()) {
+    reader.fail(
+        field, "string or array",
+        "must be a string, or a non-empty array of strings, token ids or arrays of token ids");
+    return inputs;
+  }
+  if (std::optional<Ids> ids = to_ids(*array)) {
+    inputs.emplace_back(std::move(*ids));
+    return inputs;
+  }
+  if (array->size() > max_count) {
+    reader.fail(field, fmt::format("at most {}", max_count),
+                fmt::format("has {} entries, more than {}", array->size(), max_count));
+    return inputs;
+  }
+  for (const json::Value& entry : *array) {
+    std::optional<Ids> ids = entry.is_array() ? to_ids(entry.get_array()) : std::nullopt;
+    if (entry.is_string()) {
+      inputs.emplace_back(std::string(json::view(entry.get_string())));
+    } else if (ids && !ids->empty()) {
+      inputs.emplace_back(std::move(*ids));
+    } else {
+      reader.fail(field, "string or array",
+                  "must hold strings, token ids or non-empty arrays of token ids, not a mixture");
+      return {};
+    }
+  }
+  return inputs;
+}
+
+void check_not_empty(json::FieldReader& reader, std::string_view field,
+                     const std::vector<TextOrIds>& inputs) {
+  for (const TextOrIds& input : inputs) {
+    const auto* text = std::get_if<std::string>(&input);
+    if (text == nullptr) continue;
+    const std::size_t scalars = base::count_scalars(*text);
+    if (scalars >= 1 && scalars <= contract::kPromptScalarsMax) continue;
+    reader.fail(field, fmt::format("1..{} characters", contract::kPromptScalarsMax),
+                fmt::format("must have 1..{} Unicode scalar values, has {}",
+                            contract::kPromptScalarsMax, scalars));
+    return;
+  }
+}
+
+std::vector<std::string> read_stop(json::FieldReader& reader) {
+  const json::Value* value = reader.optional_value("stop");
+  if (value == nullptr) return {};
+  if (value->is_string()) {
+    std::optional<std::string> one = reader.optional_string("stop", {1, contract::kStopBytesMax});
+    return one ? std::vector{std::move(*one)} : std::vector<std::string>();
+  }
+  return reader.optional_strings("stop", contract::kStopStringsMax, {1, contract::kStopBytesMax})
+      .value_or(std::vector<std::string>());
+}
+
+float read_float(json::FieldReader& reader, std::string_view field, double fallback,
+                 json::NumberRange range) {
+  return static_cast<float>(reader.optional_number(field, range).value_or(fallback));
+}
+
+std::vector<std::pair<std::int32_t, float>> read_logit_bias(json::FieldReader& reader) {
+  std::vector<std::pair<std::int32_t, float>> biases;
+  const json::Object* object = reader.optional_object("logit_bias");
+  if (object == nullptr) return biases;
+  if (object->size() > kLogitBiasMax) {
+    reader.fail("logit_bias", fmt::format("at most {}", kLogitBiasMax),
+                fmt::format("has {} entries, more than {}", object->size(), kLogitBiasMax));
+    return biases;
+  }
+  json::FieldReader nested(*object, "logit_bias.");
+  for (const auto& entry : *object) {
+    const std::string_view key = json::view(entry.key());
+    std::int32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0) {
+      nested.ignore(key);
+      nested.fail(base::quoted(key), "token id", "must be named by a token id");
+      continue;
+    }
+    const auto bias = nested.optional_number(key, {.min = -kBiasMax, .max = kBiasMax});
+    biases.emplace_back(id, static_cast<float>(bias.value_or(0)));
+  }
+  reader.add(nested.finish());
+  return biases;
+}
+
+void read_stream(json::FieldReader& reader, OpenAiTextRequest& request) {
+  request.stream = reader.optional_bool("stream").value_or(false);
+  const json::Object* options = reader.optional_object("stream_options");
+  if (options == nullptr) return;
+  if (!request.stream)
+    reader.fail("stream_options", "with stream only", "is allowed only when stream is true");
+  json::FieldReader nested(*options, "stream_options.");
+  request.include_usage = nested.optional_bool("include_usage").value_or(false);
+  nested.ignore("include_obfuscation");  // padding against traffic analysis; the answer is the same
+  reader.add(nested.finish());
+}
+
+// What completions and chat completions share.
+void read_common(json::FieldReader& reader, const OpenAiLimits& limits,
+                 OpenAiTextRequest& request) {
+  request.model = reader.optional_string("model").value_or("");
+  request.n = static_cast<std::size_t>(
+      reader.optional_integer("n", 1, static_cast<std::int64_t>(limits.max_choices)).value_or(1));
+  TextRequest& settings = request.settings;
+  contract::SamplingConfig& sampling = settings.sampling;
+  sampling.temperature = read_float(reader, "temperature", 1, {.min = 0, .max = 2});
+  sampling.top_p = read_float(reader, "top_p", 1, {.min = 0, .max = 1});
+  sampling.stop = read_stop(reader);
+  if (const auto seed =
+          reader.optional_integer("seed", std::numeric_limits<std::int64_t>::min(), kInt64Max))
+    sampling.seed = static_cast<std::uint64_t>(*seed);
+  settings.frequency_penalty = read_float(reader, "frequency_penalty", 0, {.min = -2, .max = 2});
+  settings.presence_penalty = read_float(reader, "presence_penalty", 0, {.min = -2, .max = 2});
+  settings.logit_bias = read_logit_bias(reader);
+  read_stream(reader, request);
+}
+
+std::optional<std::int32_t> read_max_tokens(json::FieldReader& reader, std::string_view field) {
+  const auto value = reader.optional_integer(field, 1, contract::kMaxTokensMax);
+  if (!value) return std::nullopt;
+  return static_cast<std::int32_t>(*value);
+}
+
+void read_json_schema(json::FieldReader& reader, const json::Object& format, OutputFormat& out) {
+  json::FieldReader nested(format, "response_format.");
+  nested.ignore("type");
+  const json::Object* wrapper = nested.required_object("json_schema");
+  if (wrapper != nullptr) {
+    json::FieldReader inner(*wrapper, "response_format.json_schema.");
+    inner.required_string("name");
+    inner.ignore("description");
+    inner.ignore("strict");  // the schema always holds
+    const json::Object* schema = inner.required_object("schema");
+    if (schema != nullptr) out.schema = *schema;
+    nested.add(inner.finish());
+  }
+  reader.add(nested.finish());
+}
+
+OutputFormat read_response_format(json::FieldReader& reader) {
+  OutputFormat out;
+  const json::Object* format = reader.optional_object("response_format");
+  if (format == nullptr) return out;
+  const json::Value* type = format->if_contains("type");
+  const std::string_view name =
+      type != nullptr && type->is_string() ? json::view(type->get_string()) : std::string_view();
+  if (name == "json_schema") {
+    out.kind = OutputFormat::Kind::JsonSchema;
+    read_json_schema(reader, *format, out);
+    return out;
+  }
+  if (name == "json_object") {
+    out.kind = OutputFormat::Kind::JsonObject;
+  } else if (name != "text") {
+    reader.fail("response_format.type", "known type",
+                "must be \"text\", \"json_object\" or \"json_schema\"");
+    return out;
+  }
+  json::FieldReader nested(*format, "response_format.");
+  nested.ignore("type");
+  reader.add(nested.finish());
+  return out;
+}
+
+void read_chat_logprobs(json::FieldReader& reader, TextRequest& settings) {
+  const bool wanted = reader.optional_bool("logprobs").value_or(false);
+  const auto top = reader.optional_integer("top_logprobs", 0, kChatTopLogprobsMax);
+  if (top && !wanted)
+    reader.fail("top_logprobs", "with logprobs only", "is allowed only when logprobs is true");
+  if (wanted) settings.top_logprobs = static_cast<std::int32_t>(top.value_or(0));
+}
+
+void read_tools(json::FieldReader& reader, json::Object& chat) {
+  const json::Array* tools = reader.optional_array("tools");
+  bool with_tools = tools != nullptr && !tools->empty();
+  if (tools != nullptr && tools->size() > kToolsMax) {
+    reader.fail("tools", fmt::format("at most {}", kToolsMax),
+                fmt::format("has {} entries, more than {}", tools->size(), kToolsMax));
+  }
+  for (std::size_t i = 0; with_tools && i < tools->size(); ++i) {
+    const json::Object* tool = (*tools)[i].if_object();
+    const json::Value* type = tool != nullptr ? tool->if_contains("type") : nullptr;
+    const json::Value* function = tool != nullptr ? tool->if_contains("function") : nullptr;
+    if (type == nullptr || *type != json::Value("function") || function == nullptr ||
+        !function->is_object()) {
+      reader.fail(fmt::format("tools[{}]", i), "function tool",
+                  "must be {\"type\":\"function\",\"function\":{…}}: no other kind is supported");
+      break;
+    }
+  }
+  if (const json::Value* choice = reader.optional_value("tool_choice")) {
+    if (*choice == json::Value("none")) {
+      with_tools = false;
+    } else if (*choice != json::Value("auto")) {
+      reader.fail("tool_choice", "auto or none",
+                  "may be \"auto\" or \"none\": this server cannot force a tool call");
+    }
+  }
+  if (with_tools) chat["tools"] = *tools;
+}
+
+// The text of a message's content; failures are reported under `where`.
+json::Value read_content(const json::Value& content, const std::string& where,
+                         json::FieldReader& reader) {
+  if (content.is_string() || content.is_null()) return content;
+  const json::Array* parts = content.if_array();
+  if (parts == nullptr) {
+    reader.fail(where, "string or array", "must be a string or an array of text parts");
+    return nullptr;
+  }
+  std::string joined;
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    const json::Object* part = (*parts)[i].if_object();
+    const json::Value* type = part != nullptr ? part->if_contains("type") : nullptr;
+    const json::Value* text = part != nullptr ? part->if_contains("text") : nullptr;
+    if (type == nullptr || *type != json::Value("text") || text == nullptr || !text->is_string()) {
+      reader.fail(fmt::format("{}[{}]", where, i), "text part",
+                  "must be {\"type\":\"text\",\"text\":…}: this server takes text only");
+      return nullptr;
+    }
+    joined += json::view(text->get_string());
+  }
+  return json::Value(joined);
+}
+
+// OpenAI carries the arguments of a call as JSON text; templates write objects.
+json::Value read_tool_calls(const json::Array& calls) {
+  json::Array out = calls;
+  for (json::Value& call : out) {
+    json::Object* object = call.if_object();
+    json::Value* function = object != nullptr ? object->if_contains("function") : nullptr;
+    json::Object* inner = function != nullptr ? function->if_object() : nullptr;
+    json::Value* arguments = inner != nullptr ? inner->if_contains("arguments") : nullptr;
+    if (arguments == nullptr || !arguments->is_string()) continue;
+    Result<json::Value> parsed = json::parse(json::view(arguments->get_string()));
+    if (parsed.ok() && parsed->is_object()) *arguments = parsed.take();
+  }
+  return out;
+}
+
+json::Object read_message(const json::Object& message, const std::string& where,
+                          json::FieldReader& outer) {
+  json::FieldReader reader(message, where + ".");
+  json::Object out;
+  std::string role = reader.required_string("role");
+  if (role == "developer") role = "system";
+  if (!role.empty() && role != "system" && role != "user" && role != "assistant" && role != "tool")
+    reader.fail("role", "known role",
+                "must be \"developer\", \"system\", \"user\", \"assistant\" or \"tool\"");
+  out["role"] = role;
+  const json::Array* calls = reader.optional_array("tool_calls");
+  const json::Value* content = reader.optional_value("content");
+  if (content != nullptr) {
+    out["content"] = read_content(*content, where + ".content", outer);
+  } else if (calls == nullptr) {
+    reader.fail("content", "required", "is required");
+  } else {
+    out["content"] = "";  // templates join it to text
+  }
+  if (calls != nullptr) out["tool_calls"] = read_tool_calls(*calls);
+  if (auto name = reader.optional_string("name")) out["name"] = *name;
+  if (auto id = reader.optional_string("tool_call_id")) out["tool_call_id"] = *id;
+  apply_treatments(chat_message_fields(), message, reader);
+  outer.add(reader.finish());
+  return out;
+}
+
+// All failures as one sentence, no more of them than anybody reads.
+Error summary_of(const std::vector<json::FieldError>& errors) {
+  constexpr std::size_t kShownMax = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(errors.size(), kShownMax); ++i) {
+    fmt::format_to(std::back_inserter(text), "{}{} {}", i == 0 ? "" : "; ", errors[i].field,
+                   errors[i].message);
+  }
+  if (errors.size() > kShownMax)
+    fmt::format_to(std::back_inserter(text), "; and {} more", errors.size() - kShownMax);
+  return {ErrorCode::InvalidArgument, std::move(text)};
+}
+
+TextRequest::Prompt to_prompt(TextOrIds input) {
+  TextRequest::Prompt prompt;
+  if (auto* text = std::get_if<std::string>(&input)) {
+    prompt.text = std::move(*text);
+  } else {
+    prompt.kind = TextRequest::Prompt::Kind::Ids;
+    prompt.ids = std::move(std::get<Ids>(input));
+  }
+  return prompt;
+}
+
+}  // namespace
+
+json::Array read_messages(const json::Array& messages, json::FieldReader& reader) {
+  json::Array out;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = fmt::format("messages[{}]", i);
+    const json::Object* message = messages[i].if_object();
+    if (message == nullptr) {
+      reader.fail(where, "object", "must be an object with role and content");
+      continue;
+    }
+    out.push_back(read_message(*message, where, reader));
+  }
+  return out;
+}
+
+Result<OpenAiTextRequest> read_completion_request(const json::Object& body,
+                                                  const OpenAiLimits& limits,
+                                                  std::vector<json::FieldError>& errors) {
+  json::FieldReader reader(body);
+  OpenAiTextRequest request;
+  std::vector<TextOrIds> prompts = read_inputs(reader, "prompt", limits.max_choices);
+  check_not_empty(reader, "prompt", prompts);
+  read_common(reader, limits, request);
+  const std::optional<std::int32_t> max_tokens = read_max_tokens(reader, "max_tokens");
+  request.settings.sampling.max_tokens = max_tokens.value_or(kCompletionMaxTokens);
+  request.settings.shorten_to_fit = !max_tokens;
+  request.echo = reader.optional_bool("echo").value_or(false);
+  if (const auto top = reader.optional_integer("logprobs", 0, kCompletionLogprobsMax)) {
+    request.settings.top_logprobs = static_cast<std::int32_t>(*top);
+    if (request.echo)
+      reader.fail("echo", "not with logprobs",
+                  "cannot be combined with logprobs: the prompt's probabilities are not computed");
+  }
+  if (prompts.size() * request.n > limits.max_choices) {
+    reader.fail("n", fmt::format("at most {} choices", limits.max_choices),
+                fmt::format("asks for {} choices in all (prompts × n), more than {}",
+                            prompts.size() * request.n, limits.max_choices));
+  }
+  apply_treatments(completion_fields(), body, reader);
+  errors = reader.finish();
+  if (!errors.empty()) return summary_of(errors);
+  for (TextOrIds& prompt : prompts) request.prompts.push_back(to_prompt(std::move(prompt)));
+  return request;
+}
+
+Result<OpenAiTextRequest> read_chat_request(const json::Object& body, const OpenAiLimits& limits,
+                                            std::vector<json::FieldError>& errors) {
+  json::FieldReader reader(body);
+  OpenAiTextRequest request;
+  if (const json::Array* messages = reader.required_array("messages")) {
+    if (messages->empty()) reader.fail("messages", "at least 1", "must not be empty");
+    request.chat["messages"] = read_messages(*messages, reader);
+  }
+  request.chat["add_generation_prompt"] = true;
+  read_tools(reader, request.chat);
+  read_common(reader, limits, request);
+  const auto max_tokens = read_max_tokens(reader, "max_tokens");
+  const auto max_completion_tokens = read_max_tokens(reader, "max_completion_tokens");
+  if (max_tokens && max_completion_tokens && *max_tokens != *max_completion_tokens) {
+    reader.fail("max_tokens", "one of both",
+                "and max_completion_tokens mean the same: send one of them");
+  }
+  request.settings.sampling.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
+  read_chat_logprobs(reader, request.settings);
+  request.settings.format = read_response_format(reader);
+  apply_treatments(chat_fields(), body, reader);
+  errors = reader.finish();
+  if (!errors.empty()) return summary_of(errors);
+  return request;
+}
+
+Result<OpenAiEmbeddingRequest> read_embedding_request(const json::Object& body,
+                                                      const OpenAiLimits& limits,
+                                                      std::vector<json::FieldError>& errors) {
+  json::FieldReader reader(body);
+  OpenAiEmbeddingRequest request;
+  request.model = reader.optional_string("model").value_or("");
+  request.inputs = read_inputs(reader, "input", limits.max_inputs);
+  check_not_empty(reader, "input", request.inputs);
+  const std::string format = reader.optional_string("encoding_format").value_or("float");
+  if (format != "float" && format != "base64")
+    reader.fail("encoding_format", "float or base64", "must be \"float\" or \"base64\"");
+  request.base64 = format == "base64";
+  apply_treatments(embedding_fields(), body, reader);
+  errors = reader.finish();
+  if (!errors.empty()) return summary_of(errors);
+  return request;
+}
+
+}  // namespace llorch::worker_http

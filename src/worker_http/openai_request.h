@@ -1,0 +1,54 @@
+// OpenAI's request bodies → what the backend understands. Strict: all failures at once, a field
+// that we do not honour is named. Private to worker_http/.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/json_fields.h"
+#include "base/result.h"
+#include "worker_http/backend.h"
+
+namespace llorch::worker_http {
+
+// A completion or a chat completion.
+struct OpenAiTextRequest {
+  std::string model;                         // empty: the one that is here
+  std::vector<TextRequest::Prompt> prompts;  // completions; for chat made from `chat`
+  json::Object chat;                         // the variables of the chat template
+  TextRequest settings;                      // all but job id, prompt and deadline
+  std::size_t n = 1;                         // choices for each prompt
+  bool stream = false;
+  bool include_usage = false;
+  bool echo = false;
+};
+
+struct OpenAiEmbeddingRequest {
+  std::string model;
+  std::vector<std::variant<std::string, std::vector<std::int32_t>>> inputs;
+  bool base64 = false;
+};
+
+struct OpenAiLimits {
+  std::size_t max_choices = 64;
+  std::size_t max_inputs = 2048;
+};
+
+// Failures are InvalidArgument and listed in `errors`.
+Result<OpenAiTextRequest> read_completion_request(const json::Object& body,
+                                                  const OpenAiLimits& limits,
+                                                  std::vector<json::FieldError>& errors);
+Result<OpenAiTextRequest> read_chat_request(const json::Object& body, const OpenAiLimits& limits,
+                                            std::vector<json::FieldError>& errors);
+Result<OpenAiEmbeddingRequest> read_embedding_request(const json::Object& body,
+                                                      const OpenAiLimits& limits,
+                                                      std::vector<json::FieldError>& errors);
+
+// The messages of a chat as templates want them: text parts joined, arguments of tool calls as
+// objects, "developer" as "system".
+json::Array read_messages(const json::Array& messages, json::FieldReader& reader);
+
+}  // namespace llorch::worker_http

@@ -1,0 +1,600 @@
+// OpenAI's endpoints over a real server, with a scripted backend behind them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/file.h"
+#include "http/sse.h"
+#include "http/test_server.h"
+#include "support/test_paths.h"
+#include "worker_http/fake_backend.h"
+#include "worker_http/field_table.h"
+
+namespace llorch::worker_http {
+namespace {
+
+using http::test::body_of;
+using http::test::header_of;
+using http::test::RawSocket;
+using http::test::status_of;
+using test::dechunk;
+using test::FakeJob;
+using test::json_of;
+using test::TestWorker;
+using test::token_report;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::string_view kJson = "Content-Type: application/json\r\n";
+
+void say_hello(const FakeJob& job) {
+  job.start();
+  job.say("Hel");
+  job.say("lo");
+  job.end(contract::StopReason::Eos, 2);
+}
+
+std::vector<std::string> data_of(std::string_view response) {
+  http::SseReader reader;
+  std::vector<http::SseEvent> events;
+  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
+  std::vector<std::string> data;
+  for (const http::SseEvent& event : events) data.push_back(event.data);
+  return data;
+}
+
+json::Value parse(std::string_view text) {
+  Result<json::Value> value = json::parse(text);
+  EXPECT_TRUE(value.ok()) << text;
+  return value.ok() ? value.take() : json::Value();
+}
+
+TEST(Models, ListAndOne) {
+  TestWorker worker;
+  EXPECT_EQ(
+      body_of(worker.get("/v1/models")),
+      R"({"object":"list","data":[{"id":"fake","object":"model","created":1700000000,"owned_by":"llama-orch"}]})");
+  EXPECT_EQ(json_of(worker.get("/v1/models/fake")).at("id"), "fake");
+  const std::string missing = worker.get("/v1/models/other");
+  EXPECT_EQ(status_of(missing), 404);
+  EXPECT_EQ(json_of(missing).at("error").at("code"), "model_not_found");
+  worker.backend.info = nullptr;
+  EXPECT_EQ(body_of(worker.get("/v1/models")), R"({"object":"list","data":[]})");
+}
+
+TEST(Completions, Whole) {
+  TestWorker worker;
+  worker.backend.script = say_hello;
+  const std::string response =
+      worker.post("/v1/completions", R"({"model":"fake","prompt":"Say","max_tokens":7,"seed":-1})");
+  EXPECT_EQ(status_of(response), 200);
+  const json::Value body = json_of(response);
+  EXPECT_EQ(body.at("object"), "text_completion");
+  EXPECT_EQ(body.at("model"), "fake");
+  EXPECT_TRUE(json::view(body.at("id").get_string()).starts_with("cmpl-"));
+  EXPECT_EQ(json::serialize(body.at("choices")),
+            R"([{"index":0,"text":"Hello","logprobs":null,"finish_reason":"stop"}])");
+  EXPECT_EQ(
+      json::serialize(body.at("usage")),
+      R"({"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1}})");
+  const TextRequest& request = worker.backend.job(0)->request;
+  EXPECT_EQ(request.prompt.text, "Say");
+  EXPECT_EQ(request.sampling.max_tokens, 7);
+  EXPECT_EQ(request.sampling.seed, ~std::uint64_t{0});
+  EXPECT_FALSE(request.shorten_to_fit);
+  EXPECT_EQ(request.job_id, json::view(body.at("id").get_string()));
+}
+
+TEST(Completions, DefaultsAreOpenAis) {
+  TestWorker worker;
+  worker.backend.script = say_hello;
+  worker.post("/v1/completions", R"({"prompt":[5,6]})");
+  const TextRequest& request = worker.backend.job(0)->request;
+  EXPECT_EQ(request.prompt.kind, TextRequest::Prompt::Kind::Ids);
+  EXPECT_THAT(request.prompt.ids, ElementsAre(5, 6));
+  EXPECT_EQ(request.sampling.max_tokens, 16);
+  EXPECT_TRUE(request.shorten_to_fit) << "a default must not make a request fail";
+  EXPECT_EQ(request.sampling.temperature, 1.0F);
+  EXPECT_FALSE(request.sampling.seed.has_value());
+  EXPECT_FALSE(request.top_logprobs.has_value());
+}
+
+TEST(Completions, SeveralPromptsAndChoices) {
+  TestWorker worker;
+  worker.backend.script = [](const FakeJob& job) {
+    job.start(4, 0);
+    job.say(fmt::format("{}#{}", job.request.prompt.text, *job.request.sampling.seed));
+    job.end(contract::StopReason::MaxTokens, 3);
+  };
+  const json::Value body = json_of(
+      worker.post("/v1/completions", R"({"prompt":["a","b"],"n":2,"seed":10,"echo":true})"));
+  std::vector<std::string> texts;
+  for (const json::Value& choice : body.at("choices").get_array()) {
+    EXPECT_EQ(choice.at("index").to_number<std::size_t>(), texts.size());
+    EXPECT_EQ(choice.at("finish_reason"), "length");
+    texts.emplace_back(json::view(choice.at("text").get_string()));
+  }
+  EXPECT_THAT(texts, ElementsAre("aa#10", "aa#11", "bb#10", "bb#11"));
+  // Two prompts of three tokens (the end says so), four answers of three.
+  EXPECT_EQ(body.at("usage").at("prompt_tokens"), 6);
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 12);
+}
+
+TEST(Completions, LogprobsInTheOldStyle) {
+  TestWorker worker;
+  worker.backend.script = [](const FakeJob& job) {
+    job.start();
+    job.say("hé", {token_report("h", -0.5F, {{"h", -0.5F}, {"j", -1.0F}}),
+                   token_report("é", -2.0F, {{"e", -0.25F}})});
+    job.say("y", {token_report("y", -0.125F)});
+    job.end();
+  };
+  const json::Value body =
+      json_of(worker.post("/v1/completions", R"({"prompt":"p","logprobs":2})"));
+  EXPECT_EQ(
+      json::serialize(body.at("choices").at(0).at("logprobs")),
+      R"({"tokens":["h","é","y"],"token_logprobs":[-0.5,-2.0,-0.125],"top_logprobs":[{"h":-0.5,"j":-1.0},{"e":-0.25,"é":-2.0},{"y":-0.125}],"text_offset":[0,1,2]})");
+  EXPECT_EQ(worker.backend.job(0)->request.top_logprobs, 2);
+
+  const auto data =
+      data_of(worker.post("/v1/completions", R"({"prompt":"p","logprobs":0,"stream":true})"));
+  ASSERT_EQ(data.size(), 4U);
+  EXPECT_EQ(json::serialize(parse(data[1]).at("choices").at(0).at("logprobs").at("text_offset")),
+            "[2]");
+  EXPECT_EQ(worker.backend.job(1)->request.top_logprobs, 0);
+}
+
+TEST(Completions, Stream) {
+  TestWorker worker;
+  worker.backend.script = say_hello;
+  const std::string response =
+      worker.post("/v1/completions",
+                  R"({"prompt":"Say","stream":true,"stream_options":{"include_usage":true}})");
+  EXPECT_EQ(header_of(response, "content-type"), "text/event-stream");
+  const auto data = data_of(response);
+  ASSERT_EQ(data.size(), 5U);
+  EXPECT_EQ(parse(data[0]).at("choices").at(0).at("text"), "Hel");
+  EXPECT_TRUE(parse(data[0]).at("usage").is_null());
+  EXPECT_TRUE(parse(data[0]).at("choices").at(0).at("finish_reason").is_null());
+  EXPECT_EQ(parse(data[1]).at("choices").at(0).at("text"), "lo");
+  EXPECT_EQ(parse(data[2]).at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(json::serialize(parse(data[3]).at("choices")), "[]");
+  EXPECT_EQ(parse(data[3]).at("usage").at("total_tokens"), 5);
+  EXPECT_EQ(data[4], "[DONE]");
+}
+
+TEST(Chat, RendersTheMessagesAndAnswers) {
+  TestWorker worker;
+  worker.backend.script = say_hello;
+  const std::string response =
+      worker.post("/v1/chat/completions",
+                  R"({"model":"fake","messages":[{"role":"developer","content":"be brief"},
+          {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"me"},
+          {"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":"c1","type":"function",
+             "function":{"name":"f","arguments":"{\"x\":1}"}}]},
+          {"role":"tool","tool_call_id":"c1","content":"2"}],
+          "tools":[{"type":"function","function":{"name":"f"}}],"user":"u","metadata":{},"store":true})");
+  EXPECT_EQ(status_of(response), 200) << response;
+  const json::Value body = json_of(response);
+  EXPECT_EQ(body.at("object"), "chat.completion");
+  EXPECT_TRUE(json::view(body.at("id").get_string()).starts_with("chatcmpl-"));
+  EXPECT_EQ(
+      json::serialize(body.at("choices")),
+      R"([{"index":0,"message":{"role":"assistant","content":"Hello","refusal":null},"logprobs":null,"finish_reason":"stop"}])");
+  const TextRequest& request = worker.backend.job(0)->request;
+  EXPECT_EQ(request.prompt.kind, TextRequest::Prompt::Kind::Rendered);
+  EXPECT_EQ(
+      request.prompt.text,
+      R"({"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"ab","name":"me"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"2","tool_call_id":"c1"}],"add_generation_prompt":true,"tools":[{"type":"function","function":{"name":"f"}}]})");
+  EXPECT_FALSE(request.sampling.max_tokens.has_value());
+}
+
+TEST(Chat, SettingsReachTheBackend) {
+  TestWorker worker;
+  worker.backend.script = say_hello;
+  worker.post(
+      "/v1/chat/completions",
+      R"({"messages":[{"role":"user","content":"x"}],"temperature":0,"top_p":0.5,"stop":"END",
+                  "frequency_penalty":0.25,"presence_penalty":-0.5,"logit_bias":{"7":-100,"9":2.5},
+                  "max_completion_tokens":9,"logprobs":true,"top_logprobs":3,"tool_choice":"none",
+                  "tools":[{"type":"function","function":{"name":"f"}}],
+                  "response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
+                    "schema":{"type":"object"}}}})");
+  const TextRequest& request = worker.backend.job(0)->request;
+  EXPECT_EQ(request.sampling.temperature, 0.0F);
+  EXPECT_EQ(request.sampling.top_p, 0.5F);
+  EXPECT_THAT(request.sampling.stop, ElementsAre("END"));
+  EXPECT_EQ(request.frequency_penalty, 0.25F);
+  EXPECT_EQ(request.presence_penalty, -0.5F);
+  EXPECT_THAT(request.logit_bias, ElementsAre(std::pair<std::int32_t, float>(7, -100.0F),
+                                              std::pair<std::int32_t, float>(9, 2.5F)));
+  EXPECT_EQ(request.sampling.max_tokens, 9);
+  EXPECT_EQ(request.top_logprobs, 3);
+  EXPECT_EQ(request.format.kind, OutputFormat::Kind::JsonSchema);
+  EXPECT_EQ(json::serialize(request.format.schema), R"({"type":"object"})");
+  EXPECT_THAT(request.prompt.text, Not(HasSubstr("tools")));
+
+  worker.post("/v1/chat/completions",
+              R"({"messages":[{"role":"user","content":"x"}],"stop":["a","b"],
+                  "response_format":{"type":"json_object"}})");
+  EXPECT_THAT(worker.backend.job(1)->request.sampling.stop, ElementsAre("a", "b"));
+  EXPECT_EQ(worker.backend.job(1)->request.format.kind, OutputFormat::Kind::JsonObject);
+}
+
+TEST(Chat, Stream) {
+  TestWorker worker;
+  worker.backend.script = [](const FakeJob& job) {
+    job.start();
+    job.say("Hi", {token_report("Hi", -0.5F, {{"Ho", -1.0F}})});
+    job.end(contract::StopReason::MaxTokens, 1);
+  };
+  const auto data = data_of(worker.post(
+      "/v1/chat/completions",
+      R"({"messages":[{"role":"user","content":"x"}],"stream":true,"logprobs":true,"top_logprobs":1})"));
+  ASSERT_EQ(data.size(), 4U);
+  const json::Value first = parse(data[0]);
+  EXPECT_EQ(first.at("object"), "chat.completion.chunk");
+  EXPECT_FALSE(first.get_object().contains("usage"));
+  EXPECT_EQ(json::serialize(first.at("choices").at(0).at("delta")),
+            R"({"role":"assistant","content":"","refusal":null})");
+  const json::Value second = parse(data[1]);
+  EXPECT_EQ(json::serialize(second.at("choices").at(0).at("delta")), R"({"content":"Hi"})");
+  EXPECT_EQ(
+      json::serialize(second.at("choices").at(0).at("logprobs")),
+      R"({"content":[{"token":"Hi","logprob":-0.5,"bytes":[72,105],"top_logprobs":[{"token":"Ho","logprob":-1.0,"bytes":[72,111]}]}],"refusal":null})");
+  const json::Value third = parse(data[2]);
+  EXPECT_EQ(json::serialize(third.at("choices").at(0).at("delta")), "{}");
+  EXPECT_EQ(third.at("choices").at(0).at("finish_reason"), "length");
+  EXPECT_EQ(first.at("id"), third.at("id"));
+  EXPECT_EQ(data[3], "[DONE]");
+}
+
+TEST(Chat, TwoChoicesShareAStream) {
+  TestWorker worker;
+  RawSocket socket(worker.server->port());
+  ASSERT_TRUE(socket.send(http::test::post(
+      "/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"stream":true,"n":2})",
+      fmt::format("{}Connection: close\r\n", kJson))));
+  const auto one = worker.backend.job(0);
+  const auto two = worker.backend.job(1);
+  one->start();
+  two->start();
+  two->say("B");
+  one->say("A");
+  two->end();
+  one->say("A2");
+  one->end();
+  std::string texts[2];
+  std::size_t finished = 0;
+  const auto data = data_of(socket.read_all());
+  for (const std::string& line : data) {
+    if (line == "[DONE]") continue;
+    const json::Value choice = parse(line).at("choices").at(0);
+    if (choice.at("finish_reason").is_string()) ++finished;
+    const json::Value* content = choice.at("delta").get_object().if_contains("content");
+    if (content != nullptr)
+      texts[choice.at("index").to_number<std::size_t>()] += json::view(content->get_string());
+  }
+  EXPECT_EQ(texts[0], "AA2");
+  EXPECT_EQ(texts[1], "B");
+  EXPECT_EQ(finished, 2U);
+  EXPECT_EQ(data.back(), "[DONE]");
+}
+
+TEST(Chat, FailuresInTheMiddle) {
+  TestWorker worker;
+  worker.backend.script = [](const FakeJob& job) {
+    job.start();
+    job.say("x");
+    job.fail({ErrorCode::DeadlineExceeded, "too late"});
+  };
+  const std::string whole =
+      worker.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})");
+  EXPECT_EQ(status_of(whole), 504);
+  EXPECT_EQ(json_of(whole).at("error").at("type"), "server_error");
+  const auto data = data_of(worker.post(
+      "/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"stream":true})"));
+  EXPECT_EQ(
+      data.back(),
+      R"({"error":{"message":"too late","type":"server_error","param":null,"code":"INFERENCE_TIMEOUT"}})");
+}
+
+TEST(Chat, ALeavingClientAbandonsEveryChoice) {
+  TestWorker worker;
+  for (const bool stream : {true, false}) {
+    const std::size_t before = worker.backend.num_jobs();
+    RawSocket socket(worker.server->port());
+    ASSERT_TRUE(socket.send(http::test::post(
+        "/v1/chat/completions",
+        fmt::format(R"({{"messages":[{{"role":"user","content":"x"}}],"n":3,"stream":{}}})",
+                    stream),
+        kJson)));
+    worker.backend.job(before + 2)->start();
+    socket.reset();
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(worker.backend.wait_until_abandoned(before + i)) << i;
+  }
+}
+
+TEST(Chat, AFullQueueInTheMiddleLeavesNothingRunning) {
+  TestWorker worker;
+  worker.backend.admit = [&](const TextRequest&) -> Status {
+    if (worker.backend.num_jobs() >= 2) return Error{ErrorCode::QueueFull, "64 wait"};
+    return ok_status();
+  };
+  const std::string response =
+      worker.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"n":3})");
+  EXPECT_EQ(status_of(response), 429);
+  EXPECT_EQ(header_of(response, "retry-after"), "1");
+  EXPECT_EQ(json_of(response).at("error").at("type"), "rate_limit_error");
+  EXPECT_TRUE(worker.backend.wait_until_abandoned(0));
+  EXPECT_TRUE(worker.backend.wait_until_abandoned(1));
+}
+
+TEST(Chat, WithoutATemplateSaysWhatToDo) {
+  TestWorker worker;
+  ModelInfo info = test::fake_model();
+  info.has_chat_template = false;
+  worker.backend.info = std::make_shared<const ModelInfo>(info);
+  const std::string response =
+      worker.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})");
+  EXPECT_EQ(status_of(response), 400);
+  EXPECT_THAT(response, HasSubstr("/v1/completions"));
+  EXPECT_EQ(json_of(response).at("error").at("param"), "messages");
+}
+
+TEST(Chat, TheTemplatesRefusalIsPassedOn) {
+  TestWorker worker;
+  worker.backend.chat = [](const json::Object&) -> Result<std::string> {
+    return Error{ErrorCode::InvalidArgument, "roles must alternate"};
+  };
+  const std::string body = R"({"messages":[{"role":"user","content":"x"}]})";
+  const std::string response = worker.post("/v1/chat/completions", body);
+  EXPECT_EQ(status_of(response), 400);
+  EXPECT_THAT(response, HasSubstr("roles must alternate"));
+  worker.backend.chat = [](const json::Object&) -> Result<std::string> {
+    return Error{ErrorCode::Unavailable, "shutting down"};
+  };
+  EXPECT_EQ(status_of(worker.post("/v1/chat/completions", body)), 503);
+}
+
+TEST(Chat, ASchemaThatCannotBeEnforcedIsTheRequestsFault) {
+  TestWorker worker;
+  worker.backend.admit = [](const TextRequest&) -> Status {
+    return Error{ErrorCode::Unsupported, "the keyword \"pattern\" is not supported"};
+  };
+  const std::string response =
+      worker.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})");
+  EXPECT_EQ(status_of(response), 400);
+  EXPECT_EQ(json_of(response).at("error").at("param"), "response_format");
+}
+
+// Each bad body with the field that the error must name.
+TEST(Chat, RefusesAndNames) {
+  TestWorker worker;
+  const std::string messages = R"("messages":[{"role":"user","content":"x"}])";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({})", "messages"},
+      {R"({"messages":[]})", "messages"},
+      {R"({"messages":[7]})", "messages[0]"},
+      {R"({"messages":[{"role":"wizard","content":"x"}]})", "messages[0].role"},
+      {R"({"messages":[{"role":"user"}]})", "messages[0].content"},
+      {R"({"messages":[{"role":"user","content":"x","mood":1}]})", "messages[0].mood"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]})",
+       "messages[0].content[0]"},
+      {"{" + messages + R"(,"n":0})", "n"},
+      {"{" + messages + R"(,"n":65})", "n"},
+      {"{" + messages + R"(,"temperature":2.5})", "temperature"},
+      {"{" + messages + R"(,"top_logprobs":2})", "top_logprobs"},
+      {"{" + messages + R"(,"logprobs":true,"top_logprobs":21})", "top_logprobs"},
+      {"{" + messages + R"(,"max_tokens":1,"max_completion_tokens":2})", "max_tokens"},
+      {"{" + messages + R"(,"max_tokens":0})", "max_tokens"},
+      {"{" + messages + R"(,"stream_options":{"include_usage":true}})", "stream_options"},
+      {"{" + messages + R"(,"stream":true,"stream_options":{"other":true}})",
+       "stream_options.other"},
+      {"{" + messages + R"(,"stop":["a","b","c","d","e"]})", "stop"},
+      {"{" + messages + R"(,"logit_bias":{"x":1}})", R"(logit_bias."x")"},
+      {"{" + messages + R"(,"logit_bias":{"5":101}})", "logit_bias.5"},
+      {"{" + messages + R"(,"logit_bias":{"100":1}})", "logit_bias"},
+      {"{" + messages + R"(,"response_format":{"type":"xml"}})", "response_format.type"},
+      {"{" + messages + R"(,"response_format":{"type":"json_schema"}})",
+       "response_format.json_schema"},
+      {"{" + messages + R"(,"tool_choice":"required"})", "tool_choice"},
+      {"{" + messages + R"(,"tools":[{"type":"custom"}]})", "tools[0]"},
+      {"{" + messages + R"(,"frequency_penalty":3})", "frequency_penalty"},
+      {"{" + messages + R"(,"temprature":1})", "temprature"},
+  };
+  for (const auto& [body, field] : cases) {
+    const std::string response = worker.post("/v1/chat/completions", body);
+    EXPECT_EQ(status_of(response), 400) << body;
+    const json::Value answer = json_of(response);
+    EXPECT_EQ(answer.at("error").at("param"), field.c_str()) << response;
+    EXPECT_EQ(answer.at("error").at("type"), "invalid_request_error");
+    EXPECT_THAT(std::string(json::view(answer.at("error").at("message").get_string())),
+                HasSubstr(field));
+  }
+  EXPECT_EQ(worker.backend.num_jobs(), 0U);
+  const std::string other =
+      worker.post("/v1/chat/completions", "{" + messages + R"(,"model":"gpt"})");
+  EXPECT_EQ(status_of(other), 404);
+  EXPECT_EQ(json_of(other).at("error").at("code"), "model_not_found");
+}
+
+TEST(Completions, RefusesAndNames) {
+  TestWorker worker;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({})", "prompt"},
+      {R"({"prompt":""})", "prompt"},
+      {R"({"prompt":[]})", "prompt"},
+      {R"({"prompt":["a",1]})", "prompt"},
+      {R"({"prompt":[-1]})", "prompt"},
+      {R"({"prompt":"p","best_of":2})", "best_of"},
+      {R"({"prompt":"p","suffix":"s"})", "suffix"},
+      {R"({"prompt":"p","logprobs":6})", "logprobs"},
+      {R"({"prompt":"p","logprobs":true})", "logprobs"},
+      {R"({"prompt":"p","echo":true,"logprobs":1})", "echo"},
+      {R"({"prompt":["a","b","c"],"n":22})", "n"},
+      {R"({"prompt":"p","messages":[]})", "messages"},
+  };
+  for (const auto& [body, field] : cases) {
+    const std::string response = worker.post("/v1/completions", body);
+    EXPECT_EQ(status_of(response), 400) << body;
+    EXPECT_EQ(json_of(response).at("error").at("param"), field.c_str()) << response;
+  }
+}
+
+TEST(Embeddings, FloatsAndBase64) {
+  TestWorker worker;
+  worker.backend.embedding = [](const EmbedRequest& request) {
+    const auto* text = std::get_if<std::string>(&request.input);
+    const float x = text != nullptr ? static_cast<float>(text->size()) : 4;
+    return EmbeddingListener::Embedding{{3 * x, 4 * x}, 2};
+  };
+  const json::Value body =
+      json_of(worker.post("/v1/embeddings", R"({"model":"fake","input":["a","bbb"]})"));
+  EXPECT_EQ(
+      json::serialize(body),
+      R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.6000000238418579,0.800000011920929]},{"object":"embedding","index":1,"embedding":[0.6000000238418579,0.800000011920929]}],"model":"fake","usage":{"prompt_tokens":4,"total_tokens":4}})");
+  const json::Value coded = json_of(
+      worker.post("/v1/embeddings", R"({"input":[1,2],"encoding_format":"base64","user":"u"})"));
+  // 0.6f and 0.8f, little-endian: 9a 99 19 3f, cd cc 4c 3f.
+  EXPECT_EQ(coded.at("data").at(0).at("embedding"), "mpkZP83MTD8=");
+}
+
+TEST(Embeddings, ManyInputsKeepTheirOrder) {
+  TestWorker worker;
+  worker.backend.embedding = [](const EmbedRequest& request) {
+    const float x = std::stof(std::get<std::string>(request.input));
+    return EmbeddingListener::Embedding{{1, x}, 1};
+  };
+  json::Array inputs;
+  for (int i = 0; i < 300; ++i) inputs.emplace_back(fmt::format("{}", i));
+  const json::Value body = json_of(
+      worker.post("/v1/embeddings", json::serialize(json::Object{{"input", std::move(inputs)}})));
+  for (std::size_t i = 0; i < 300; ++i) {
+    const json::Value& vector = body.at("data").at(i).at("embedding");
+    EXPECT_NEAR(vector.at(1).to_number<double>() / vector.at(0).to_number<double>(),
+                static_cast<double>(i), 1e-2);
+  }
+}
+
+TEST(Embeddings, Refusals) {
+  TestWorker worker;
+  worker.backend.embedding = [](const EmbedRequest&) -> Result<EmbeddingListener::Embedding> {
+    return Error{ErrorCode::InvalidArgument, "70 tokens do not fit 64"};
+  };
+  for (const char* body :
+       {R"({})", R"({"input":""})", R"({"input":[]})", R"({"input":[[]]})",
+        R"({"input":"x","dimensions":3})", R"({"input":"x","encoding_format":"hex"})",
+        R"({"input":"x","other":3})", R"({"input":"x"})"}) {
+    EXPECT_EQ(status_of(worker.post("/v1/embeddings", body)), 400) << body;
+  }
+}
+
+TEST(OpenAi, LoadingIs503) {
+  TestWorker worker;
+  worker.backend.info = nullptr;
+  worker.backend.load = LoadStatus{LoadStatus::State::Loading, 0.5, ""};
+  for (const auto& [path, body] :
+       {std::pair{"/v1/completions", R"({"prompt":"p"})"},
+        std::pair{"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})"},
+        std::pair{"/v1/embeddings", R"({"input":"x"})"}}) {
+    const std::string response = worker.post(path, body);
+    EXPECT_EQ(status_of(response), 503) << path;
+    EXPECT_THAT(response, HasSubstr("50 %"));
+    EXPECT_EQ(header_of(response, "retry-after"), "1");
+  }
+}
+
+TEST(OpenAi, EveryBookkeepingFieldIsAcceptedAndEveryRefusedOneNamed) {
+  TestWorker worker;
+  worker.backend.script = say_hello;
+  const auto check = [&](std::string_view path, const json::Object& base,
+                         std::span<const FieldSpec> fields) {
+    for (const FieldSpec& field : fields) {
+      json::Object body = base;
+      if (field.treatment == Treatment::Bookkeeping) {
+        body[field.name] = field.name == "metadata" ? json::Value(json::Object{{"a", "b"}}) : "x";
+        EXPECT_EQ(status_of(worker.post(path, json::serialize(body))), 200) << field.name;
+      }
+      if (field.treatment != Treatment::Refused) continue;
+      body[field.name] = "something";
+      const std::string response = worker.post(path, json::serialize(body));
+      EXPECT_EQ(status_of(response), 400) << field.name;
+      EXPECT_EQ(json_of(response).at("error").at("param"), json::Value(field.name));
+      body[field.name] = nullptr;
+      EXPECT_EQ(status_of(worker.post(path, json::serialize(body))), 200) << field.name;
+      if (field.neutral.empty()) continue;
+      body[field.name] = parse(field.neutral);
+      EXPECT_EQ(status_of(worker.post(path, json::serialize(body))), 200) << field.name;
+    }
+  };
+  check("/v1/completions", json::Object{{"prompt", "p"}}, completion_fields());
+  check("/v1/chat/completions",
+        parse(R"({"messages":[{"role":"user","content":"x"}]})").get_object(), chat_fields());
+}
+
+// A field of the wrong type is an error that names it: so it is really read.
+TEST(OpenAi, EveryHonouredFieldIsRead) {
+  TestWorker worker;
+  const auto check = [&](std::string_view path, const json::Object& base,
+                         std::span<const FieldSpec> fields) {
+    for (const FieldSpec& field : fields) {
+      if (field.treatment != Treatment::Honoured && field.treatment != Treatment::Required)
+        continue;
+      json::Object body = base;
+      body[field.name] =
+          field.name == "model" ? json::Value(7) : json::Value(json::Array{json::Object()});
+      if (field.name == "prompt" || field.name == "input") body[field.name] = true;
+      const std::string response = worker.post(path, json::serialize(body));
+      EXPECT_EQ(status_of(response), 400) << field.name;
+      const json::Value answer = json_of(response);
+      EXPECT_TRUE(json::view(answer.at("error").at("param").get_string()).starts_with(field.name))
+          << response;
+    }
+  };
+  check("/v1/completions", json::Object{{"prompt", "p"}}, completion_fields());
+  check("/v1/chat/completions",
+        parse(R"({"messages":[{"role":"user","content":"x"}]})").get_object(), chat_fields());
+  check("/v1/embeddings", json::Object{{"input", "p"}}, embedding_fields());
+}
+
+// The properties of a request schema of OpenAI's description, those it includes as well.
+void collect_properties(const json::Object& schemas, const json::Value& schema,
+                        std::set<std::string>& out) {
+  if (!schema.is_object()) return;
+  if (const json::Value* ref = schema.get_object().if_contains("$ref")) {
+    const std::string_view path = json::view(ref->get_string());
+    return collect_properties(schemas, schemas.at(path.substr(path.rfind('/') + 1)), out);
+  }
+  if (const json::Value* all = schema.get_object().if_contains("allOf")) {
+    for (const json::Value& part : all->get_array()) collect_properties(schemas, part, out);
+  }
+  if (const json::Value* properties = schema.get_object().if_contains("properties")) {
+    for (const auto& property : properties->get_object()) out.emplace(json::view(property.key()));
+  }
+}
+
+TEST(OpenAi, TheTablesHoldExactlyOpenAisFields) {
+  const auto path = llorch::test::data_path("openapi.json");
+  if (!path) GTEST_SKIP() << "no openapi.json: set LLORCH_TEST_DATA";
+  const Result<std::string> text = base::read_text_file(*path, std::size_t{64} << 20);
+  ASSERT_TRUE(text.ok());
+  const json::Value document = parse(*text);
+  const json::Object& schemas = document.at("components").at("schemas").get_object();
+  for (const auto& [name, fields] : {std::pair{"CreateCompletionRequest", completion_fields()},
+                                     std::pair{"CreateChatCompletionRequest", chat_fields()},
+                                     std::pair{"CreateEmbeddingRequest", embedding_fields()}}) {
+    std::set<std::string> theirs;
+    collect_properties(schemas, schemas.at(name), theirs);
+    std::set<std::string> ours;
+    for (const FieldSpec& field : fields) ours.emplace(field.name);
+    EXPECT_EQ(ours, theirs) << name;
+  }
+}
+
+}  // namespace
+}  // namespace llorch::worker_http

@@ -1,0 +1,40 @@
+// The worker's HTTP API: every endpoint on one InferenceBackend.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "http/message.h"
+#include "http/router.h"
+#include "worker_http/backend.h"
+
+namespace llorch::worker_http {
+
+struct RouteSettings {
+  std::chrono::milliseconds inference_timeout{300'000};  // from arrival to the last token
+  std::chrono::milliseconds keep_alive{10'000};          // the longest silence of a stream
+  // Pieces of text that may wait for a slow reader before its request is cancelled.
+  std::size_t max_waiting_pieces = 4096;
+  std::size_t max_choices = 64;             // prompts × n of one request
+  std::size_t max_embedding_inputs = 2048;  // of one request
+};
+
+// Handlers never block: whatever takes long runs behind the backend. The backend outlives the
+// server that the router is given to.
+http::Router make_router(InferenceBackend& backend, const RouteSettings& settings);
+
+// The contract's envelope; what the server must use for its own errors.
+http::ErrorBody render_worker_error(const Error& error, std::string_view correlation_id);
+
+// Answered without a token even where one is set: probes have none.
+std::vector<std::string> paths_without_auth();
+
+// The OpenAPI 3.1 document of this API, written from the tables that the parsers use.
+json::Object openapi_document();
+
+}  // namespace llorch::worker_http

@@ -1,0 +1,323 @@
+#include "worker_http/worker_endpoints.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "base/json_fields.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "contract/error_table.h"
+#include "contract/limits.h"
+#include "contract/worker_info.h"
+#include "http/sse.h"
+#include "worker_http/answers.h"
+
+namespace llorch::worker_http {
+namespace {
+
+// Ids of one /detokenize; far above any context.
+constexpr std::size_t kDetokenizeIdsMax = std::size_t{1} << 20;
+
+const base::Logger& logger() {
+  static const base::Logger instance("worker_http");
+  return instance;
+}
+
+// A handler from a coroutine: arguments by value live in its frame.
+using HandlerTask = http::Task<Status> (*)(ServicePtr, const http::Request&, http::Responder&);
+http::Handler make_handler(const ServicePtr& service, HandlerTask task) {
+  return [service, task](const http::Request& request, http::Responder& responder) {
+    return task(service, request, responder);
+  };
+}
+
+// A handler from a plain function.
+using PlainTask = http::Response (*)(const Service&, const http::Request&);
+http::Task<Status> send_plain(ServicePtr service, PlainTask task, const http::Request& request,
+                              http::Responder& responder) {
+  http::Response response = task(*service, request);
+  co_return co_await responder.send(std::move(response));
+}
+http::Handler make_handler(const ServicePtr& service, PlainTask task) {
+  return [service, task](const http::Request& request, http::Responder& responder) {
+    return send_plain(service, task, request, responder);
+  };
+}
+
+contract::WorkerStatus status_of(LoadStatus::State state) {
+  switch (state) {
+    case LoadStatus::State::Loading:
+      return contract::WorkerStatus::Loading;
+    case LoadStatus::State::Healthy:
+      return contract::WorkerStatus::Healthy;
+    case LoadStatus::State::Unhealthy:
+      return contract::WorkerStatus::Unhealthy;
+    case LoadStatus::State::Draining:
+      return contract::WorkerStatus::Draining;
+  }
+  return contract::WorkerStatus::Unhealthy;
+}
+
+void describe_model(const ModelInfo& model, contract::HealthReport& report) {
+  report.model_loaded = true;
+  report.model = model.id;
+  report.architecture = model.architecture;
+  report.quant_kind = model.quant_kind;
+  report.tokenizer_kind = model.tokenizer_kind;
+  report.backend = model.backend;
+  report.device = model.device;
+  report.memory_type = model.memory_type;
+  report.vram_bytes = model.vram_bytes;
+  report.memory_bytes = model.memory_bytes;
+  report.vocab_size = model.vocab_size;
+  report.context_length = model.context_length;
+}
+
+http::Response answer_health(const Service& service, const http::Request&) {
+  const LoadStatus status = service.backend.status();
+  const WorkerStats stats = service.backend.stats();
+  contract::HealthReport report;
+  report.status = status_of(status.state);
+  report.reason = status.reason;
+  if (status.state == LoadStatus::State::Loading) report.load_progress = status.load_progress;
+  if (const ModelInfo* model = service.backend.model()) describe_model(*model, report);
+  report.version = base::version();
+  report.uptime_seconds = stats.uptime_seconds;
+  report.queue_depth = stats.queue_depth;
+  report.slots_total = stats.slots_total;
+  report.slots_busy = stats.slots_busy;
+  report.kv_blocks_total = stats.kv_blocks_total;
+  report.kv_blocks_free = stats.kv_blocks_free;
+  report.last_token_age_ms = stats.last_token_age_ms;
+  return json_response(contract::http_status(report.status), contract::to_json(report));
+}
+
+http::Response answer_metrics(const Service& service, const http::Request&) {
+  return {200, "text/plain; version=0.0.4; charset=utf-8",
+          service.metrics->render(service.backend)};
+}
+
+http::Response answer_shutdown(const Service& service, const http::Request&) {
+  service.backend.request_shutdown();
+  return json_response(202, json::Object{{"status", "draining"}});
+}
+
+Error summary_of(const std::vector<json::FieldError>& errors) {
+  std::string text;
+  for (const json::FieldError& error : errors) {
+    fmt::format_to(std::back_inserter(text), "{}{} {}", text.empty() ? "" : "; ", error.field,
+                   error.message);
+  }
+  return {ErrorCode::InvalidArgument, std::move(text)};
+}
+
+// Reads a body with `read`; failures become the answer.
+template <class Read, class Answer>
+http::Response answer_fields(const http::Request& request, Read read, Answer answer) {
+  const Result<json::Object> body = parse_json_body(request);
+  if (!body.ok()) return worker_error_response(body.error(), request.correlation_id, {});
+  json::FieldReader reader(*body);
+  const auto fields = read(reader);
+  const std::vector<json::FieldError> errors = reader.finish();
+  if (!errors.empty())
+    return worker_error_response(summary_of(errors), request.correlation_id, errors);
+  return answer(fields);
+}
+
+http::Response answer_cancel(const Service& service, const http::Request& request) {
+  const auto read = [](json::FieldReader& reader) {
+    return reader.required_string("job_id", {1, contract::kJobIdBytesMax});
+  };
+  return answer_fields(request, read, [&](const std::string& job_id) {
+    const Status cancelled = service.backend.cancel(job_id);
+    if (!cancelled.ok())
+      return worker_error_response(cancelled.error(), request.correlation_id, {});
+    return json_response(202, json::Object{{"job_id", job_id}, {"status", "cancelling"}});
+  });
+}
+
+struct TokenizeFields {
+  std::string text;
+  bool add_special = false;
+  bool parse_special = false;
+};
+
+http::Response answer_tokenize(const Service& service, const http::Request& request) {
+  const auto read = [](json::FieldReader& reader) {
+    TokenizeFields fields;
+    fields.text = reader.required_string("text");
+    fields.add_special = reader.optional_bool("add_special").value_or(false);
+    fields.parse_special = reader.optional_bool("parse_special").value_or(false);
+    return fields;
+  };
+  return answer_fields(request, read, [&](const TokenizeFields& fields) {
+    const Result<TokenizedText> tokens =
+        service.backend.tokenize(fields.text, fields.add_special, fields.parse_special);
+    if (!tokens.ok()) return worker_error_response(tokens.error(), request.correlation_id, {});
+    json::Array ids(tokens->ids.begin(), tokens->ids.end());
+    json::Array pieces(tokens->pieces.begin(), tokens->pieces.end());
+    return json_response(200, json::Object{{"tokens", std::move(ids)},
+                                           {"pieces", std::move(pieces)},
+                                           {"count", tokens->ids.size()}});
+  });
+}
+
+std::vector<std::int32_t> read_ids(json::FieldReader& reader) {
+  std::vector<std::int32_t> ids;
+  const json::Array* array = reader.required_array("tokens");
+  if (array == nullptr) return ids;
+  if (array->size() > kDetokenizeIdsMax) {
+    reader.fail("tokens", fmt::format("at most {} ids", kDetokenizeIdsMax),
+                fmt::format("has {} ids, more than {}", array->size(), kDetokenizeIdsMax));
+    return ids;
+  }
+  for (const json::Value& value : *array) {
+    const std::int64_t* number = value.if_int64();
+    if (number == nullptr || *number < 0 || *number > std::numeric_limits<std::int32_t>::max()) {
+      reader.fail("tokens", "token ids", "must hold token ids only: integers of 0 and above");
+      return {};
+    }
+    ids.push_back(static_cast<std::int32_t>(*number));
+  }
+  return ids;
+}
+
+http::Response answer_detokenize(const Service& service, const http::Request& request) {
+  return answer_fields(request, read_ids, [&](const std::vector<std::int32_t>& ids) {
+    Result<std::string> text = service.backend.detokenize(ids);
+    if (!text.ok()) return worker_error_response(text.error(), request.correlation_id, {});
+    return json_response(200, json::Object{{"text", text.take()}});
+  });
+}
+
+std::string sse(std::string_view event, const json::Object& data) {
+  return http::format_event(event, json::serialize(data));
+}
+
+// The text of one event of /execute; `index` counts the token events. Empty: nothing to say.
+std::string execute_event(const JobEvent& event, std::int64_t& index) {
+  if (const auto* started = std::get_if<contract::StartedEvent>(&event.what))
+    return sse("started", contract::started_event_json(*started));
+  if (const auto* piece = std::get_if<TextPiece>(&event.what)) {
+    if (piece->text.empty()) return {};
+    return sse("token", contract::token_event_json({piece->text, index++}));
+  }
+  const auto& result = std::get<GenerationResult>(event.what);
+  if (!result.ok()) return sse("error", contract::error_event_json(result.error()));
+  return sse("end", contract::end_event_json(*result));
+}
+
+void log_end(const http::Request& request, std::string_view job_id,
+             const GenerationResult& result) {
+  if (!result.ok()) {
+    logger().info("job failed", {{"job_id", job_id},
+                                 {"correlation_id", request.correlation_id},
+                                 {"code", contract::error_row(result.error().code).wire}});
+    return;
+  }
+  logger().info("job done", {{"job_id", job_id},
+                             {"correlation_id", request.correlation_id},
+                             {"stop_reason", contract::name(result->stop_reason)},
+                             {"prompt_tokens", result->prompt_tokens},
+                             {"tokens_out", result->tokens_out},
+                             {"prefill_ms", result->prefill_ms},
+                             {"decode_time_ms", result->decode_time_ms},
+                             {"ttft_ms", result->ttft_ms}});
+}
+
+http::Task<Status> stream_events(ServicePtr service, const http::Request& request,
+                                 http::Stream& stream, Generations& generations,
+                                 std::string_view job_id) {
+  std::int64_t index = 0;
+  while (true) {
+    const JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
+    if (next.ended) break;
+    const std::string text =
+        next.item ? execute_event(*next.item, index) : std::string(http::kKeepAliveComment);
+    if (!text.empty()) {
+      Status written = co_await stream.write(text);
+      if (!written.ok()) break;
+    }
+    const auto* result = next.item ? std::get_if<GenerationResult>(&next.item->what) : nullptr;
+    if (result != nullptr) {
+      log_end(request, job_id, *result);
+      co_return ok_status();
+    }
+  }
+  logger().info("client gone, job cancelled",
+                {{"job_id", job_id}, {"correlation_id", request.correlation_id}});
+  co_return Error{ErrorCode::Cancelled, "the client is gone"};
+}
+
+TextRequest to_text_request(const Service& service, const http::Request& request,
+                            contract::InferenceRequest parsed) {
+  TextRequest text;
+  text.job_id = std::move(parsed.job_id);
+  text.prompt.text = std::move(parsed.prompt);
+  text.sampling = std::move(parsed.sampling);
+  text.deadline = deadline_of(service, request);
+  return text;
+}
+
+http::Response refusal(const http::Request& request, const Error& error) {
+  std::vector<json::FieldError> errors;
+  if (error.code == ErrorCode::InvalidArgument)
+    errors.push_back({"prompt", "prompt + max_tokens <= context", error.message, {}});
+  return worker_error_response(error, request.correlation_id, errors);
+}
+
+http::Task<Status> execute(ServicePtr service, const http::Request& request,
+                           http::Responder& responder) {
+  Status type = check_content_type(request);
+  if (!type.ok()) co_return type;
+  std::vector<json::FieldError> errors;
+  Result<contract::InferenceRequest> parsed =
+      contract::parse_inference_request(request.body, errors);
+  if (!parsed.ok()) {
+    service->metrics->count(Outcome::Refused);
+    http::Response response = worker_error_response(parsed.error(), request.correlation_id, errors);
+    co_return co_await responder.send(std::move(response));
+  }
+  const std::string job_id = parsed->job_id;
+  Generations generations(service, 1);
+  const Status submitted = generations.submit(to_text_request(*service, request, parsed.take()));
+  if (!submitted.ok()) {
+    http::Response response = refusal(request, submitted.error());
+    co_return co_await responder.send(std::move(response));
+  }
+  generations.abandon_on_disconnect(responder);
+  http::Headers headers;
+  headers.add("Cache-Control", "no-store");
+  Result<http::Stream> stream =
+      co_await responder.open_stream(200, std::string(http::kEventStreamType), std::move(headers));
+  if (!stream.ok()) co_return stream.error();
+  co_return co_await stream_events(service, request, *stream, generations, job_id);
+}
+
+}  // namespace
+
+http::Handler health_handler(const ServicePtr& service) {
+  return make_handler(service, answer_health);
+}
+http::Handler execute_handler(const ServicePtr& service) {
+  return make_handler(service, execute);
+}
+http::Handler cancel_handler(const ServicePtr& service) {
+  return make_handler(service, answer_cancel);
+}
+http::Handler shutdown_handler(const ServicePtr& service) {
+  return make_handler(service, answer_shutdown);
+}
+http::Handler metrics_handler(const ServicePtr& service) {
+  return make_handler(service, answer_metrics);
+}
+http::Handler tokenize_handler(const ServicePtr& service) {
+  return make_handler(service, answer_tokenize);
+}
+http::Handler detokenize_handler(const ServicePtr& service) {
+  return make_handler(service, answer_detokenize);
+}
+
+}  // namespace llorch::worker_http
