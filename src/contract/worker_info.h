@@ -1,0 +1,75 @@
+// What a worker says about itself: the answer of GET /health and the ready callback.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace llorch::contract {
+
+enum class WorkerStatus : std::uint8_t { Healthy, Loading, Unhealthy, Draining };
+
+std::string_view name(WorkerStatus status);  // "healthy", "loading", "unhealthy", "draining"
+std::optional<WorkerStatus> worker_status_from_name(std::string_view text);
+
+// 200 for a healthy worker, 503 for every other.
+int http_status(WorkerStatus status);
+
+// Everything behind memory_type is what the contract calls "plus". Text about the model is empty
+// and its numbers are 0 until it is loaded.
+struct HealthReport {
+  WorkerStatus status = WorkerStatus::Loading;
+  bool model_loaded = false;
+  std::int64_t vram_bytes = 0;
+  std::string memory_type = "cpu";  // or "vram-only"
+
+  std::optional<double> load_progress;  // 0..1, while loading
+  std::string reason;                   // why it is unhealthy
+  std::string model;
+  std::string architecture;
+  std::string quant_kind;
+  std::string tokenizer_kind;
+  std::string backend;
+  std::string device;
+  std::string version;
+  std::int64_t memory_bytes = 0;
+  std::int64_t vocab_size = 0;
+  std::int64_t context_length = 0;
+  double uptime_seconds = 0;
+  std::int64_t queue_depth = 0;
+  std::int64_t slots_total = 0;
+  std::int64_t slots_busy = 0;
+  std::int64_t kv_blocks_total = 0;
+  std::int64_t kv_blocks_free = 0;
+  std::optional<std::int64_t> last_token_age_ms;  // none: no token yet
+
+  friend bool operator==(const HealthReport&, const HealthReport&) = default;
+};
+
+json::Object to_json(const HealthReport& report);
+// From another program of ours: read tolerantly, Internal when it breaks the contract.
+Result<HealthReport> parse_health_report(std::string_view body);
+
+// POST <callback-url>: a worker is ready.
+struct ReadyCallback {
+  std::string worker_id;
+  std::string uri;        // where the worker answers: "http://127.0.0.1:8000"
+  std::string model_ref;  // what it was told to load
+  std::int64_t memory_bytes = 0;
+  std::string memory_architecture = "cpu";  // or "vram-only"
+  std::string worker_type;                  // "llorch-cpud", "worker-orcd"
+  std::vector<std::string> capabilities = {"text-gen"};
+  std::string version;
+
+  friend bool operator==(const ReadyCallback&, const ReadyCallback&) = default;
+};
+
+json::Object to_json(const ReadyCallback& callback);
+Result<ReadyCallback> parse_ready_callback(std::string_view body);
+
+}  // namespace llorch::contract
