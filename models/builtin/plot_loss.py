@@ -13,7 +13,7 @@ def main():
     with open(source, newline="") as file:
         rows = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
     last = rows[-1]["step"]
-    x = lambda step: LEFT + (WIDTH - LEFT - 150) * step / last
+    x = lambda step: LEFT + (WIDTH - LEFT - 165) * step / last
     y = lambda loss: TOP + (HEIGHT - TOP - BOTTOM) * (HIGH - min(loss, HIGH)) / (HIGH - LOW)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" '
            'font-size="12">', f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
@@ -29,7 +29,7 @@ def main():
         label = name.removesuffix("_train") + (" (seen)" if name.endswith("_train") else " (held out)")
         level = TOP + 20 + 18 * place
         out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
-                   f'<text x="{WIDTH - 140}" y="{level}" fill="{colour}">{label} {rows[-1][name]:.2f}</text>')
+                   f'<text x="{WIDTH - 155}" y="{level}" fill="{colour}">{label} {rows[-1][name]:.2f}</text>')
     out.append("</svg>")
     with open(target, "w") as file:
         file.write("\n".join(out) + "\n")

@@ -16,6 +16,7 @@ import csv
 import json
 import math
 import pathlib
+import shutil
 import time
 
 import numpy as np
@@ -23,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+END = "<|endoftext|>"
 SOURCES = ("stories", "children", "novels")
 # Share of each source in a batch at the start and at the end of training; linear in between from FINISH on.
 MIX_START = (0.08, 0.44, 0.48)
@@ -297,6 +299,10 @@ def save(model, config, args, samples):
     dtype = torch.bfloat16 if args.half else torch.float32  # a teacher is kept small
     save_file({k: v.to(dtype).cpu() for k, v in model.hf_state().items()}, out / "model.safetensors", metadata={"format": "pt"})
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    shutil.copyfile(args.data / "tokenizer.json", out / "tokenizer.json")
+    (out / "tokenizer_config.json").write_text(json.dumps({
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": END, "eos_token": END, "add_bos_token": True,
+        "model_max_length": config["max_position_embeddings"]}, indent=2) + "\n")
     (out / "samples.txt").write_text(samples)
 
 
