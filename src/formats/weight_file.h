@@ -49,7 +49,7 @@ class WeightFile {
   const Metadata& metadata() const { return metadata_; }
   std::span<const WeightTensor> tensors() const { return tensors_; }  // in file order
   const WeightTensor* find(std::string_view name) const;              // null when absent
-  std::int64_t file_bytes() const { return file_bytes_; }             // all files (or images) together
+  std::int64_t file_bytes() const { return file_bytes_; }  // all files (or images) together
   std::span<const std::shared_ptr<const base::MappedFile>> files() const { return files_; }
 
  private:
