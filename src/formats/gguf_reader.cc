@@ -118,13 +118,15 @@ Result<WeightFile> read_parts(const std::filesystem::path& path, std::int64_t co
 
 }  // namespace
 
-Result<WeightFile> parse_gguf(std::span<const std::byte> image) {
+Result<WeightFile> parse_gguf(std::span<const std::byte> image, std::string_view name) {
+  const auto named = [name](const Error& error) { return name.empty() ? error : error.in(name); };
   Result<GgufImage> parsed = parse_gguf_image(image);
-  if (!parsed.ok()) return parsed.error();
-  WeightFile file(FileFormat::Gguf, {});
+  if (!parsed.ok()) return named(parsed.error());
+  WeightFile file(FileFormat::Gguf, name);
   file.mutable_metadata() = std::move(parsed->metadata);
   if (Status added = add_tensors(file, std::move(parsed->tensors)); !added.ok())
-    return added.error();
+    return named(added.error());
+  file.count_borrowed(image);
   return file;
 }
 

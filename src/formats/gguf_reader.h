@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 #include "base/result.h"
 #include "formats/weight_file.h"
@@ -17,6 +18,7 @@ namespace llorch::formats {
 Result<WeightFile> read_gguf(const std::filesystem::path& path);
 
 // One file image in memory, which must outlive the result; a part of a split file stays a part.
-Result<WeightFile> parse_gguf(std::span<const std::byte> image);
+// `name` stands where a file has its path.
+Result<WeightFile> parse_gguf(std::span<const std::byte> image, std::string_view name = {});
 
 }  // namespace llorch::formats

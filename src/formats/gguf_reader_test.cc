@@ -46,6 +46,21 @@ TestImage small_image() {
   return image;
 }
 
+TEST(ParseGguf, ANameStandsForThePathOfAnImage) {
+  const TestImage image = small_image();
+  const auto file = parse_gguf(image.bytes(), "builtin");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file->path(), "builtin");
+  EXPECT_EQ(file->file_bytes(), static_cast<std::int64_t>(image.bytes().size()));
+  // Tensors are views of the image itself.
+  const std::span<const std::byte> one = file->tensors()[0].bytes;
+  EXPECT_GE(one.data(), image.bytes().data());
+  EXPECT_LE(one.data() + one.size(), image.bytes().data() + image.bytes().size());
+  const auto cut = parse_gguf(std::span(image.bytes()).first(20), "builtin");
+  ASSERT_FALSE(cut.ok());
+  EXPECT_THAT(cut.error().message, ::testing::StartsWith("builtin: "));
+}
+
 TEST(ParseGguf, ReadsKeysAndTensors) {
   const TestImage image = small_image();
   const auto file = parse_gguf(image.bytes());

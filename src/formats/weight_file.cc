@@ -27,6 +27,10 @@ void WeightFile::keep(std::shared_ptr<const base::MappedFile> file) {
   files_.push_back(std::move(file));
 }
 
+void WeightFile::count_borrowed(std::span<const std::byte> image) {
+  file_bytes_ += static_cast<std::int64_t>(image.size());
+}
+
 Status WeightFile::add_tensor(WeightTensor tensor) {
   if (!index_.try_emplace(tensor.name, tensors_.size()).second) {
     return Error{ErrorCode::Corrupt,

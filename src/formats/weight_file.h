@@ -39,6 +39,8 @@ class WeightFile {
 
   // Filling, by readers only. add_tensor refuses a name that is already there.
   void keep(std::shared_ptr<const base::MappedFile> file);
+  // The same for an image that its owner keeps longer than this object lives.
+  void count_borrowed(std::span<const std::byte> image);
   Status add_tensor(WeightTensor tensor);
   Metadata& mutable_metadata() { return metadata_; }
 
@@ -47,7 +49,7 @@ class WeightFile {
   const Metadata& metadata() const { return metadata_; }
   std::span<const WeightTensor> tensors() const { return tensors_; }  // in file order
   const WeightTensor* find(std::string_view name) const;              // null when absent
-  std::int64_t file_bytes() const { return file_bytes_; }             // all mapped files together
+  std::int64_t file_bytes() const { return file_bytes_; }  // all files (or images) together
   std::span<const std::shared_ptr<const base::MappedFile>> files() const { return files_; }
 
  private:

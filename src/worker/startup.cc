@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/utf8.h"
+#include "builtin_model/builtin_model.h"
 #include "compute/create.h"
 #include "formats/open.h"
 #include "formats/summary.h"
@@ -90,8 +91,16 @@ std::string piece_of(const tokenizer::Tokenizer& tokenizer, std::optional<std::i
   return id ? base::to_valid_utf8(tokenizer.piece(*id)) : std::string();
 }
 
-Status add_tokenizer(const std::string& path, ServingModel& model) {
-  Result<tokenizer::Tokenizer> loaded = tokenizer::load_tokenizer(path);
+// The model that is part of the program has no files beside it.
+Result<formats::WeightFile> open_model(const std::string& path) {
+  return path == builtin_model::kName ? builtin_model::open() : formats::open_weights(path);
+}
+
+Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
+                     ServingModel& model) {
+  Result<tokenizer::Tokenizer> loaded = path == builtin_model::kName
+                                            ? tokenizer::from_gguf(file.metadata())
+                                            : tokenizer::load_tokenizer(path);
   if (!loaded.ok()) return loaded.error();
   model.tokenizer = std::make_shared<const tokenizer::Tokenizer>(loaded.take());
   const tokenizer::Tokenizer& tokenizer = *model.tokenizer;
@@ -196,7 +205,7 @@ Status warm_up(const ServingModel& model) {
 Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& options,
                                                          std::string_view device,
                                                          const StartupProgress& progress) {
-  Result<formats::WeightFile> opened = formats::open_weights(options.model);
+  Result<formats::WeightFile> opened = open_model(options.model);
   if (!opened.ok()) return opened.error();
   auto file = std::make_shared<const formats::WeightFile>(opened.take());
   Result<model::ModelPlan> plan = model::plan_model(*file, {.context_length = options.context});
@@ -208,7 +217,7 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
                              options.context, plan->config.context_length)};
   }
   auto model = std::make_unique<ServingModel>();
-  if (Status made = add_tokenizer(options.model, *model); !made.ok()) return made.error();
+  if (Status made = add_tokenizer(options.model, *file, *model); !made.ok()) return made.error();
   if (!progress(kOpened)) return Error{ErrorCode::Cancelled, "loading was given up"};
 
   Result<std::unique_ptr<compute::Backend>> compute =

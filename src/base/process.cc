@@ -1,0 +1,237 @@
+#include "base/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+namespace llorch::base {
+namespace {
+
+constexpr int kExecFailed = 127;
+constexpr std::chrono::milliseconds kPollMax{10};
+constexpr int kLookUpMs = 50;
+
+// A file descriptor that is closed at the end of its scope.
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  ~Fd() { reset(); }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_;
+};
+
+struct Pipe {
+  Fd read;
+  Fd write;
+};
+
+bool open_pipe(Pipe& pipe) {
+  std::array<int, 2> fds{};
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return false;
+  pipe.read.reset(fds[0]);
+  pipe.write.reset(fds[1]);
+  return true;
+}
+
+// What the child needs, made before the fork: behind it only async-signal-safe calls are allowed.
+struct ChildPlan {
+  const char* program;
+  char* const* arguments;
+  int null_fd;
+  int output_fd;
+  int error_fd;  // gets errno when the program could not be executed
+  pid_t parent;
+  bool dies_with_parent;
+};
+
+[[noreturn]] void fail_in_child(const ChildPlan& plan) {
+  const int error = errno;
+  [[maybe_unused]] const ssize_t ignored = ::write(plan.error_fd, &error, sizeof error);
+  ::_exit(kExecFailed);
+}
+
+[[noreturn]] void become_program(const ChildPlan& plan) {
+  if (::setpgid(0, 0) != 0) fail_in_child(plan);
+  if (plan.dies_with_parent) {
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail_in_child(plan);
+    if (::getppid() != plan.parent) ::_exit(kExecFailed);  // it died before the call
+  }
+  struct sigaction defaults {};
+  defaults.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &defaults, nullptr);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (::dup2(plan.null_fd, STDIN_FILENO) < 0 || ::dup2(plan.output_fd, STDOUT_FILENO) < 0 ||
+      ::dup2(plan.output_fd, STDERR_FILENO) < 0) {
+    fail_in_child(plan);
+  }
+  // Everything else closes by itself at exec; error_fd too, which tells the parent that it worked.
+  // A kernel without the call leaves it to the O_CLOEXEC of whoever opened the files.
+  ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+  ::execv(plan.program, plan.arguments);
+  fail_in_child(plan);
+}
+
+Error spawn_error(const std::filesystem::path& program, int error) {
+  ErrorCode code = ErrorCode::Internal;
+  if (error == ENOENT || error == ENOTDIR) code = ErrorCode::NotFound;
+  if (error == EACCES || error == EPERM || error == ENOEXEC) code = ErrorCode::Forbidden;
+  return Error{code,
+               fmt::format("{} cannot be started: {}", program.string(), std::strerror(error))};
+}
+
+ExitStatus decode(int status) {
+  if (WIFSIGNALED(status)) return {0, WTERMSIG(status)};
+  return {WEXITSTATUS(status), 0};
+}
+
+}  // namespace
+
+std::string ExitStatus::describe() const {
+  if (signal == 0) return fmt::format("exited with code {}", code);
+  const char* what = ::sigdescr_np(signal);
+  return fmt::format("was ended by signal {} ({})", signal, what != nullptr ? what : "unknown");
+}
+
+Result<std::unique_ptr<Process>> Process::spawn(const ProcessOptions& options) {
+  Pipe output;
+  Pipe failure;
+  const Fd null_file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (null_file.get() < 0 || !open_pipe(output) || !open_pipe(failure)) {
+    return spawn_error(options.program, errno);
+  }
+  const std::string program = options.program.string();
+  std::vector<std::string> words = {program};
+  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  const ChildPlan plan{program.c_str(),         arguments.data(),    null_file.get(),
+                       output.write.get(),      failure.write.get(), ::getpid(),
+                       options.dies_with_parent};
+  const pid_t pid = ::fork();
+  if (pid < 0) return spawn_error(options.program, errno);
+  if (pid == 0) become_program(plan);
+  ::setpgid(pid, pid);  // also here: signals may be sent before the child gets to it
+  output.write.reset();
+  failure.write.reset();
+  int error = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(failure.read.get(), &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  if (got == static_cast<ssize_t>(sizeof error)) {
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return spawn_error(options.program, error);
+  }
+  return std::unique_ptr<Process>(
+      new Process(pid, output.read.release(), options.output_tail_bytes));
+}
+
+Process::Process(int pid, int output_fd, std::size_t tail_bytes)
+    : pid_(pid), tail_bytes_(tail_bytes), reader_([this, output_fd] { read_output(output_fd); }) {}
+
+Process::~Process() {
+  stop(std::chrono::milliseconds(0));
+  reader_.join();
+}
+
+void Process::send_signal(int signal) {
+  const std::scoped_lock lock(mutex_);
+  if (!exit_) ::kill(-pid_, signal);
+}
+
+std::optional<ExitStatus> Process::poll_exit() {
+  const std::scoped_lock lock(mutex_);
+  if (exit_) return exit_;
+  // First without reaping: while the child is a zombie its group keeps its number, so that what it
+  // left in there can be killed safely.
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0) {
+    return std::nullopt;
+  }
+  ::kill(-pid_, SIGKILL);
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  exit_ = decode(status);
+  return exit_;
+}
+
+std::optional<ExitStatus> Process::wait_for(std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  std::chrono::milliseconds pause{1};
+  for (;;) {
+    if (const std::optional<ExitStatus> status = poll_exit()) return status;
+    if (std::chrono::steady_clock::now() >= until) return std::nullopt;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kPollMax);
+  }
+}
+
+ExitStatus Process::stop(std::chrono::milliseconds patience) {
+  if (patience.count() > 0) {
+    send_signal(SIGTERM);
+    if (const std::optional<ExitStatus> status = wait_for(patience)) return *status;
+  }
+  for (;;) {
+    send_signal(SIGKILL);
+    if (const std::optional<ExitStatus> status = wait_for(std::chrono::seconds(1))) return *status;
+  }
+}
+
+std::string Process::output_tail() const {
+  std::unique_lock lock(mutex_);
+  if (exit_) output_end_.wait(lock, [this] { return output_ended_; });
+  return tail_.size() > tail_bytes_ ? tail_.substr(tail_.size() - tail_bytes_) : tail_;
+}
+
+void Process::read_output(int fd) {
+  const Fd output(fd);
+  std::array<char, 4096> buffer{};
+  for (;;) {
+    // A process that left the group may hold the other end for ever: once the child has ended, only
+    // what is there already counts.
+    pollfd ready{output.get(), POLLIN, 0};
+    const int events = ::poll(&ready, 1, kLookUpMs);
+    if (events < 0 && errno == EINTR) continue;
+    const ssize_t got = events > 0 ? ::read(output.get(), buffer.data(), buffer.size()) : 0;
+    if (got < 0 && errno == EINTR) continue;
+    const std::scoped_lock lock(mutex_);
+    if (got > 0) {
+      tail_.append(buffer.data(), static_cast<std::size_t>(got));
+      // Cut seldom, so that appending stays cheap.
+      if (tail_.size() > 2 * tail_bytes_) tail_.erase(0, tail_.size() - tail_bytes_);
+    } else if (events != 0 || exit_) {
+      output_ended_ = true;
+      output_end_.notify_all();
+      return;
+    }
+  }
+}
+
+}  // namespace llorch::base

@@ -1,0 +1,184 @@
+#include "base/process.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "base/interrupt.h"
+#include "support/test_paths.h"
+
+namespace llorch::base {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+std::unique_ptr<Process> start_shell(const std::string& script, std::size_t tail_bytes = 4096) {
+  ProcessOptions options;
+  options.program = "/bin/sh";
+  options.arguments = {"-c", script};
+  options.output_tail_bytes = tail_bytes;
+  options.dies_with_parent = true;
+  Result<std::unique_ptr<Process>> process = Process::spawn(options);
+  EXPECT_TRUE(process.ok()) << process.error().message;
+  return process.take();
+}
+
+// Waits until the condition holds; false after ten seconds.
+bool eventually(const std::function<bool()>& condition) {
+  const auto until = std::chrono::steady_clock::now() + seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+bool is_running(int pid) {
+  return ::kill(pid, 0) == 0;
+}
+
+// Gone, or a zombie that only waits for whoever inherited it.
+bool is_dead(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string id;
+  std::string name;
+  std::string state;
+  if (!(file >> id >> name >> state)) return true;
+  return state == "Z" || state == "X";
+}
+
+int number_in(const std::string& text) {
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+TEST(Process, ReportsCodeAndOutput) {
+  const auto process = start_shell("echo out; echo err >&2; exit 3");
+  const auto status = process->wait_for(seconds(10));
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(*status, (ExitStatus{3, 0}));
+  EXPECT_FALSE(status->success());
+  EXPECT_EQ(status->describe(), "exited with code 3");
+  EXPECT_EQ(process->output_tail(), "out\nerr\n");
+  EXPECT_EQ(process->wait_for(milliseconds(0)), status) << "the answer stays";
+  EXPECT_FALSE(is_running(process->pid())) << "not waited for";
+}
+
+TEST(Process, KeepsTheEndOfLongOutput) {
+  const auto process =
+      start_shell("i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done", 100);
+  ASSERT_TRUE(process->wait_for(seconds(10)).has_value());
+  EXPECT_EQ(process->output_tail().size(), 100U);
+  EXPECT_THAT(process->output_tail(), EndsWith("line 1999\n"));
+}
+
+TEST(Process, SaysWhyItCannotStart) {
+  const test::TempDir folder;
+  ProcessOptions options;
+  options.program = folder / "absent";
+  const auto absent = Process::spawn(options);
+  ASSERT_FALSE(absent.ok());
+  EXPECT_EQ(absent.error().code, ErrorCode::NotFound);
+  EXPECT_THAT(absent.error().message, HasSubstr("absent cannot be started: No such file"));
+
+  options.program = folder / "data";
+  std::ofstream(options.program) << "no program";
+  const auto data = Process::spawn(options);
+  ASSERT_FALSE(data.ok());
+  EXPECT_EQ(data.error().code, ErrorCode::Forbidden);
+}
+
+TEST(Process, StopAsksBeforeItKills) {
+  const auto polite = start_shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done");
+  ASSERT_TRUE(eventually([&] { return polite->output_tail() == "ready\n"; }));
+  EXPECT_EQ(polite->stop(seconds(10)), (ExitStatus{7, 0}));
+
+  const auto stubborn = start_shell("trap '' TERM; echo ready; while :; do sleep 0.01; done");
+  ASSERT_TRUE(eventually([&] { return stubborn->output_tail() == "ready\n"; }));
+  EXPECT_EQ(stubborn->stop(milliseconds(50)), (ExitStatus{0, SIGKILL}));
+}
+
+TEST(Process, TakesItsWholeGroupAlong) {
+  // The child leaves a grandchild behind, which holds the output open.
+  const auto process = start_shell("sleep 1000 & echo $!; exit 0");
+  ASSERT_TRUE(process->wait_for(seconds(10)).has_value());
+  const int grandchild = number_in(process->output_tail());
+  ASSERT_GT(grandchild, 0);
+  EXPECT_TRUE(eventually([&] { return is_dead(grandchild); }));
+}
+
+TEST(Process, TheDestructorLeavesNothing) {
+  int pid = 0;
+  {
+    const auto process = start_shell("exec sleep 1000");
+    pid = process->pid();
+    EXPECT_TRUE(is_running(pid));
+  }
+  EXPECT_FALSE(is_running(pid));
+  EXPECT_EQ(::waitpid(pid, nullptr, WNOHANG), -1);
+}
+
+TEST(Process, StartsWithDefaultSignals) {
+  // Blocked here, and yet the child is ended by it.
+  const InterruptWatch watch([] {});
+  const auto process = start_shell("exec sleep 1000");
+  process->send_signal(SIGINT);
+  EXPECT_EQ(process->wait_for(seconds(10)), (ExitStatus{0, SIGINT}));
+}
+
+TEST(Process, InheritsNoOtherFiles) {
+  // Without O_CLOEXEC on purpose.
+  const int leaked = ::dup(STDERR_FILENO);
+  const auto process =
+      start_shell("if [ -e /proc/self/fd/" + std::to_string(leaked) + " ]; then echo there; fi");
+  ASSERT_TRUE(process->wait_for(seconds(10)).has_value());
+  ::close(leaked);
+  EXPECT_EQ(process->output_tail(), "");
+}
+
+TEST(Process, DiesWithItsParent) {
+  // A parent that is killed without a chance to clean up.
+  std::array<int, 2> fds{};
+  ASSERT_EQ(::pipe(fds.data()), 0);
+  const pid_t parent = ::fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    const auto process = start_shell("exec sleep 1000");
+    const int pid = process->pid();
+    if (::write(fds[1], &pid, sizeof pid) != static_cast<ssize_t>(sizeof pid)) ::_exit(1);
+    ::raise(SIGKILL);
+  }
+  int child = 0;
+  ASSERT_EQ(::read(fds[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
+  EXPECT_TRUE(eventually([&] { return is_dead(child); }));
+  ::close(fds[0]);
+  ::close(fds[1]);
+}
+
+TEST(InterruptWatch, CallsOnceAndRemembers) {
+  std::atomic<int> calls = 0;
+  const InterruptWatch watch([&calls] { ++calls; });
+  EXPECT_FALSE(watch.interrupted());
+  ::kill(::getpid(), SIGINT);
+  ASSERT_TRUE(eventually([&] { return calls == 1; }));
+  EXPECT_TRUE(watch.interrupted());
+  ::kill(::getpid(), SIGTERM);
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace llorch::base

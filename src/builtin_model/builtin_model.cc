@@ -1,0 +1,34 @@
+#include "builtin_model/builtin_model.h"
+
+#include "formats/gguf_reader.h"
+
+// Aligned for any vector load of the tensors, whose offsets in the image are multiples of 32.
+asm(".pushsection .rodata\n"
+    ".balign 64\n"
+    ".globl llorch_stories_begin\n"
+    ".hidden llorch_stories_begin\n"
+    "llorch_stories_begin:\n"
+    ".incbin \"" LLORCH_STORIES_GGUF
+    "\"\n"
+    ".globl llorch_stories_end\n"
+    ".hidden llorch_stories_end\n"
+    "llorch_stories_end:\n"
+    ".byte 0\n"
+    ".popsection\n");
+
+extern "C" {
+extern const std::byte llorch_stories_begin[];
+extern const std::byte llorch_stories_end[];
+}
+
+namespace llorch::builtin_model {
+
+std::span<const std::byte> gguf() {
+  return {llorch_stories_begin, llorch_stories_end};
+}
+
+Result<formats::WeightFile> open() {
+  return formats::parse_gguf(gguf(), kName);
+}
+
+}  // namespace llorch::builtin_model

@@ -1,0 +1,179 @@
+#include "cli/local_worker.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include "base/terminal.h"
+#include "base/utf8.h"
+#include "contract/error_table.h"
+#include "contract/worker_info.h"
+#include "http/server.h"
+
+namespace llorch::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{100};
+constexpr milliseconds kStopPatience{5'000};
+constexpr milliseconds kObituaryPatience{500};
+
+http::ErrorBody render(const Error& error, std::string_view correlation_id) {
+  contract::RenderedError rendered = contract::render_error(error, correlation_id);
+  return {rendered.status, "application/json", std::move(rendered.body), {}};
+}
+
+// Not to be guessed by another program of this machine, which could answer in the worker's place.
+std::string make_worker_id() {
+  std::random_device random;
+  return fmt::format("run-{}-{:08x}{:08x}", ::getpid(), random(), random());
+}
+
+// The last line with something in it.
+std::string_view last_line(std::string_view text) {
+  const std::size_t end = text.find_last_not_of(" \r\n");
+  if (end == std::string_view::npos) return {};
+  text = text.substr(0, end + 1);
+  return text.substr(text.rfind('\n') + 1);
+}
+
+}  // namespace
+
+// A server on loopback that waits for one message.
+class LocalWorker::Callback {
+ public:
+  Callback() : worker_id_(make_worker_id()) {}
+
+  Status start() {
+    http::Router router;
+    router.add(http::Method::Post, "/ready",
+               http::PlainHandler([this](const http::Request& request) { return take(request); }));
+    http::ServerOptions options;
+    options.io_threads = 1;
+    options.render_error = render;
+    Result<std::unique_ptr<http::Server>> server =
+        http::Server::start(std::move(router), std::move(options));
+    if (!server.ok()) return server.error().in("the server for the worker's callback");
+    server_ = server.take();
+    return ok_status();
+  }
+
+  const std::string& worker_id() const { return worker_id_; }
+  std::string url() const { return fmt::format("http://127.0.0.1:{}/ready", server_->port()); }
+
+  std::optional<std::string> wait_uri(milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, patience, [this] { return uri_ || interrupted_; });
+    return uri_;
+  }
+
+  void interrupt() {
+    const std::scoped_lock lock(mutex_);
+    interrupted_ = true;
+    changed_.notify_all();
+  }
+  bool interrupted() const {
+    const std::scoped_lock lock(mutex_);
+    return interrupted_;
+  }
+
+ private:
+  // On an io thread.
+  Result<http::Response> take(const http::Request& request) {
+    Result<contract::ReadyCallback> ready = contract::parse_ready_callback(request.body);
+    if (!ready.ok()) return Error{ErrorCode::InvalidArgument, ready.error().message};
+    if (ready->worker_id != worker_id_) {
+      return Error{ErrorCode::Forbidden,
+                   fmt::format("worker {} was not started here", base::quoted(ready->worker_id))};
+    }
+    const std::scoped_lock lock(mutex_);
+    uri_ = ready->uri;
+    changed_.notify_all();
+    return http::Response(200, "application/json", "{}");
+  }
+
+  const std::string worker_id_;
+  mutable std::mutex mutex_;  // guards the next three
+  std::condition_variable changed_;
+  std::optional<std::string> uri_;
+  bool interrupted_ = false;
+  std::unique_ptr<http::Server> server_;  // last: stops before the rest goes
+};
+
+Result<std::unique_ptr<LocalWorker>> LocalWorker::start(LocalWorkerOptions options) {
+  auto callback = std::make_unique<Callback>();
+  if (Status started = callback->start(); !started.ok()) return started.error();
+  base::ProcessOptions process;
+  process.program = options.program;
+  process.dies_with_parent = true;
+  process.arguments = {
+      "--worker-id", callback->worker_id(), "--model",      options.model, "--port",
+      "0",           "--callback-url",      callback->url()};
+  process.arguments.insert(process.arguments.end(), options.arguments.begin(),
+                           options.arguments.end());
+  Result<std::unique_ptr<base::Process>> spawned = base::Process::spawn(process);
+  if (!spawned.ok()) {
+    return Error{spawned.error().code,
+                 fmt::format("the worker {}; it belongs beside llorch (build it, or name it with "
+                             "--worker)",
+                             spawned.error().message)};
+  }
+  return std::unique_ptr<LocalWorker>(
+      new LocalWorker(std::move(options), std::move(callback), spawned.take()));
+}
+
+LocalWorker::LocalWorker(LocalWorkerOptions options, std::unique_ptr<Callback> callback,
+                         std::unique_ptr<base::Process> process)
+    : options_(std::move(options)), callback_(std::move(callback)), process_(std::move(process)) {}
+
+LocalWorker::~LocalWorker() {
+  stop();
+}
+
+Result<std::string> LocalWorker::wait_ready(const std::function<void()>& on_tick) {
+  const auto until = std::chrono::steady_clock::now() + options_.load_patience;
+  for (;;) {
+    if (std::optional<std::string> uri = callback_->wait_uri(kTick)) return *uri;
+    if (callback_->interrupted()) return Error{ErrorCode::Cancelled, "interrupted"};
+    if (process_->wait_for(milliseconds(0))) {
+      return Error{ErrorCode::LoadFailed, fmt::format("the model {} was not loaded: {}",
+                                                      base::quoted(options_.model), obituary())};
+    }
+    if (std::chrono::steady_clock::now() > until) {
+      return Error{
+          ErrorCode::DeadlineExceeded,
+          fmt::format("{} was not ready after {} s; run it by hand to see what it waits for",
+                      options_.program.filename().string(), options_.load_patience.count() / 1000)};
+    }
+    on_tick();
+  }
+}
+
+void LocalWorker::interrupt() {
+  callback_->interrupt();
+  process_->send_signal(SIGKILL);
+}
+
+void LocalWorker::stop() {
+  process_->stop(kStopPatience);
+}
+
+std::string LocalWorker::obituary() {
+  const std::optional<base::ExitStatus> status = process_->wait_for(kObituaryPatience);
+  if (!status) return {};
+  const std::string output = process_->output_tail();
+  const std::string_view line = last_line(output);
+  return fmt::format("{} {}{}{}", options_.program.filename().string(), status->describe(),
+                     line.empty() ? "" : ": ", base::printable(line));
+}
+
+}  // namespace llorch::cli

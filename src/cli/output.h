@@ -1,0 +1,19 @@
+// What the commands print, and the codes they end with. Private to cli/.
+#pragma once
+
+#include <string_view>
+
+namespace llorch::cli {
+
+inline constexpr int kFailure = 1;
+inline constexpr int kUsage = 2;
+inline constexpr int kInterrupted = 130;
+
+// At once, unbuffered for the reader. False when it cannot be written.
+bool write_out(std::string_view text);
+void write_err(std::string_view text);
+
+// "llorch: message" on stderr, without anything that could command a terminal.
+void complain(std::string_view message);
+
+}  // namespace llorch::cli
