@@ -48,9 +48,11 @@ void check_args(const LayerNormArgs& args) {
 }
 
 void check_args(const RmsNormArgs& args) {
-  CHECK(is(args.x, DType::F32, 2) && args.x.dims[1] > 0);
-  CHECK(is_vector(args.weight, args.x.dims[1]));
-  CHECK(is_matrix(args.out, args.x.dims[0], args.x.dims[1]));
+  CHECK(is(args.x, DType::F32, 2) || is(args.x, DType::F32, 3));
+  const std::int64_t dim = args.x.dims[args.x.rank - 1];
+  CHECK(dim > 0 && is_vector(args.weight, dim));
+  CHECK(is(args.out, DType::F32, args.x.rank) && same_shape(args.x, args.out));
+  CHECK(!args.accumulate || args.out.data != args.x.data);
 }
 
 void check_args(const LinearArgs& args) {

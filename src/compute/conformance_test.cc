@@ -95,7 +95,8 @@ Op embed_op(DType dtype, std::int64_t dim, bool accumulate, Layout layout) {
     device.backend().embed({.table = device.weight(dtype, kIds, dim, table),
                             .ids = device.ints(ids),
                             .out = out,
-                            .accumulate = accumulate});
+                            .accumulate = accumulate,
+                            .scale = dim == 37 ? 11.3F : 1.0F});
     return device.read(out);
   };
 }
@@ -139,6 +140,38 @@ Op rms_norm_op(std::int64_t rows, std::int64_t dim, bool in_place, Layout layout
     device.backend().rms_norm({.x = x, .weight = weight, .epsilon = 1e-6F, .out = out});
     return device.read(out);
   };
+}
+
+// Heads are rows of their own; the result may be added to what is there.
+Op rms_norm_heads_op(std::int64_t heads, std::int64_t dim, bool accumulate, Layout layout) {
+  return [=](Device& device) {
+    constexpr std::int64_t kRows = 5;
+    Random random(23);
+    Random weights(123);
+    const std::int64_t width = heads * dim;
+    const TensorView x = device.matrix(random.numbers(kRows * width, 3.0F), kRows, width, layout);
+    const TensorView weight = device.floats(weights.numbers(dim, 2.0F), {dim});
+    const TensorView sum = device.matrix(random.numbers(kRows * width), kRows, width, layout);
+    const TensorView out = accumulate ? sum : x;
+    device.backend().rms_norm({.x = x.split_heads(heads),
+                               .weight = weight,
+                               .epsilon = 1e-6F,
+                               .out = out.split_heads(heads),
+                               .accumulate = accumulate});
+    return device.read(out);
+  };
+}
+
+TEST_P(Conformance, RmsNormOfHeadsAndOntoTheResidual) {
+  for (const std::int64_t heads : {1, 3, 8}) {
+    for (const std::int64_t dim : {16, 37, 128}) {
+      for (const bool accumulate : {false, true}) {
+        expect_close(kTolerance.rms_norm, dim,
+                     fmt::format("{} heads of {}, accumulate {}", heads, dim, accumulate),
+                     rms_norm_heads_op(heads, dim, accumulate, Layout::ColumnRange));
+      }
+    }
+  }
 }
 
 TEST_P(Conformance, Norms) {

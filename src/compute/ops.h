@@ -1,9 +1,11 @@
-// Arguments of the compute ops, with the shape of every tensor. Activations are F32; indices are I32.
+// Arguments of the compute ops, with the shape of every tensor. Activations are F32; indices are
+// I32.
 //
 // Two promises every backend keeps, which the layers above build on:
-//  * Row independence: what an op writes for one row depends on that row (and its own sequence's cache)
-//    alone, bit for bit, however many other rows are in the call. The order of a reduction never depends
-//    on the batch.
+//  * Row independence: what an op writes for one row depends on that row (and its own sequence's
+//  cache)
+//    alone, bit for bit, however many other rows are in the call. The order of a reduction never
+//    depends on the batch.
 //  * Ops never allocate and never fail; shapes are checked (CHECK), sizes were reserved beforehand.
 #pragma once
 
@@ -17,12 +19,14 @@ namespace llorch::compute {
 
 using tensor::TensorView;
 
-// out[r] = table[ids[r]], or += with accumulate. Ids are within the table (the caller checked).
+// out[r] = scale · table[ids[r]], or += with accumulate. Ids are within the table (the caller
+// checked).
 struct EmbedArgs {
   const Weight* table = nullptr;  // (num_ids, dim)
   TensorView ids;                 // (rows) I32
   TensorView out;                 // (rows, dim)
   bool accumulate = false;
+  float scale = 1.0F;
 };
 
 // out = (x - mean) / sqrt(var + epsilon) * weight + bias, var biased; one row at a time.
@@ -34,12 +38,14 @@ struct LayerNormArgs {
   TensorView out;  // (rows, dim); may be x
 };
 
-// out = x / sqrt(mean(x²) + epsilon) * weight.
+// out = x / sqrt(mean(x²) + epsilon) * weight, or += with accumulate (the residual connection after
+// a norm). With heads, each head is a row of its own.
 struct RmsNormArgs {
-  TensorView x;       // (rows, dim)
+  TensorView x;       // (rows, dim) or (rows, heads, dim)
   TensorView weight;  // (dim)
   float epsilon = 0;
-  TensorView out;  // (rows, dim); may be x
+  TensorView out;  // as x; may be x unless it accumulates
+  bool accumulate = false;
 };
 
 // out = x · weightᵀ + bias, or += with accumulate (the residual connection).
@@ -96,8 +102,9 @@ struct WriteKvArgs {
   KvLayer cache;
 };
 
-// Causal attention over paged keys and values: row r of sequence s at position p sees that sequence's
-// positions max(0, p - window + 1) .. p. Query head h reads key head h / (heads / kv_heads).
+// Causal attention over paged keys and values: row r of sequence s at position p sees that
+// sequence's positions max(0, p - window + 1) .. p. Query head h reads key head h / (heads /
+// kv_heads).
 struct AttentionArgs {
   TensorView q;             // (rows, heads, head_dim)
   KvLayer cache;            // already holds this call's own rows

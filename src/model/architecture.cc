@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
+#include "model/architectures/families.h"
 #include "model/architectures/gpt2.h"
 
 namespace llorch::model {
 
 std::span<const Architecture> architectures() {
   static const std::array kTable = {
-      gpt2_architecture(),
+      gpt2_architecture(),  llama_architecture(), mistral_architecture(), qwen2_architecture(),
+      qwen3_architecture(), phi3_architecture(),  gemma2_architecture(),  gemma3_architecture(),
   };
   return kTable;
 }
@@ -48,17 +51,80 @@ Result<const Architecture*> find_architecture(const formats::WeightFile& file) {
                            file.path().string(), declared.value(), fmt::join(known, ", "))};
 }
 
-Result<ModelPlan> plan_model(const formats::WeightFile& file) {
+namespace {
+
+bool is_rms_norm(Role role) {
+  switch (role) {
+    case Role::OutputNormWeight:
+    case Role::AttnNormWeight:
+    case Role::QNormWeight:
+    case Role::KNormWeight:
+    case Role::PostAttnNormWeight:
+    case Role::FfnNormWeight:
+    case Role::PostFfnNormWeight:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Checkpoints of a model without its head are saved without the first part of the names ("model.").
+std::string_view omitted_prefix(const Architecture& architecture, const formats::WeightFile& file) {
+  const std::string_view first = architecture.tensors.front().hf;
+  const std::string_view prefix = first.substr(0, first.find('.') + 1);
+  return file.find(first) == nullptr && file.find(first.substr(prefix.size())) != nullptr
+             ? prefix
+             : std::string_view();
+}
+
+}  // namespace
+
+std::vector<TensorSpec> list_tensors(const Architecture& architecture, const ModelConfig& config,
+                                     const formats::WeightFile& file) {
+  const bool gguf = file.format() == formats::FileFormat::Gguf;
+  const std::string_view omitted = gguf ? std::string_view() : omitted_prefix(architecture, file);
+  std::vector<TensorSpec> specs;
+  const auto add = [&](const TensorRow& row, std::int32_t layer) {
+    if (row.when != nullptr && !(config.*row.when)) return;
+    std::string_view pattern = gguf ? row.gguf : row.hf;
+    if (!omitted.empty() && pattern.starts_with(omitted)) pattern.remove_prefix(omitted.size());
+    TensorSpec spec{.role = row.role,
+                    .layer = layer,
+                    .name = tensor_name(pattern, layer),
+                    .shape = row.shape(config),
+                    .required = row.role != Role::Output || !config.tied_output};
+    if (!gguf && architecture.gguf_form.transposed && layer >= 0 && spec.shape.rank() == 2) {
+      spec.shape = {spec.shape[1], spec.shape[0]};
+      spec.transposed = true;
+    }
+    spec.plus_one = !gguf && architecture.gguf_form.norms_plus_one && is_rms_norm(row.role);
+    specs.push_back(std::move(spec));
+  };
+  const std::span<const TensorRow> rows = architecture.tensors;
+  const auto first_layer_row = std::ranges::find_if(rows, &TensorRow::is_layer);
+  const auto last_row = std::find_if_not(first_layer_row, rows.end(),
+                                         [](const TensorRow& row) { return row.is_layer(); });
+  for (const TensorRow& row : std::span(rows.begin(), first_layer_row)) add(row, -1);
+  for (std::int32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const TensorRow& row : std::span(first_layer_row, last_row)) add(row, layer);
+  }
+  for (const TensorRow& row : std::span(last_row, rows.end())) add(row, -1);
+  return specs;
+}
+
+Result<ModelPlan> plan_model(const formats::WeightFile& file, const PlanOptions& options) {
   Result<const Architecture*> found = find_architecture(file);
   if (!found.ok()) return found.error();
   const Architecture& architecture = *found.value();
-  Result<ModelConfig> config = architecture.read_config(file);
+  Result<ModelConfig> config = architecture.read_config(file, options);
   if (!config.ok()) return config.error().in(file.path().string());
   if (Status valid = validate(config.value()); !valid.ok())
     return valid.error().in(file.path().string());
   Result<std::vector<MappedTensor>> tensors =
-      map_tensors(architecture.list_tensors(config.value(), file), file, architecture.is_ignored);
+      map_tensors(list_tensors(architecture, config.value(), file), file, architecture.is_ignored);
   if (!tensors.ok()) return tensors.error();
+  if (options.context_length > 0)
+    config->context_length = std::min(config->context_length, options.context_length);
   return ModelPlan{config.take(), tensors.take()};
 }
 

@@ -11,17 +11,28 @@
 #include "formats/weight_file.h"
 #include "model/config.h"
 #include "model/tensor_map.h"
+#include "model/tensor_names.h"
 
 namespace llorch::model {
+
+// What the caller decides before a model is read.
+struct PlanOptions {
+  // The longest sequence that will be run; 0 or more than the model's own: the model's own. Besides
+  // limiting ModelConfig::context_length it chooses between LongRoPE's two sets of factors.
+  std::int32_t context_length = 0;
+};
 
 struct Architecture {
   std::string_view name;
   // What the family calls itself: GGUF general.architecture, config.json model_type.
   std::span<const std::string_view> aliases;
-  Result<ModelConfig> (*read_config)(const formats::WeightFile& file);
-  std::vector<TensorSpec> (*list_tensors)(const ModelConfig& config,
-                                          const formats::WeightFile& file);
-  // Tensors that such files carry and that compute nothing (masks saved as buffers).
+  // general.architecture of the files that llama.cpp's converter writes; also begins their keys.
+  std::string_view gguf_name;
+  Result<ModelConfig> (*read_config)(const formats::WeightFile& file, const PlanOptions& options);
+  std::span<const TensorRow> tensors;
+  GgufForm gguf_form;
+  // Tensors that such files carry and that no layer reads: masks saved as buffers, rotary tables
+  // (which read_config has turned into numbers).
   bool (*is_ignored)(std::string_view tensor_name);
 };
 
@@ -33,12 +44,17 @@ Result<std::string> declared_architecture(const formats::WeightFile& file);
 // The table's row for this file; an unknown family is an error that lists those known.
 Result<const Architecture*> find_architecture(const formats::WeightFile& file);
 
+// The tensors that this file must have to be the model `config` describes, as it spells and stores
+// them.
+std::vector<TensorSpec> list_tensors(const Architecture& architecture, const ModelConfig& config,
+                                     const formats::WeightFile& file);
+
 // Everything before the weights are touched: row, validated numbers, tensors in their places.
 struct ModelPlan {
   ModelConfig config;
   std::vector<MappedTensor> tensors;
 };
-Result<ModelPlan> plan_model(const formats::WeightFile& file);
+Result<ModelPlan> plan_model(const formats::WeightFile& file, const PlanOptions& options = {});
 
 // Parameters of the whole model: elements of every mapped tensor, a tied output counted once.
 std::int64_t count_parameters(const ModelPlan& plan);

@@ -17,7 +17,7 @@ namespace {
 using compute::TensorView;
 
 constexpr std::array<Checkpoint, 12> kCheckpoints = {{
-    {1, "LayerNorm", "attn_norm.0", 1e-5},
+    {1, "first norm", "attn_norm.0", 1e-5},
     {2, "QKV", "qkv.0", 1e-4},
     {3, "KV cache", "", 0},
     {4, "attention scores", "scores.0", 1e-4},
@@ -168,12 +168,12 @@ const HostTensor* find(const Trace& trace, std::string_view name) {
   return found == trace.tensors.end() ? nullptr : &found->second;
 }
 
-// Every layer's cache holds, bit for bit, the keys and values that its projection produced; and
-// those agree with the reference's cache within the projection's tolerance.
+// Every layer's cache holds, bit for bit, the keys and values that attention was given; and those
+// agree with the reference's cache within the projection's tolerance.
 CheckpointResult compare_cache(const Checkpoint& checkpoint, const Trace& ours,
                                const Trace& reference) {
   for (int layer = 0;; ++layer) {
-    const HostTensor* qkv = find(ours, fmt::format("qkv.{}", layer));
+    const HostTensor* qkv = find(ours, fmt::format("attn_in.{}", layer));
     if (qkv == nullptr) {
       return layer > 0 ? result(checkpoint, 0, {}) : result(checkpoint, kInfinity, "not recorded");
     }

@@ -21,6 +21,49 @@ Status check_range(std::string_view what, std::int32_t value, std::int32_t max) 
   return Error{ErrorCode::Corrupt, fmt::format("{} is {}, expected 1..{}", what, value, max)};
 }
 
+Status check_rotation(const ModelConfig& config) {
+  for (const RopeConfig& rope : config.ropes) {
+    const auto rotated = 2 * static_cast<std::int64_t>(rope.frequencies.size());
+    if (rotated < 2 || rotated > config.head_dim) {
+      return Error{ErrorCode::Corrupt,
+                   fmt::format("rotary positions cover {} of a head's {} values, expected 2..{}",
+                               rotated, config.head_dim, config.head_dim)};
+    }
+    for (const float frequency : rope.frequencies) {
+      if (!std::isfinite(frequency) || frequency < 0)
+        return Error{ErrorCode::Corrupt, fmt::format("a rotary frequency is {}", frequency)};
+    }
+    if (!std::isfinite(rope.magnitude) || rope.magnitude <= 0) {
+      return Error{ErrorCode::Corrupt,
+                   fmt::format("the rotary attention factor is {}, expected a positive number",
+                               rope.magnitude)};
+    }
+  }
+  for (const LayerAttention& attention : config.attention) {
+    if (attention.window < 0) {
+      return Error{ErrorCode::Corrupt,
+                   fmt::format("a sliding window is {}, expected 1 or more", attention.window)};
+    }
+    CHECK(attention.rope >= -1 && attention.rope < static_cast<std::int32_t>(config.ropes.size()));
+  }
+  CHECK(config.attention.empty() ||
+        config.attention.size() == static_cast<std::size_t>(config.num_layers));
+  return ok_status();
+}
+
+Status check_scales(const ModelConfig& config) {
+  for (const auto& [what, value] : {std::pair{"embedding scale", config.embedding_scale},
+                                    std::pair{"attention scale", config.attention_scale},
+                                    std::pair{"attention softcap", config.attention_softcap},
+                                    std::pair{"logit softcap", config.logit_softcap}}) {
+    if (!std::isfinite(value) || value < 0) {
+      return Error{ErrorCode::Corrupt,
+                   fmt::format("{} is {}, expected a positive number", what, value)};
+    }
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 Status validate(const ModelConfig& config) {
@@ -46,7 +89,8 @@ Status validate(const ModelConfig& config) {
         ErrorCode::Corrupt,
         fmt::format("norm epsilon is {}, expected a small positive number", config.norm_epsilon)};
   }
-  return ok_status();
+  if (Status scales = check_scales(config); !scales.ok()) return scales;
+  return check_rotation(config);
 }
 
 }  // namespace llorch::model

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "compute/ops.h"
@@ -11,6 +12,19 @@
 namespace llorch::model {
 
 enum class NormKind : std::uint8_t { LayerNorm, RmsNorm };
+
+// Rotary positions, as the rope op wants them: scaling of every kind is already in these numbers.
+struct RopeConfig {
+  compute::RopeStyle style = compute::RopeStyle::Half;
+  std::vector<float> frequencies;  // (rotary_dim / 2), radians per position
+  float magnitude = 1.0F;
+};
+
+// How one layer attends.
+struct LayerAttention {
+  std::int32_t window = 0;  // 0: sees everything before it
+  std::int32_t rope = -1;   // index into ModelConfig::ropes; -1: no rotation
+};
 
 struct ModelConfig {
   std::string architecture;  // our name for the family: "gpt2"
@@ -28,11 +42,26 @@ struct ModelConfig {
   compute::Activation activation = compute::Activation::GeluTanh;
   bool gated_mlp = false;
   bool learned_positions = false;
+  bool tied_output = false;  // the token embedding is the output matrix
+  bool qkv_bias = false;
+  bool attn_out_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;     // RMS norm of each query and key head before rotation
+  bool post_norms = false;  // RMS norm of what attention and MLP add to the residual
+  float embedding_scale = 1.0F;
+  float attention_scale = 0;    // 0: 1/√head_dim
+  float attention_softcap = 0;  // 0: none
+  float logit_softcap = 0;      // 0: none
+  std::vector<RopeConfig> ropes;
+  std::vector<LayerAttention> attention;  // (num_layers); empty: no window, no rotation
 
   std::int32_t q_width() const { return num_heads * head_dim; }
   std::int32_t kv_width() const { return num_kv_heads * head_dim; }
   std::int32_t qkv_width() const { return q_width() + 2 * kv_width(); }
   std::int32_t ffn_in_width() const { return gated_mlp ? 2 * ffn_dim : ffn_dim; }
+  LayerAttention layer_attention(std::int32_t layer) const {
+    return attention.empty() ? LayerAttention{} : attention[static_cast<std::size_t>(layer)];
+  }
 };
 
 // Every number within the bounds that the rest of the model trusts: positive, not absurd, heads

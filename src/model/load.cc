@@ -5,11 +5,12 @@
 namespace llorch::model {
 
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::path& path,
-                                                      compute::Backend& backend) {
+                                                      compute::Backend& backend,
+                                                      const PlanOptions& options) {
   Result<formats::WeightFile> opened = formats::open_weights(path);
   if (!opened.ok()) return opened.error();
   auto file = std::make_shared<const formats::WeightFile>(opened.take());
-  Result<ModelPlan> plan = plan_model(*file);
+  Result<ModelPlan> plan = plan_model(*file, options);
   if (!plan.ok()) return plan.error();
   return load_model(std::move(file), plan.take(), backend);
 }

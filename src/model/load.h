@@ -27,7 +27,8 @@ struct LoadedModel {
 
 // The backend outlives the model.
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::path& path,
-                                                      compute::Backend& backend);
+                                                      compute::Backend& backend,
+                                                      const PlanOptions& options = {});
 // The same from an open file and its plan (architecture.h), for callers that look at the plan
 // first.
 Result<std::shared_ptr<const LoadedModel>> load_model(

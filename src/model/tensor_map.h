@@ -26,14 +26,18 @@ enum class Role : std::uint8_t {
   AttnNormBias,
   Qkv,  // the fused projection, or Q, K and V in this order
   QkvBias,
+  QNormWeight,  // of each query head
+  KNormWeight,  // of each key head
   AttnOut,
   AttnOutBias,
+  PostAttnNormWeight,  // of attention's output, before the residual
   FfnNormWeight,
   FfnNormBias,
   FfnIn,  // up; or gate and up, fused or in this order
   FfnInBias,
   FfnOut,
   FfnOutBias,
+  PostFfnNormWeight,  // of the MLP's output, before the residual
 };
 
 bool is_matrix(Role role);
@@ -45,6 +49,7 @@ struct TensorSpec {
   tensor::Shape shape;      // as this file stores it
   bool transposed = false;  // a matrix stored (in, out) instead of (out, in)
   bool required = true;
+  bool plus_one = false;  // a norm whose file keeps weight - 1
 };
 
 struct MappedTensor {

@@ -176,7 +176,10 @@ StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, S
 }
 
 void Transformer::embed(const Step& step) const {
-  backend_.embed({.table = &weights_.token_embedding, .ids = step.tokens, .out = step.hidden});
+  backend_.embed({.table = &weights_.token_embedding,
+                  .ids = step.tokens,
+                  .out = step.hidden,
+                  .scale = config_.embedding_scale});
   if (weights_.position_embedding) {
     backend_.embed({.table = &*weights_.position_embedding,
                     .ids = step.positions,
@@ -198,6 +201,10 @@ void Transformer::attention_block(const Step& step, std::int32_t layer) const {
       step.qkv.columns(config_.q_width(), config_.kv_width()).split_heads(config_.num_kv_heads);
   const TensorView v = step.qkv.columns(config_.q_width() + config_.kv_width(), config_.kv_width())
                            .split_heads(config_.num_kv_heads);
+  const LayerAttention attention = config_.layer_attention(layer);
+  place_heads(step, q, weights.q_norm, attention.rope);
+  place_heads(step, k, weights.k_norm, attention.rope);
+  step.observe("attn_in", layer, step.qkv);
   const compute::KvLayer& cache = step.cache.layer(layer);
   backend_.write_kv({.keys = k, .values = v, .slots = step.slots, .cache = cache});
   backend_.attention({.q = q,
@@ -205,12 +212,31 @@ void Transformer::attention_block(const Step& step, std::int32_t layer) const {
                       .positions = step.positions,
                       .sequences = step.sequences,
                       .block_tables = step.block_tables,
-                      .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
+                      .scale = config_.attention_scale > 0
+                                   ? config_.attention_scale
+                                   : 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
+                      .window = attention.window,
+                      .softcap = config_.attention_softcap,
                       .out = step.merged.split_heads(config_.num_heads),
                       .scores = step.scores});
   if (step.scores) step.observe("scores", layer, step.scores);
   step.observe("attn_merged", layer, step.merged);
-  project_onto_residual(step, step.merged, weights.attn_out, "attn_out", layer);
+  add_to_residual(step, step.merged, {weights.attn_out, weights.post_attn_norm, "attn_out", layer});
+}
+
+void Transformer::place_heads(const Step& step, const TensorView& heads, const Norm& norm,
+                              std::int32_t rope) const {
+  if (config_.qk_norm) {
+    backend_.rms_norm(
+        {.x = heads, .weight = norm.weight, .epsilon = config_.norm_epsilon, .out = heads});
+  }
+  if (rope < 0) return;
+  const Rope& rotation = weights_.ropes[static_cast<std::size_t>(rope)];
+  backend_.rope({.x = heads,
+                 .positions = step.positions,
+                 .frequencies = rotation.frequencies,
+                 .style = rotation.style,
+                 .magnitude = rotation.magnitude});
 }
 
 void Transformer::mlp_block(const Step& step, std::int32_t layer) const {
@@ -223,7 +249,7 @@ void Transformer::mlp_block(const Step& step, std::int32_t layer) const {
       config_.gated_mlp ? step.ffn.columns(config_.ffn_dim, config_.ffn_dim) : TensorView();
   backend_.activation(
       {.kind = config_.activation, .x = inner, .gate_with = gate_with, .out = inner});
-  project_onto_residual(step, inner, weights.ffn_out, "ffn_out", layer);
+  add_to_residual(step, inner, {weights.ffn_out, weights.post_ffn_norm, "ffn_out", layer});
 }
 
 void Transformer::pick_rows(const Step& step, const TensorView& indices,
@@ -252,6 +278,10 @@ StepOutput Transformer::output(const Step& step, StepBuffers& buffers) const {
     const compute::LinearTarget target{.weight = &weights_.output_matrix(), .out = logits};
     backend_.linear({.x = picked, .targets = {&target, 1}});
     result.logits = fetch(logits, buffers.host_logits_);
+    if (config_.logit_softcap > 0) {
+      for (float& logit : buffers.host_logits_)
+        logit = config_.logit_softcap * std::tanh(logit / config_.logit_softcap);
+    }
   }
   if (!step.logit_rows && !step.hidden_rows) backend_.synchronize();
   return result;
@@ -285,13 +315,27 @@ void Transformer::project(const TensorView& x, std::span<const Linear> parts,
   backend_.linear({.x = x, .targets = {targets, parts.size()}});
 }
 
-void Transformer::project_onto_residual(const Step& step, const TensorView& x, const Linear& linear,
-                                        std::string_view observed_name, std::int32_t layer) const {
-  compute::LinearTarget target{.weight = &linear.weight, .bias = linear.bias, .out = step.normed};
+void Transformer::add_to_residual(const Step& step, const TensorView& x,
+                                  const Addition& addition) const {
+  const bool normed = config_.post_norms;
+  compute::LinearTarget target{
+      .weight = &addition.linear.weight, .bias = addition.linear.bias, .out = step.normed};
+  compute::RmsNormArgs norm{.x = step.normed,
+                            .weight = addition.post_norm.weight,
+                            .epsilon = config_.norm_epsilon,
+                            .out = step.normed};
   if (step.observer != nullptr) {
     // The residual swallows this result, so an observer gets it computed once more on its own.
     backend_.linear({.x = x, .targets = {&target, 1}});
-    step.observe(observed_name, layer, step.normed);
+    if (normed) backend_.rms_norm(norm);
+    step.observe(addition.observed_name, addition.layer, step.normed);
+  }
+  if (normed) {
+    backend_.linear({.x = x, .targets = {&target, 1}});
+    norm.out = step.hidden;
+    norm.accumulate = true;
+    backend_.rms_norm(norm);
+    return;
   }
   target.out = step.hidden;
   target.accumulate = true;

@@ -22,9 +22,10 @@ namespace llorch::model {
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
-  // name: "embedding", "attn_norm", "qkv", "scores", "attn_merged", "attn_out", "ffn_norm",
-  // "ffn_out", "block", "output_norm"; layer -1 outside layers. The view is device memory, valid
-  // during the call.
+  // name: "embedding", "attn_norm", "qkv" (as projected), "attn_in" (the same after QK norm and
+  // rotation: what attention reads and the cache keeps), "scores", "attn_merged", "attn_out",
+  // "ffn_norm", "ffn_out" (both as added to the residual), "block", "output_norm"; layer -1 outside
+  // layers. The view is device memory, valid during the call.
   virtual void on_tensor(std::string_view name, std::int32_t layer,
                          const compute::TensorView& view) = 0;
 };
@@ -83,8 +84,18 @@ class Transformer {
                  const compute::TensorView& out) const;
   void project(const compute::TensorView& x, std::span<const Linear> parts,
                const compute::TensorView& out) const;
-  void project_onto_residual(const Step& step, const compute::TensorView& x, const Linear& linear,
-                             std::string_view observed_name, std::int32_t layer) const;
+  // QK norm and rotation of queries or keys, in place.
+  void place_heads(const Step& step, const compute::TensorView& heads, const Norm& norm,
+                   std::int32_t rope) const;
+  // What a block adds to the residual stream: a projection, and its post norm where there is one.
+  struct Addition {
+    const Linear& linear;
+    const Norm& post_norm;
+    std::string_view observed_name;
+    std::int32_t layer;
+  };
+  void add_to_residual(const Step& step, const compute::TensorView& x,
+                       const Addition& addition) const;
 
   const ModelConfig& config_;
   const ModelWeights& weights_;

@@ -52,6 +52,9 @@ Result<TensorView> load_vector(const MappedTensor& mapped, Backend& backend, flo
   if (!decoded.ok())
     return Error{decoded.error().code,
                  fmt::format("{} in {}", decoded.error().message, tensor.name)};
+  if (mapped.spec.plus_one) {
+    for (float& value : values) value += 1.0F;
+  }
   backend.upload(std::as_bytes(std::span(values)), target);
   return TensorView(target, DType::F32, {elems});
 }
@@ -106,8 +109,17 @@ void place_vector(ModelWeights& weights, const TensorSpec& spec, TensorView vect
     case Role::QkvBias:
       layer->qkv.back().bias = vector;
       return;
+    case Role::QNormWeight:
+      layer->q_norm.weight = vector;
+      return;
+    case Role::KNormWeight:
+      layer->k_norm.weight = vector;
+      return;
     case Role::AttnOutBias:
       layer->attn_out.bias = vector;
+      return;
+    case Role::PostAttnNormWeight:
+      layer->post_attn_norm.weight = vector;
       return;
     case Role::FfnNormWeight:
       layer->ffn_norm.weight = vector;
@@ -120,6 +132,9 @@ void place_vector(ModelWeights& weights, const TensorSpec& spec, TensorView vect
       return;
     case Role::FfnOutBias:
       layer->ffn_out.bias = vector;
+      return;
+    case Role::PostFfnNormWeight:
+      layer->post_ffn_norm.weight = vector;
       return;
     default:
       CHECK(false, "a matrix role among the vectors");
@@ -136,6 +151,8 @@ Result<ModelWeights> load_weights(const ModelPlan& plan, Backend& backend) {
     weights.bytes += static_cast<std::int64_t>(mapped.tensor->bytes.size());
     if (!is_matrix(mapped.spec.role)) vector_elems += padded(mapped.tensor->shape.elements());
   }
+  for (const RopeConfig& rope : plan.config.ropes)
+    vector_elems += padded(static_cast<std::int64_t>(rope.frequencies.size()));
   Result<compute::Buffer> vectors =
       backend.allocate(vector_elems * static_cast<std::int64_t>(sizeof(float)));
   if (!vectors.ok()) return vectors.error();
@@ -153,6 +170,13 @@ Result<ModelWeights> load_weights(const ModelPlan& plan, Backend& backend) {
       place_vector(weights, mapped.spec, vector.value());
       next_vector += padded(mapped.tensor->shape.elements());
     }
+  }
+  for (const RopeConfig& rope : plan.config.ropes) {
+    const auto elems = static_cast<std::int64_t>(rope.frequencies.size());
+    backend.upload(std::as_bytes(std::span(rope.frequencies)), next_vector);
+    weights.ropes.push_back(
+        {TensorView(next_vector, DType::F32, {elems}), rope.style, rope.magnitude});
+    next_vector += padded(elems);
   }
   return weights;
 }

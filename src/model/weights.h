@@ -25,19 +25,30 @@ struct Linear {
 struct LayerWeights {
   Norm attn_norm;
   std::vector<Linear> qkv;  // one fused, or Q, K, V: their outputs stand side by side in one row
+  Norm q_norm, k_norm;      // (head_dim), where the model has them
   Linear attn_out;
+  Norm post_attn_norm;  // where the model has post norms
   Norm ffn_norm;
   std::vector<Linear> ffn_in;  // up; or gate and up, fused or apart, side by side in one row
   Linear ffn_out;
+  Norm post_ffn_norm;
+};
+
+// A RopeConfig in device memory.
+struct Rope {
+  compute::TensorView frequencies;  // (rotary_dim / 2) F32
+  compute::RopeStyle style = compute::RopeStyle::Half;
+  float magnitude = 1.0F;
 };
 
 struct ModelWeights {
   compute::Weight token_embedding;                    // (vocab, hidden)
   std::optional<compute::Weight> position_embedding;  // (context, hidden)
   std::vector<LayerWeights> layers;
+  std::vector<Rope> ropes;  // as ModelConfig::ropes
   Norm output_norm;
   std::optional<compute::Weight> output;  // absent: the token embedding serves
-  compute::Buffer vectors;                // what every norm and bias view points into
+  compute::Buffer vectors;                // what every norm, bias and frequency view points into
   std::int64_t bytes = 0;                 // of all weights, wherever they live
 
   const compute::Weight& output_matrix() const { return output ? *output : token_embedding; }

@@ -131,6 +131,9 @@ void CpuBackend::embed(const EmbedArgs& args) {
     float* out = args.out.row<float>(row);
     float* decoded = args.accumulate ? scratch(thread, table.cols) : out;
     kernels_.decode_row(table.dtype, weight_row(table, id), table.cols, decoded);
+    if (args.scale != 1.0F) {
+      for (std::int64_t i = 0; i < table.cols; ++i) decoded[i] *= args.scale;
+    }
     if (!args.accumulate) return;
     for (std::int64_t i = 0; i < table.cols; ++i) out[i] += decoded[i];
   });
@@ -149,9 +152,17 @@ void CpuBackend::layer_norm(const LayerNormArgs& args) {
 void CpuBackend::rms_norm(const RmsNormArgs& args) {
   check_args(args);
   const auto* weight = static_cast<const float*>(args.weight.data);
-  for_each_row(args.x.rows(), [&](int, std::int64_t row) {
-    kernels_.rms_norm(args.x.row<float>(row), weight, args.epsilon, args.x.dims[1],
-                      args.out.row<float>(row));
+  const std::int64_t dim = args.x.dims[args.x.rank - 1];
+  const std::int64_t heads = args.x.row_elements() / dim;
+  for_each_row(args.x.rows(), [&](int thread, std::int64_t row) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const float* x = args.x.row<float>(row) + head * dim;
+      float* out = args.out.row<float>(row) + head * dim;
+      float* normed = args.accumulate ? scratch(thread, dim) : out;
+      kernels_.rms_norm(x, weight, args.epsilon, dim, normed);
+      if (!args.accumulate) continue;
+      for (std::int64_t i = 0; i < dim; ++i) out[i] += normed[i];
+    }
   });
 }
 

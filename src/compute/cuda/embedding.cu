@@ -17,6 +17,7 @@ struct Picked {
   std::int64_t rows;
   std::int64_t dim;
   bool accumulate;
+  float scale;
 };
 
 // One thread per value.
@@ -30,7 +31,9 @@ __global__ void embed_kernel(Picked args) {
   require(id >= 0 && id < args.table_rows);
   const std::uint8_t* block =
       args.table + id * args.row_bytes + col / Decoder::kElems * Decoder::kBytes;
-  const float value = Decoder::at(block, static_cast<int>(col % Decoder::kElems));
+  // Rounded on its own, so that a sum has the same bits as on the other backends.
+  const float value =
+      __fmul_rn(Decoder::at(block, static_cast<int>(col % Decoder::kElems)), args.scale);
   float& out = args.out[row * args.out_stride + col];
   out = args.accumulate ? out + value : value;
 }
@@ -54,6 +57,7 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
       .rows = args.out.rows(),
       .dim = table.cols,
       .accumulate = args.accumulate,
+      .scale = args.scale,
   };
   const bool known = with_decoder(table.dtype, [&](auto decoder) {
     launch("embed", embed_kernel<decltype(decoder)>, stream, blocks_for(picked), 1, kBlockThreads,
@@ -74,6 +78,7 @@ void launch_gather_rows(const GatherRowsArgs& args, cudaStream_t stream) {
       .rows = args.out.rows(),
       .dim = args.x.dims[1],
       .accumulate = false,
+      .scale = 1.0F,
   };
   launch("gather_rows", embed_kernel<Number<float>>, stream, blocks_for(picked), 1, kBlockThreads,
          picked);

@@ -39,9 +39,10 @@ __global__ void layer_norm_kernel(Rows rows, const float* weight, const float* b
   }
 }
 
-__global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon) {
-  const float* x = rows.x + blockIdx.x * rows.x_stride;
-  float* out = rows.out + blockIdx.x * rows.out_stride;
+// One block per head of a row; without heads, per row.
+__global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon, bool accumulate) {
+  const float* x = rows.x + blockIdx.x * rows.x_stride + blockIdx.y * rows.dim;
+  float* out = rows.out + blockIdx.x * rows.out_stride + blockIdx.y * rows.dim;
   float squares = 0;
   for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
     squares = fmaf(x[i], x[i], squares);
@@ -49,7 +50,8 @@ __global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon) {
   const float mean = block_sum<kBlockThreads>(squares) / static_cast<float>(rows.dim);
   const float root = sqrtf(mean + epsilon);
   for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
-    out[i] = x[i] / root * weight[i];
+    const float value = x[i] / root * weight[i];
+    out[i] = accumulate ? out[i] + value : value;
   }
 }
 
@@ -78,8 +80,11 @@ void launch_layer_norm(const LayerNormArgs& args, cudaStream_t stream) {
 }
 
 void launch_rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
-  launch("rms_norm", rms_norm_kernel, stream, args.x.rows(), 1, kBlockThreads,
-         rows_of(args.x, args.out), static_cast<const float*>(args.weight.data), args.epsilon);
+  Rows rows = rows_of(args.x, args.out);
+  rows.dim = args.x.dims[args.x.rank - 1];
+  launch("rms_norm", rms_norm_kernel, stream, args.x.rows(), args.x.row_elements() / rows.dim,
+         kBlockThreads, rows, static_cast<const float*>(args.weight.data), args.epsilon,
+         args.accumulate);
 }
 
 void launch_softmax(const SoftmaxArgs& args, cudaStream_t stream) {

@@ -152,7 +152,7 @@ class ReferenceBackend final : public Backend {
       const std::vector<float> values = weight_row(*args.table, id);
       for (std::int64_t i = 0; i < args.out.dims[1]; ++i) {
         float& out = args.out.row<float>(r)[i];
-        const float value = values[static_cast<std::size_t>(i)];
+        const float value = values[static_cast<std::size_t>(i)] * args.scale;
         out = args.accumulate ? out + value : value;
       }
     }
@@ -179,14 +179,17 @@ class ReferenceBackend final : public Backend {
 
   void rms_norm(const RmsNormArgs& args) override {
     check_args(args);
-    const std::int64_t dim = args.x.dims[1];
-    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
-      const float* x = args.x.row<float>(r);
+    const std::int64_t dim = args.x.dims[args.x.rank - 1];
+    const std::int64_t heads = args.x.row_elements() / dim;
+    for (std::int64_t r = 0; r < args.x.rows() * heads; ++r) {
+      const float* x = args.x.row<float>(r / heads) + r % heads * dim;
+      float* out = args.out.row<float>(r / heads) + r % heads * dim;
       double squares = 0;
       for (std::int64_t i = 0; i < dim; ++i) squares += static_cast<double>(x[i]) * x[i];
       const double root = std::sqrt(squares / static_cast<double>(dim) + args.epsilon);
       for (std::int64_t i = 0; i < dim; ++i) {
-        args.out.row<float>(r)[i] = static_cast<float>(x[i] / root * vector_at(args.weight, i));
+        const double value = x[i] / root * vector_at(args.weight, i);
+        out[i] = static_cast<float>(args.accumulate ? out[i] + value : value);
       }
     }
   }

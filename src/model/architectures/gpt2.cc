@@ -5,13 +5,14 @@
 #include <array>
 #include <limits>
 
+#include "model/architectures/decoder.h"
+
 namespace llorch::model {
 namespace {
 
 using formats::FileFormat;
 using formats::Metadata;
 using formats::WeightFile;
-using tensor::Shape;
 
 constexpr std::array<std::string_view, 1> kAliases = {"gpt2"};
 constexpr std::int32_t kVocabSize = 50257;
@@ -25,46 +26,12 @@ constexpr std::array kPresets = {
     Gpt2Preset{"gpt2-xl", 1600, 48, 25},
 };
 
-// Reads an int32 that must be there.
-Status read_int(const Metadata& metadata, std::string_view key, std::int32_t& out) {
-  Result<std::int64_t> value = metadata.integer(key);
-  if (!value.ok()) return value.error();
-  if (value.value() < 0 || value.value() > std::numeric_limits<std::int32_t>::max()) {
-    return Error{ErrorCode::Corrupt,
-                 fmt::format("{} is {}, expected 0..2^31-1", key, value.value())};
-  }
-  out = static_cast<std::int32_t>(value.value());
-  return ok_status();
-}
-
-Result<compute::Activation> parse_activation(std::string_view name) {
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
-    return compute::Activation::GeluTanh;
-  if (name == "gelu") return compute::Activation::GeluErf;
-  if (name == "relu") return compute::Activation::Relu;
-  if (name == "silu" || name == "swish") return compute::Activation::Silu;
-  return Error{
-      ErrorCode::Unsupported,
-      fmt::format("activation_function '{}' is not supported; known: gelu_new, gelu, relu, silu",
-                  name)};
-}
-
-// Attention variants of config.json that would change the numbers and that no published GPT-2 uses.
-Status refuse_variants(const Metadata& metadata) {
-  Result<bool> scaled = metadata.flag_or("config.scale_attn_weights", true);
-  if (!scaled.ok()) return scaled.error();
-  Result<bool> by_layer = metadata.flag_or("config.scale_attn_by_inverse_layer_idx", false);
-  if (!by_layer.ok()) return by_layer.error();
-  if (!scaled.value())
-    return Error{ErrorCode::Unsupported, "scale_attn_weights = false is not supported"};
-  if (by_layer.value()) {
-    return Error{ErrorCode::Unsupported, "scale_attn_by_inverse_layer_idx = true is not supported"};
-  }
-  return ok_status();
-}
-
 Status read_hf_numbers(const Metadata& metadata, ModelConfig& config) {
-  if (Status allowed = refuse_variants(metadata); !allowed.ok()) return allowed;
+  // Variants of attention that no published GPT-2 uses.
+  if (Status allowed = refuse_flags(metadata, {{"config.scale_attn_weights", true},
+                                               {"config.scale_attn_by_inverse_layer_idx", false}});
+      !allowed.ok())
+    return allowed;
   const std::string_view context_key =
       metadata.contains("config.n_positions") ? "config.n_positions" : "config.n_ctx";
   for (const auto& [key, out] :
@@ -75,16 +42,20 @@ Status read_hf_numbers(const Metadata& metadata, ModelConfig& config) {
         std::pair{context_key, &config.context_length}}) {
     if (Status read = read_int(metadata, key, *out); !read.ok()) return read;
   }
-  if (metadata.contains("config.n_inner")) {
-    if (Status read = read_int(metadata, "config.n_inner", config.ffn_dim); !read.ok()) return read;
-  }
-  Result<double> epsilon = metadata.number_or("config.layer_norm_epsilon", double{kEpsilon});
-  if (!epsilon.ok()) return epsilon.error();
-  config.norm_epsilon = static_cast<float>(epsilon.value());
+  if (Status read = read_optional_int(metadata, "config.n_inner", config.ffn_dim); !read.ok())
+    return read;
+  config.norm_epsilon = kEpsilon;
+  if (Status read = read_optional_float(metadata, "config.layer_norm_epsilon", config.norm_epsilon);
+      !read.ok())
+    return read;
+  config.tied_output = true;
+  if (Status read = read_optional_flag(metadata, "config.tie_word_embeddings", config.tied_output);
+      !read.ok())
+    return read;
   if (metadata.contains("config.activation_function")) {
     Result<std::string_view> name = metadata.text("config.activation_function");
     if (!name.ok()) return name.error();
-    Result<compute::Activation> activation = parse_activation(name.value());
+    Result<compute::Activation> activation = parse_activation("activation_function", name.value());
     if (!activation.ok()) return activation.error();
     config.activation = activation.value();
   }
@@ -103,16 +74,8 @@ Status read_gguf_numbers(const WeightFile& file, ModelConfig& config) {
   Result<double> epsilon = metadata.number("gpt2.attention.layer_norm_epsilon");
   if (!epsilon.ok()) return epsilon.error();
   config.norm_epsilon = static_cast<float>(epsilon.value());
-  // The vocabulary may be padded: the rows of the table count, not the tokenizer's entries.
-  const formats::WeightTensor* table = file.find("token_embd.weight");
-  if (table == nullptr || table->shape.rank() != 2) {
-    return Error{ErrorCode::Corrupt, "token_embd.weight is missing or not a matrix"};
-  }
-  if (table->shape[0] > std::numeric_limits<std::int32_t>::max()) {
-    return Error{ErrorCode::Corrupt, fmt::format("token_embd.weight has {} rows", table->shape[0])};
-  }
-  config.vocab_size = static_cast<std::int32_t>(table->shape[0]);
-  return ok_status();
+  config.tied_output = file.find("output.weight") == nullptr;
+  return read_table_rows(file, "token_embd.weight", config.vocab_size);
 }
 
 std::string_view hf_prefix(const WeightFile& file) {
@@ -147,7 +110,7 @@ std::string preset_name(const ModelConfig& config) {
   return {};
 }
 
-Result<ModelConfig> read_config(const WeightFile& file) {
+Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions&) {
   ModelConfig config;
   Status read = ok_status();
   if (file.format() == FileFormat::Gguf) {
@@ -176,77 +139,6 @@ Result<ModelConfig> read_config(const WeightFile& file) {
   return config;
 }
 
-// The tensors of one layer: role, name in GGUF, name in Hugging Face files, dimensions (out, in) or
-// (dim).
-struct LayerRow {
-  Role role;
-  std::string_view gguf;
-  std::string_view hf;
-  std::int64_t out;
-  std::int64_t in;  // 0: a vector
-};
-
-std::array<LayerRow, 12> layer_rows(const ModelConfig& config) {
-  const std::int64_t d = config.hidden_dim;
-  const std::int64_t f = config.ffn_dim;
-  return {{
-      {Role::AttnNormWeight, "attn_norm.weight", "ln_1.weight", d, 0},
-      {Role::AttnNormBias, "attn_norm.bias", "ln_1.bias", d, 0},
-      {Role::Qkv, "attn_qkv.weight", "attn.c_attn.weight", 3 * d, d},
-      {Role::QkvBias, "attn_qkv.bias", "attn.c_attn.bias", 3 * d, 0},
-      {Role::AttnOut, "attn_output.weight", "attn.c_proj.weight", d, d},
-      {Role::AttnOutBias, "attn_output.bias", "attn.c_proj.bias", d, 0},
-      {Role::FfnNormWeight, "ffn_norm.weight", "ln_2.weight", d, 0},
-      {Role::FfnNormBias, "ffn_norm.bias", "ln_2.bias", d, 0},
-      {Role::FfnIn, "ffn_up.weight", "mlp.c_fc.weight", f, d},
-      {Role::FfnInBias, "ffn_up.bias", "mlp.c_fc.bias", f, 0},
-      {Role::FfnOut, "ffn_down.weight", "mlp.c_proj.weight", d, f},
-      {Role::FfnOutBias, "ffn_down.bias", "mlp.c_proj.bias", d, 0},
-  }};
-}
-
-std::vector<TensorSpec> list_tensors(const ModelConfig& config, const WeightFile& file) {
-  const bool gguf = file.format() == FileFormat::Gguf;
-  const std::string_view prefix = gguf ? "" : hf_prefix(file);
-  const std::int64_t d = config.hidden_dim;
-  std::vector<TensorSpec> specs;
-  const auto add_global = [&](Role role, std::string_view gguf_name, std::string hf_name,
-                              Shape shape, bool required) {
-    specs.push_back({.role = role,
-                     .layer = -1,
-                     .name = gguf ? std::string(gguf_name) : std::move(hf_name),
-                     .shape = shape,
-                     .transposed = false,
-                     .required = required});
-  };
-  const auto hf = [prefix](std::string_view name) { return fmt::format("{}{}", prefix, name); };
-  add_global(Role::TokenEmbedding, "token_embd.weight", hf("wte.weight"), {config.vocab_size, d},
-             true);
-  add_global(Role::PositionEmbedding, "position_embd.weight", hf("wpe.weight"),
-             {config.context_length, d}, true);
-  for (std::int32_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const LayerRow& row : layer_rows(config)) {
-      const bool conv1d = !gguf && row.in > 0;  // Hugging Face keeps GPT-2's matrices (in, out)
-      Shape shape = row.in == 0 ? Shape{row.out}
-                    : conv1d    ? Shape{row.in, row.out}
-                                : Shape{row.out, row.in};
-      specs.push_back({.role = row.role,
-                       .layer = layer,
-                       .name = gguf ? fmt::format("blk.{}.{}", layer, row.gguf)
-                                    : fmt::format("{}h.{}.{}", prefix, layer, row.hf),
-                       .shape = shape,
-                       .transposed = conv1d,
-                       .required = true});
-    }
-  }
-  add_global(Role::OutputNormWeight, "output_norm.weight", hf("ln_f.weight"), {d}, true);
-  add_global(Role::OutputNormBias, "output_norm.bias", hf("ln_f.bias"), {d}, true);
-  const Result<bool> tied = file.metadata().flag_or("config.tie_word_embeddings", true);
-  add_global(Role::Output, "output.weight", "lm_head.weight", {config.vocab_size, d},
-             tied.ok() && !tied.value());
-  return specs;
-}
-
 // Old checkpoints carry the causal mask of every layer as a buffer.
 bool is_ignored(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
@@ -272,14 +164,17 @@ ModelConfig make_gpt2_config(const Gpt2Preset& preset) {
   config.ffn_dim = 4 * preset.hidden_dim;
   config.norm_epsilon = kEpsilon;
   config.learned_positions = true;
+  config.tied_output = true;
   return config;
 }
 
 Architecture gpt2_architecture() {
   return {.name = "gpt2",
           .aliases = kAliases,
+          .gguf_name = "gpt2",
           .read_config = read_config,
-          .list_tensors = list_tensors,
+          .tensors = gpt2_tensors(),
+          .gguf_form = {.transposed = true},
           .is_ignored = is_ignored};
 }
 
