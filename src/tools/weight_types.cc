@@ -47,11 +47,14 @@ DType wanted_type(const WeightType& wanted, std::string_view name, const ModelFa
   const bool is_output =
       name == "output.weight" || (name == "token_embd.weight" && !facts.has_output);
   if (is_output) return DType::Q6_K;
-  if (!wanted.is_mixture) return wanted.dtype;
-  const bool takes_turns = name.ends_with(".attn_v.weight") || name.ends_with(".ffn_down.weight");
-  if (takes_turns && has_more_bits(layer_of(name), facts.num_layers)) return DType::Q6_K;
-  if (name.ends_with(".attn_qkv.weight"))
-    return wanted.dtype == DType::Q4_K ? DType::Q5_K : DType::Q6_K;
+  const bool is_value = name.ends_with(".attn_v.weight") || name.ends_with(".attn_qkv.weight");
+  const bool is_down = name.ends_with(".ffn_down.weight");
+  if (!is_value && !is_down) return wanted.dtype;
+  const std::int32_t layer = layer_of(name);
+  if (wanted.is_mixture) return has_more_bits(layer, facts.num_layers) ? DType::Q6_K : wanted.dtype;
+  // What is known as Q4_K_S spends a little more on the first layers.
+  if (wanted.dtype == DType::Q4_K && layer < (is_value ? 4 : facts.num_layers / 8))
+    return DType::Q5_K;
   return wanted.dtype;
 }
 
