@@ -3,9 +3,8 @@
 //
 // Two promises every backend keeps, which the layers above build on:
 //  * Row independence: what an op writes for one row depends on that row (and its own sequence's
-//  cache)
-//    alone, bit for bit, however many other rows are in the call. The order of a reduction never
-//    depends on the batch.
+//    cache) alone, bit for bit, however many other rows are in the call. The order of a reduction
+//    never depends on the batch.
 //  * Ops never allocate and never fail; shapes are checked (CHECK), sizes were reserved beforehand.
 #pragma once
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "model/golden_fixture.h"
@@ -10,18 +11,25 @@
 namespace llorch::model {
 namespace {
 
-class ForwardTest : public testing::TestWithParam<std::string_view> {
+struct Subject {
+  FamilyFixture fixture;
+  std::string_view backend;
+};
+
+class ForwardTest : public testing::TestWithParam<Subject> {
  protected:
-  ForwardTest() : golden_("gpt2_tiny"), backend_(test_backend(GetParam())) {
-    model_ = load_golden_model("tests/golden/gpt2_tiny", *backend_);
+  ForwardTest() : golden_(GetParam().fixture.golden), backend_(test_backend(GetParam().backend)) {
+    model_ = load_golden_model(GetParam().fixture.path, *backend_);
     runner_ = make_runner();
+    blocks_.resize(static_cast<std::size_t>((runner_->context_length() + 15) / 16));
+    std::iota(blocks_.begin(), blocks_.end(), 0);
   }
 
   std::unique_ptr<TransformerRunner> make_runner(tensor::DType kv_dtype = tensor::DType::F32,
                                                  std::int32_t block_tokens = 16) {
     RunnerOptions options;
-    options.limits = {.rows = 64,
-                      .logit_rows = 64,
+    options.limits = {.rows = 128,
+                      .logit_rows = 128,
                       .sequences = 4,
                       .num_blocks = 256 / block_tokens,
                       .block_tokens = block_tokens};
@@ -44,17 +52,16 @@ class ForwardTest : public testing::TestWithParam<std::string_view> {
 
   std::vector<float> run_alone(std::span<const std::int32_t> ids) {
     BatchPlan plan;
-    plan.block_tables.push_back(kBlocks);
+    plan.block_tables.push_back(blocks_);
     append(plan, ids, 0, 0);
     return run(*runner_, plan);
   }
-
-  static inline const std::vector<std::int32_t> kBlocks = {0, 1, 2, 3};
 
   Golden golden_;
   std::unique_ptr<compute::Backend> backend_;
   std::shared_ptr<const LoadedModel> model_;
   std::unique_ptr<TransformerRunner> runner_;
+  std::vector<std::int32_t> blocks_;  // 0, 1, 2 … for the whole context
 };
 
 TEST_P(ForwardTest, PrefillEqualsTokenByTokenBitForBit) {
@@ -63,7 +70,7 @@ TEST_P(ForwardTest, PrefillEqualsTokenByTokenBitForBit) {
   std::vector<float> stepped;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     BatchPlan plan;
-    plan.block_tables.push_back(kBlocks);
+    plan.block_tables.push_back(blocks_);
     append(plan, {&ids[i], 1}, static_cast<std::int32_t>(i), 0);
     const std::vector<float> one = run(*runner_, plan);
     stepped.insert(stepped.end(), one.begin(), one.end());
@@ -107,7 +114,7 @@ TEST_P(ForwardTest, AFutureTokenChangesNoPastOutput) {
 TEST_P(ForwardTest, ResultIsIndependentOfBatchNeighbours) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
   const std::vector<float> alone = run_alone(ids);
-  const std::vector<std::int32_t> first = {0};
+  const std::vector<std::int32_t> first = {0, 14, 15};
   const std::vector<std::int32_t> second = {7, 2};
   const std::vector<std::int32_t> third = {5, 1, 9};
   const std::vector<std::int32_t> noise = golden_.ids("full_ids");
@@ -154,8 +161,10 @@ TEST_P(ForwardTest, SequencesMayShareTheBlocksOfAPrefix) {
 TEST_P(ForwardTest, FillsTheContextToItsLastSlot) {
   const std::vector<std::int32_t> full = golden_.ids("full_ids");
   ASSERT_EQ(static_cast<std::int32_t>(full.size()), runner_->context_length());
+  const std::size_t given = GetParam().fixture.full_prompt;
   EXPECT_EQ(
-      generate_greedy(*runner_, std::span(full).first(1), {.count = runner_->context_length() - 1}),
+      generate_greedy(*runner_, std::span(full).first(given),
+                      {.count = runner_->context_length() - static_cast<std::int32_t>(given)}),
       full);
   const std::vector<float> ours = run_alone(full);
   const HostTensor expected = golden_.tensor("full_logits");
@@ -167,7 +176,7 @@ TEST_P(ForwardTest, LogitsOnlyWhereWanted) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
   const std::vector<float> all = run_alone(ids);
   BatchPlan plan;
-  plan.block_tables.push_back(kBlocks);
+  plan.block_tables.push_back(blocks_);
   append(plan, ids, 0, 0);
   for (BatchRow& row : plan.rows) row.wants_logits = row.position == 3 || row.position == 8;
   const std::vector<float> some = run(*runner_, plan);
@@ -183,7 +192,7 @@ TEST_P(ForwardTest, HiddenRowsAreTheLastNormAndChangeNoLogits) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
   const std::vector<float> all = run_alone(ids);
   BatchPlan plan;
-  plan.block_tables.push_back(kBlocks);
+  plan.block_tables.push_back(blocks_);
   append(plan, ids, 0, 0);
   plan.rows[2].wants_hidden = true;
   plan.rows[5].wants_hidden = true;
@@ -203,7 +212,7 @@ TEST_P(ForwardTest, AnAbortedStepGivesNothingAndCanBeRunAgain) {
   const std::vector<float> expected = run_alone(ids);
   std::atomic<bool> abort = true;
   BatchPlan plan;
-  plan.block_tables.push_back(kBlocks);
+  plan.block_tables.push_back(blocks_);
   plan.abort = &abort;
   append(plan, ids, 0, 0);
   const StepOutput output = runner_->forward(plan);
@@ -218,7 +227,7 @@ TEST_P(ForwardTest, HalfPrecisionCacheStaysClose) {
   const std::vector<float> exact = run_alone(ids);
   const auto half = make_runner(tensor::DType::F16);
   BatchPlan plan;
-  plan.block_tables.push_back(kBlocks);
+  plan.block_tables.push_back(blocks_);
   append(plan, ids, 0, 0);
   const std::vector<float> close = run(*half, plan);
   EXPECT_NE(close, exact);
@@ -231,18 +240,31 @@ TEST_P(ForwardTest, HalfPrecisionCacheStaysClose) {
 TEST_P(ForwardTest, BrokenPlansAreBugs) {
   const auto forward = [this](BatchRow row) {
     BatchPlan plan;
-    plan.block_tables.push_back(kBlocks);
+    plan.block_tables.push_back(blocks_);
     plan.rows.push_back(row);
     runner_->forward(plan);
   };
-  EXPECT_DEATH(forward({.token = 211, .position = 0, .sequence = 0}), "invariant broken");
+  EXPECT_DEATH(forward({.token = runner_->vocab_size(), .position = 0, .sequence = 0}),
+               "invariant broken");
   EXPECT_DEATH(forward({.token = -1, .position = 0, .sequence = 0}), "invariant broken");
-  EXPECT_DEATH(forward({.token = 0, .position = 64, .sequence = 0}), "invariant broken");
+  EXPECT_DEATH(forward({.token = 0, .position = runner_->context_length(), .sequence = 0}),
+               "invariant broken");
   EXPECT_DEATH(forward({.token = 0, .position = 0, .sequence = 1}), "invariant broken");
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ForwardTest, testing::Values("reference", "cpu"),
-                         [](const auto& test) { return std::string(test.param); });
+std::vector<Subject> subjects() {
+  std::vector<Subject> all;
+  for (const char* backend : {"reference", "cpu"}) {
+    all.push_back({{"gpt2_tiny", "tests/golden/gpt2_tiny"}, backend});
+    for (const FamilyFixture& family : kFamilies) all.push_back({family, backend});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ForwardTest, testing::ValuesIn(subjects()), [](const auto& test) {
+  const std::string_view golden = test.param.fixture.golden;
+  return fmt::format("{}_{}", golden.substr(golden.find('/') + 1), test.param.backend);
+});
 
 }  // namespace
 }  // namespace llorch::model

@@ -1,4 +1,4 @@
-// Tests only: the committed GPT-2 models and what Hugging Face transformers computed for them
+// Tests only: the committed models and what Hugging Face transformers computed for them
 // (tests/golden).
 #pragma once
 
@@ -29,9 +29,26 @@ std::vector<T> values_of(const formats::WeightTensor& tensor) {
   return values;
 }
 
+// The models of tests/golden/families.
+struct FamilyFixture {
+  std::string_view golden;
+  std::string_view path;
+  std::size_t full_prompt = 1;  // tokens of full_ids that were given, not generated
+};
+inline constexpr FamilyFixture kFamilies[] = {
+    {"families/llama", "tests/golden/families/llama"},
+    {"families/mistral", "tests/golden/families/mistral"},
+    {"families/qwen2", "tests/golden/families/qwen2"},
+    {"families/qwen3", "tests/golden/families/qwen3"},
+    {"families/phi3", "tests/golden/families/phi3"},
+    {"families/phi3_long", "tests/golden/families/phi3_long", 36},
+    {"families/gemma2", "tests/golden/families/gemma2"},
+    {"families/gemma3", "tests/golden/families/gemma3"},
+};
+
 class Golden {
  public:
-  // name: "gpt2_tiny" or "gpt2_bf16".
+  // name: a folder of tests/golden, "gpt2_tiny" or "families/llama".
   explicit Golden(std::string_view name)
       : file_(formats::read_safetensors(
                   test::source_path(fmt::format("tests/golden/{}/golden.safetensors", name)))

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/json.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
@@ -25,6 +27,18 @@ TEST(LlorchCheckpoints, PrintsTheLadder) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("FAIL")));
   EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b[")));  // no colour in a pipe
   EXPECT_EQ(outcome.err, "");
+}
+
+TEST(LlorchCheckpoints, ClimbsEveryFamily) {
+  int climbed = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(test::source_path("tests/golden/families"))) {
+    const auto outcome = run_program({"--model", entry.path().string()});
+    EXPECT_EQ(outcome.exit_code, 0) << entry.path() << outcome.out << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("all checkpoints pass"));
+    ++climbed;
+  }
+  EXPECT_GE(climbed, 8);
 }
 
 TEST(LlorchCheckpoints, SpeaksJson) {

@@ -1,0 +1,493 @@
+// The families after GPT-2: what each is told apart by is noticed when it is missing, their GGUF
+// files mean the same model, and what we do not do is refused by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/gguf_writer.h"
+#include "formats/safetensors_writer.h"
+#include "model/breakable_model.h"
+#include "tensor/half.h"
+
+namespace llorch::model {
+namespace {
+
+using compute::RopeStyle;
+using tensor::DType;
+using testing::HasSubstr;
+
+// --- Negative: the rung that notices, and for rotations that the projection before it did not. ---
+
+struct Breakage {
+  std::string_view name;
+  std::string_view golden;
+  int rung;
+  void (*change)(BreakableModel& model);
+};
+
+std::vector<float> unscaled(std::size_t count, double theta) {
+  std::vector<float> frequencies(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    frequencies[i] =
+        static_cast<float>(std::pow(theta, -static_cast<double>(i) / static_cast<double>(count)));
+  }
+  return frequencies;
+}
+
+const Breakage kBreakages[] = {
+    {"LlamaRotatesNeighbours", "families/llama", 4,
+     [](BreakableModel& m) { m.plan().config.ropes[0].style = RopeStyle::Adjacent; }},
+    {"LlamaWithoutItsScaling", "families/llama", 4,
+     [](BreakableModel& m) { m.plan().config.ropes[0].frequencies = unscaled(8, 10000); }},
+    {"LlamaWithoutRotation", "families/llama", 4,
+     [](BreakableModel& m) { m.plan().config.attention.clear(); }},
+    {"LlamaWithGelu", "families/llama", 6,
+     [](BreakableModel& m) { m.plan().config.activation = compute::Activation::GeluTanh; }},
+    {"LlamaWithLayerNorm", "families/llama", 1,
+     [](BreakableModel& m) { m.plan().config.norm = NormKind::LayerNorm; }},
+    {"MistralWithoutItsWindow", "families/mistral", 4,
+     [](BreakableModel& m) {
+       for (LayerAttention& layer : m.plan().config.attention) layer.window = 0;
+     }},
+    {"MistralWithAWindowOneShort", "families/mistral", 4,
+     [](BreakableModel& m) {
+       for (LayerAttention& layer : m.plan().config.attention) --layer.window;
+     }},
+    {"Qwen2WithoutBias", "families/qwen2", 2,
+     [](BreakableModel& m) {
+       std::erase_if(m.plan().tensors,
+                     [](const MappedTensor& t) { return t.spec.role == Role::QkvBias; });
+     }},
+    {"Qwen2WithTheUsualTheta", "families/qwen2", 4,
+     [](BreakableModel& m) { m.plan().config.ropes[0].frequencies = unscaled(8, 10000); }},
+    {"Qwen3WithoutQkNorm", "families/qwen3", 4,
+     [](BreakableModel& m) { m.plan().config.qk_norm = false; }},
+    {"Qwen3NormsSwapped", "families/qwen3", 4,
+     [](BreakableModel& m) {
+       std::swap(m.mapped(Role::QNormWeight, 0).tensor, m.mapped(Role::KNormWeight, 0).tensor);
+     }},
+    {"Phi3RotatesTheWholeHead", "families/phi3", 4,
+     [](BreakableModel& m) { m.plan().config.ropes[0].frequencies = unscaled(8, 10000); }},
+    {"Phi3GateAndUpSwapped", "families/phi3", 6,
+     [](BreakableModel& m) {
+       m.edit(Role::FfnIn, 0, [](std::vector<float>& values) {
+         const auto half = static_cast<std::ptrdiff_t>(values.size() / 2);
+         std::rotate(values.begin(), values.begin() + half, values.end());
+       });
+     }},
+    {"Phi3LongWithoutFactors", "families/phi3_long", 4,
+     [](BreakableModel& m) { m.plan().config.ropes[0].frequencies = unscaled(8, 10000); }},
+    {"Phi3LongWithoutAttentionFactor", "families/phi3_long", 4,
+     [](BreakableModel& m) { m.plan().config.ropes[0].magnitude = 1; }},
+    {"Gemma2WithoutAttentionCap", "families/gemma2", 4,
+     [](BreakableModel& m) { m.plan().config.attention_softcap = 0; }},
+    {"Gemma2WithTheUsualScale", "families/gemma2", 4,
+     [](BreakableModel& m) { m.plan().config.attention_scale = 0; }},
+    {"Gemma2WithoutLogitCap", "families/gemma2", 8,
+     [](BreakableModel& m) { m.plan().config.logit_softcap = 0; }},
+    {"Gemma2WithoutPostNorms", "families/gemma2", 5,
+     [](BreakableModel& m) { m.plan().config.post_norms = false; }},
+    {"Gemma2WithoutEmbeddingScale", "families/gemma2", 7,
+     [](BreakableModel& m) { m.plan().config.embedding_scale = 1; }},
+    {"Gemma2NormsNotPlusOne", "families/gemma2", 1,
+     [](BreakableModel& m) { m.mapped(Role::AttnNormWeight, 0).spec.plus_one = false; }},
+    {"Gemma2EveryLayerSlides", "families/gemma2", 8,
+     [](BreakableModel& m) { m.plan().config.attention[1].window = 11; }},
+    {"Gemma3OneRotationForAll", "families/gemma3", 4,
+     [](BreakableModel& m) {
+       for (LayerAttention& layer : m.plan().config.attention) layer.rope = 0;
+     }},
+    {"Gemma3GlobalLayerTurnsLocally", "families/gemma3", 8,
+     [](BreakableModel& m) { m.plan().config.attention[1].rope = 1; }},
+    {"Gemma3WithoutQkNorm", "families/gemma3", 4,
+     [](BreakableModel& m) { m.plan().config.qk_norm = false; }},
+};
+
+class FamilyNegative : public testing::TestWithParam<Breakage> {};
+
+TEST_P(FamilyNegative, IsNoticed) {
+  BreakableModel model(GetParam().golden);
+  GetParam().change(model);
+  const Trace ours = model.record();
+  model.expect_fails(GetParam().rung, ours);
+  if (GetParam().rung == 4) {
+    EXPECT_TRUE(compare(ours, model.reference())[1].passed) << "the projection itself was right";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyNegative, testing::ValuesIn(kBreakages),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// --- LongRoPE: one choice for the whole life of a model. ---
+
+TEST(Phi3, AContextWithinTheOriginalUsesTheShortFactors) {
+  const formats::WeightFile golden =
+      formats::read_safetensors(
+          test::source_path("tests/golden/families/phi3_long/golden_short.safetensors"))
+          .take();
+  const std::vector<std::int32_t> ids = values_of<std::int32_t>(*golden.find("ids"));
+  const std::vector<float> expected = values_of<float>(*golden.find("logits"));
+  const auto backend = test_backend("cpu");
+  const std::filesystem::path folder = test::source_path("tests/golden/families/phi3_long");
+  const auto worst_with = [&](const PlanOptions& options) {
+    const auto model = load_model(folder, *backend, options).take();
+    const std::vector<float> ours =
+        record_trace(model, *backend, ids, 0).take().tensors.at("logits").values;
+    CHECK(ours.size() == expected.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      worst = std::max(worst, std::abs(double{ours[i]} - expected[i]));
+    return worst;
+  };
+  EXPECT_LT(worst_with({.context_length = 32}), 1e-3);
+  EXPECT_GT(worst_with({.context_length = 33}), 0.1);
+  EXPECT_GT(worst_with({}), 0.1);
+  EXPECT_EQ(load_model(folder, *backend, {.context_length = 32}).take()->config.context_length, 32);
+  EXPECT_EQ(load_model(folder, *backend, {.context_length = 9999}).take()->config.context_length,
+            100);
+}
+
+// --- GGUF files of the same models, written as llama.cpp's converter writes them. ---
+
+struct GgufCase {
+  std::string_view family;  // folder of tests/golden/families
+  std::string_view architecture;
+  void (*add_own)(formats::GgufWriter& writer, const ModelConfig& config);
+};
+
+void add_float(formats::GgufWriter& writer, std::string_view key, double value) {
+  writer.add_number(key, static_cast<float>(value));
+}
+
+void add_factors(formats::GgufWriter& writer, std::string name, std::vector<float> factors) {
+  auto kept = std::make_shared<std::vector<float>>(std::move(factors));
+  writer.add_tensor({.name = std::move(name),
+                     .dtype = DType::F32,
+                     .shape = {static_cast<std::int64_t>(kept->size())},
+                     .bytes = {},
+                     .produce = [kept](const formats::GgufTensor::Sink& sink) {
+                       return sink(std::as_bytes(std::span(*kept)));
+                     }});
+}
+
+const GgufCase kGgufCases[] = {
+    {"llama", "llama",
+     [](formats::GgufWriter& writer, const ModelConfig& config) {
+       std::vector<float> factors = unscaled(8, 10000);
+       for (std::size_t i = 0; i < factors.size(); ++i)
+         factors[i] /= config.ropes[0].frequencies[i];
+       add_factors(writer, "rope_freqs.weight", factors);
+     }},
+    {"mistral", "llama",
+     [](formats::GgufWriter& writer, const ModelConfig&) {
+       writer.add_number("llama.attention.sliding_window", std::uint32_t{11});
+     }},
+    {"qwen2", "qwen2",
+     [](formats::GgufWriter& writer, const ModelConfig&) {
+       add_float(writer, "qwen2.rope.freq_base", 1e6);
+     }},
+    {"qwen3", "qwen3",
+     [](formats::GgufWriter& writer, const ModelConfig&) {
+       add_float(writer, "qwen3.rope.freq_base", 1e6);
+     }},
+    {"phi3", "phi3",
+     [](formats::GgufWriter& writer, const ModelConfig&) {
+       writer.add_number("phi3.rope.dimension_count", std::uint32_t{12});
+       writer.add_number("phi3.attention.sliding_window", std::uint32_t{19});
+     }},
+    {"phi3_long", "phi3",
+     [](formats::GgufWriter& writer, const ModelConfig& config) {
+       writer.add_number("phi3.rope.dimension_count", std::uint32_t{16});
+       writer.add_number("phi3.rope.scaling.original_context_length", std::uint32_t{32});
+       add_float(writer, "phi3.rope.scaling.attn_factor", config.ropes[0].magnitude);
+       add_factors(writer, "rope_factors_long.weight", {1, 1.5F, 2.5F, 4, 6, 9, 14, 20});
+       add_factors(writer, "rope_factors_short.weight", {1, 1.1F, 1.2F, 1.3F, 1.5F, 1.7F, 2, 2.5F});
+     }},
+    {"gemma2", "gemma2",
+     [](formats::GgufWriter& writer, const ModelConfig& config) {
+       writer.add_number("gemma2.attention.sliding_window", std::uint32_t{11});
+       add_float(writer, "gemma2.attention.scale", config.attention_scale);
+       add_float(writer, "gemma2.attn_logit_softcapping", 5);
+       add_float(writer, "gemma2.final_logit_softcapping", 20);
+     }},
+    {"gemma3", "gemma3",
+     [](formats::GgufWriter& writer, const ModelConfig& config) {
+       writer.add_number("gemma3.attention.sliding_window", std::uint32_t{11});
+       writer.add_number("gemma3.attention.sliding_window_pattern", std::uint32_t{2});
+       add_float(writer, "gemma3.attention.scale", config.attention_scale);
+       add_float(writer, "gemma3.rope.freq_base", 100000);
+       writer.add_text("gemma3.rope.scaling.type", "linear");
+       add_float(writer, "gemma3.rope.scaling.factor", 4);
+       add_float(writer, "gemma3.rope.freq_base_swa", 1000);
+     }},
+};
+
+void add_numbers(formats::GgufWriter& writer, std::string_view architecture,
+                 const ModelConfig& config) {
+  writer.add_text("general.architecture", architecture);
+  for (const auto& [key, value] : {std::pair{"context_length", config.context_length},
+                                   std::pair{"embedding_length", config.hidden_dim},
+                                   std::pair{"block_count", config.num_layers},
+                                   std::pair{"feed_forward_length", config.ffn_dim},
+                                   std::pair{"attention.head_count", config.num_heads},
+                                   std::pair{"attention.head_count_kv", config.num_kv_heads},
+                                   std::pair{"attention.key_length", config.head_dim},
+                                   std::pair{"attention.value_length", config.head_dim}}) {
+    writer.add_number(fmt::format("{}.{}", architecture, key), static_cast<std::uint32_t>(value));
+  }
+  writer.add_number(fmt::format("{}.attention.layer_norm_rms_epsilon", architecture),
+                    config.norm_epsilon);
+}
+
+// A tensor's values as its family's GGUF files have them.
+std::vector<float> gguf_values(const formats::WeightTensor& tensor, const TensorRow& row,
+                               const GgufForm& form, const ModelConfig& config) {
+  std::vector<float> values = values_of<float>(tensor);
+  if (form.norms_plus_one && row.in == Width::None) {
+    for (float& value : values) value += 1;
+  }
+  if (!form.paired_rows || !row.rotated) return values;
+  const std::size_t width = row.in == Width::None ? 1 : static_cast<std::size_t>(tensor.shape[1]);
+  const auto head = static_cast<std::size_t>(config.head_dim);
+  std::vector<float> paired(values.size());
+  for (std::size_t out = 0; out < values.size() / width; ++out) {
+    const auto from =
+        out / head * head + static_cast<std::size_t>(
+                                paired_row(static_cast<std::int64_t>(out % head), config.head_dim));
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(from * width), width,
+                paired.begin() + static_cast<std::ptrdiff_t>(out * width));
+  }
+  return paired;
+}
+
+std::filesystem::path write_gguf(const std::filesystem::path& path, const GgufCase& family) {
+  const formats::WeightFile source =
+      formats::open_weights(
+          test::source_path(fmt::format("tests/golden/families/{}", family.family)))
+          .take();
+  const ModelConfig config = plan_model(source).take().config;
+  const Architecture& architecture = *find_architecture(source).value();
+  EXPECT_EQ(architecture.gguf_name, family.architecture);
+  formats::GgufWriter writer;
+  add_numbers(writer, family.architecture, config);
+  family.add_own(writer, config);
+  std::vector<std::vector<float>> kept;
+  kept.reserve(source.tensors().size());
+  for (const TensorRow& row : architecture.tensors) {
+    for (std::int32_t layer = 0; layer < (row.is_layer() ? config.num_layers : 1); ++layer) {
+      const formats::WeightTensor* tensor = source.find(tensor_name(row.hf, layer));
+      if (tensor == nullptr) continue;
+      kept.push_back(gguf_values(*tensor, row, architecture.gguf_form, config));
+      writer.add_tensor({.name = tensor_name(row.gguf, layer),
+                         .dtype = DType::F32,
+                         .shape = tensor->shape,
+                         .bytes = std::as_bytes(std::span(kept.back())),
+                         .produce = {}});
+    }
+  }
+  EXPECT_EQ(kept.size(), source.tensors().size());
+  const Status written = writer.write(path);
+  EXPECT_TRUE(written.ok()) << written.error().message;
+  return path;
+}
+
+class FamilyGguf : public testing::TestWithParam<GgufCase> {};
+
+TEST_P(FamilyGguf, IsTheSameModel) {
+  const test::TempDir dir;
+  const std::filesystem::path path = write_gguf(dir / "model.gguf", GetParam());
+  const Trace reference = Golden(fmt::format("families/{}", GetParam().family)).trace();
+  for (const char* name : {"cpu", "reference"}) {
+    const auto backend = test_backend(name);
+    const auto model = load_model(path, *backend);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const auto greedy =
+        static_cast<std::int32_t>(reference.greedy_ids.size() - reference.ids.size());
+    const Trace ours = record_trace(model.value(), *backend, reference.ids, greedy).take();
+    const std::vector<CheckpointResult> ladder = compare(ours, reference);
+    // The cache of llama's files has its keys in another order; everything from scores on agrees.
+    for (const int rung : {1, 4, 5, 6, 7, 8, 9, 10, 11, 12}) {
+      const CheckpointResult& result = ladder[static_cast<std::size_t>(rung - 1)];
+      EXPECT_TRUE(result.passed) << result.checkpoint.name << ": " << result.difference;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyGguf, testing::ValuesIn(kGgufCases),
+                         [](const auto& test) { return std::string(test.param.family); });
+
+TEST(FamilyGgufRefusal, NamesWhatItIs) {
+  const auto error_with = [](void (*add_own)(formats::GgufWriter&, const ModelConfig&)) {
+    const test::TempDir dir;
+    const std::filesystem::path path = write_gguf(dir / "model.gguf", {"llama", "llama", add_own});
+    const formats::WeightFile file = formats::open_weights(path).take();
+    const Result<ModelPlan> plan = plan_model(file);
+    return plan.ok() ? "accepted" : plan.error().message;
+  };
+  EXPECT_EQ(error_with([](formats::GgufWriter&, const ModelConfig&) {}), "accepted");
+  EXPECT_THAT(error_with([](formats::GgufWriter& writer, const ModelConfig&) {
+                writer.add_number("llama.expert_count", std::uint32_t{8});
+              }),
+              HasSubstr("llama.expert_count = 8: mixtures of experts"));
+  EXPECT_THAT(error_with([](formats::GgufWriter& writer, const ModelConfig&) {
+                add_factors(writer, "rope_freqs.weight", {1, 2, 3});
+              }),
+              HasSubstr("3 rope factors, expected 8"));
+  EXPECT_THAT(error_with([](formats::GgufWriter& writer, const ModelConfig&) {
+                writer.add_number("llama.rope.dimension_count", std::uint32_t{8});
+              }),
+              HasSubstr("dimension_count = 8 with heads of 16"));
+  EXPECT_THAT(error_with([](formats::GgufWriter& writer, const ModelConfig&) {
+                add_factors(writer, "blk.0.attn_q.bias", std::vector<float>(64));
+              }),
+              HasSubstr("missing blk.0.attn_k.bias [32]"));
+}
+
+// --- Sources. ---
+
+TEST(Family, PyTorchAndSafeTensorsGiveTheSameBits) {
+  const auto backend = test_backend("cpu");
+  for (const char* name : {"llama", "qwen2"}) {
+    const std::string folder = fmt::format("tests/golden/families/{}", name);
+    const std::vector<std::int32_t> ids = Golden(fmt::format("families/{}", name)).ids("ids");
+    const auto logits = [&](const std::string& path) {
+      return record_trace(load_golden_model(path, *backend), *backend, ids, 0)
+          .take()
+          .tensors.at("logits")
+          .values;
+    };
+    EXPECT_EQ(logits(folder), logits(folder + "/pytorch")) << name;
+  }
+}
+
+// Weights saved without the head, whose names lack "model.", and old files' rotary tables.
+TEST(Family, NamesWithoutPrefixAndRotaryTablesAreUnderstood) {
+  const test::TempDir dir;
+  const formats::WeightFile source =
+      formats::open_weights(test::source_path("tests/golden/families/qwen2")).take();
+  std::vector<formats::WeightTensor> tensors(source.tensors().begin(), source.tensors().end());
+  for (formats::WeightTensor& tensor : tensors)
+    tensor.name = tensor.name.substr(std::string("model.").size());
+  const std::vector<float> table(8, 1.0F);
+  tensors.push_back({.name = "layers.0.self_attn.rotary_emb.inv_freq",
+                     .dtype = DType::F32,
+                     .shape = {8},
+                     .bytes = std::as_bytes(std::span(table)),
+                     .strides = {}});
+  ASSERT_TRUE(formats::write_safetensors(dir / "model.safetensors", tensors).ok());
+  std::filesystem::copy_file(test::source_path("tests/golden/families/qwen2/config.json"),
+                             dir / "config.json");
+  const formats::WeightFile bare = formats::open_weights(dir.path()).take();
+  const Result<ModelPlan> plan = plan_model(bare);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(count_parameters(plan.value()), count_parameters(plan_model(source).take()));
+}
+
+// --- What is refused, by name. ---
+
+struct Refusal {
+  std::string_view family;
+  std::string_view key;
+  std::string_view value;  // JSON
+  std::string_view error;
+};
+
+const Refusal kRefusals[] = {
+    {"llama", "hidden_act", R"("swiglu")", "hidden_act 'swiglu' is not supported"},
+    {"llama", "mlp_bias", "true", "missing model.layers.0.mlp.gate_proj.bias [96]"},
+    {"llama", "attention_bias", "true", "missing model.layers.0.self_attn.o_proj.bias [64]"},
+    {"llama", "attention_bias", "7", "attention_bias"},
+    {"llama", "rope_interleaved", "true", "rope_interleaved = true is not supported"},
+    {"llama", "num_local_experts", "8", "num_local_experts = 8: mixtures of experts"},
+    {"llama", "partial_rotary_factor", "0.5", "partial_rotary_factor = 0.5 is not supported"},
+    {"llama", "rope_parameters", R"({"rope_type": "dynamic", "factor": 2.0})",
+     "rope_type \"dynamic\" is not supported; known: default, linear, llama3, yarn, longrope"},
+    {"llama", "rope_parameters", R"({"rope_type": "linear"})", "rope_parameters.factor is missing"},
+    {"llama", "rope_parameters", R"({"rope_theta": -3.0})", "rope theta is -3"},
+    {"llama", "quantization_config", R"({"quant_method": "gptq"})", "quantization_config"},
+    {"llama", "tie_word_embeddings", "true", "accepted"},
+    {"llama", "head_dim", "15", "15"},
+    {"llama", "num_key_value_heads", "3", "not a multiple of the key/value head count 3"},
+    {"llama", "num_hidden_layers", "3", "missing model.layers.2.input_layernorm.weight"},
+    {"llama", "num_hidden_layers", "1", "unknown model.layers.1."},
+    {"llama", "hidden_size", "2000000000", "2000000000"},
+    {"llama", "rms_norm_eps", "-1.0", "epsilon"},
+    {"mistral", "sliding_window", "null", "accepted"},
+    {"mistral", "sliding_window", "-4", "sliding_window is -4"},
+    {"mistral", "attention_bias", "true", "attention_bias = true is not supported"},
+    {"qwen2", "tie_word_embeddings", "false", "missing lm_head.weight"},
+    {"qwen2", "use_sliding_window", "true", "sliding_window"},
+    {"qwen3", "attention_bias", "true", "missing model.layers.0.self_attn.q_proj.bias"},
+    {"qwen3", "num_experts", "64", "num_experts = 64: mixtures of experts"},
+    {"phi3_long", "rope_parameters",
+     R"({"rope_type": "longrope", "long_factor": [1.0, 2.0], "short_factor": [1.0, 2.0]})",
+     "2 rope factors, expected 8"},
+    {"gemma2", "use_bidirectional_attention", "true", "use_bidirectional_attention = true"},
+    {"gemma2", "attn_logit_softcapping", "-5.0", "attention softcap is -5"},
+    {"gemma3", "layer_types", R"(["full_attention", "chunked_attention", "full_attention"])",
+     "layer_types: \"chunked_attention\" is not supported"},
+    {"gemma3", "layer_types", R"(["full_attention"])", "layer_types has 1 entries, expected 3"},
+    {"gemma3", "text_config", R"({"hidden_size": 64})", "text and images"},
+};
+
+TEST(Family, WhatWouldChangeTheNumbersIsRefusedByName) {
+  for (const Refusal& refusal : kRefusals) {
+    const test::TempDir dir;
+    const std::filesystem::path folder =
+        test::source_path(fmt::format("tests/golden/families/{}", refusal.family));
+    json::Value config =
+        json::parse(base::read_text_file(folder / "config.json", 1 << 20).take()).take();
+    config.as_object()[std::string(refusal.key)] = json::parse(refusal.value).take();
+    std::ofstream(dir / "config.json") << json::serialize(config);
+    std::filesystem::create_symlink(folder / "model.safetensors", dir / "model.safetensors");
+    const formats::WeightFile file = formats::open_weights(dir.path()).take();
+    const Result<ModelPlan> plan = plan_model(file);
+    EXPECT_THAT(plan.ok() ? "accepted" : plan.error().message, HasSubstr(refusal.error))
+        << refusal.family << " " << refusal.key << " = " << refusal.value;
+  }
+}
+
+TEST(Family, QwenWindowsCoverTheLayersThatSlide) {
+  const std::filesystem::path folder = test::source_path("tests/golden/families/qwen2");
+  const formats::WeightFile source = formats::open_weights(folder).take();
+  EXPECT_EQ(plan_model(source).take().config.attention[1].window, 0);
+  const test::TempDir dir;
+  json::Value config =
+      json::parse(base::read_text_file(folder / "config.json", 1 << 20).take()).take();
+  json::Object& fields = config.as_object();
+  fields["use_sliding_window"] = true;
+  fields["sliding_window"] = 9;
+  fields["max_window_layers"] = 1;
+  fields.erase("layer_types");
+  std::ofstream(dir / "config.json") << json::serialize(config);
+  std::filesystem::create_symlink(folder / "model.safetensors", dir / "model.safetensors");
+  const formats::WeightFile file = formats::open_weights(dir.path()).take();
+  const ModelConfig slides = plan_model(file).take().config;
+  EXPECT_EQ(slides.attention[0].window, 0);
+  EXPECT_EQ(slides.attention[1].window, 9);
+}
+
+TEST(Family, EveryNameOfTheTablesIsUsedOnce) {
+  for (const Architecture& architecture : architectures()) {
+    std::vector<std::string_view> gguf;
+    std::vector<std::string_view> hf;
+    for (const TensorRow& row : architecture.tensors) {
+      gguf.push_back(row.gguf);
+      hf.push_back(row.hf);
+      EXPECT_EQ(row.is_layer(), row.hf.find("{}") != std::string_view::npos) << row.hf;
+      EXPECT_EQ(is_matrix(row.role), row.in != Width::None) << row.gguf;
+    }
+    for (std::vector<std::string_view>* names : {&gguf, &hf}) {
+      std::ranges::sort(*names);
+      EXPECT_EQ(std::ranges::adjacent_find(*names), names->end()) << architecture.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llorch::model
