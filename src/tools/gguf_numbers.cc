@@ -87,6 +87,20 @@ std::int32_t widest_window(const ModelConfig& config) {
   return window;
 }
 
+// n where every n-th layer, and no other, sees everything; 0 where the layers are alike or follow
+// another rule.
+std::int32_t window_pattern(const ModelConfig& config) {
+  std::int32_t first = 0;
+  while (first < config.num_layers && config.layer_attention(first).window > 0) ++first;
+  const std::int32_t period = first + 1;
+  if (first == 0 || first == config.num_layers) return 0;
+  for (std::int32_t layer = 0; layer < config.num_layers; ++layer) {
+    const bool is_full = config.layer_attention(layer).window == 0;
+    if (is_full != (layer % period == period - 1)) return 0;
+  }
+  return period;
+}
+
 bool nearly_equal(double a, double b) {
   return std::abs(a - b) <= 2e-6 * std::max({std::abs(a), std::abs(b), 1e-30});
 }
@@ -125,6 +139,8 @@ Status add_model_numbers(const ModelConfig& config, std::string_view prefix, Met
   add_rope(config, keys);
   if (const std::int32_t window = widest_window(config); window > 0)
     keys.count("attention.sliding_window", window);
+  if (const std::int32_t pattern = window_pattern(config); pattern > 0)
+    keys.count("attention.sliding_window_pattern", pattern);
   if (config.attention_softcap > 0)
     keys.number("attn_logit_softcapping", double{config.attention_softcap});
   if (config.logit_softcap > 0)
