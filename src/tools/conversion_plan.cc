@@ -209,7 +209,10 @@ Status describe_target(ConversionPlan& plan, WeightFile& target) {
     described.name = tensor.name;
     described.dtype = tensor.dtype;
     described.shape = tensor.shape;
-    described.bytes = std::as_bytes(std::span(tensor.made));  // rotary tables are numbers, too
+    // Rotary tables are numbers of the model, too, and looked at.
+    described.bytes = std::as_bytes(std::span(tensor.made));
+    if (tensor.source != nullptr && tensor.source->dtype == tensor.dtype)
+      described.bytes = tensor.source->bytes;
     if (Status added = target.add_tensor(std::move(described)); !added.ok()) return added;
   }
   return ok_status();
@@ -224,6 +227,21 @@ Status check_target(const ModelConfig& before, const WeightFile& target) {
   if (!after.ok()) return inexpressible(after.error().message);
   const std::string difference = find_difference(before, after->config);
   return difference.empty() ? ok_status() : Status(inexpressible(difference));
+}
+
+// A scale of attention that readers would not guess is stated; not every reader listens.
+Status state_scale(const ModelConfig& before, std::string_view prefix, WeightFile& target,
+                   std::vector<std::string>& notes) {
+  const Result<model::ModelPlan> after = model::plan_model(target);
+  if (!after.ok()) return ok_status();  // check_target says it
+  const float scale = attention_scale(before), guessed = attention_scale(after->config);
+  if (std::abs(scale - guessed) <= 1e-6F * scale) return ok_status();
+  notes.push_back(fmt::format(
+      "attention is scaled by {:.6g}, not by {:.6g} as usual: llama.cpp does not read this from a "
+      "file and will compute something else",
+      scale, guessed));
+  return target.mutable_metadata().add(fmt::format("{}.attention.scale", prefix), double{scale},
+                                       ElementType::F32);
 }
 
 }  // namespace
@@ -260,6 +278,8 @@ Result<ConversionPlan> plan_conversion(const PlanRequest& request) {
   if (made.ok()) made = add_general(*request.type, target->mutable_metadata());
   if (made.ok()) made = choose_types(*request.type, config, plan);
   if (made.ok()) made = describe_target(plan, *target);
+  if (made.ok() && source->format() != formats::FileFormat::Gguf)
+    made = state_scale(config, architecture.value()->gguf_name, *target, plan.notes);
   if (made.ok()) made = check_target(config, *target);
   if (!made.ok()) return made.error().in(request.input.string());
   note_fallbacks(plan);

@@ -179,6 +179,17 @@ TEST(ConvertProgram, RequantisesGgufAndKeepsItsFacts) {
   EXPECT_THAT(lossy.out, HasSubstr("quantised already"));
 }
 
+TEST(ConvertProgram, RotaryTablesOutliveTheSecondConversion) {
+  const test::TempDir folder;
+  for (const std::string name : {"llama", "phi3_long", "gemma3"}) {
+    const fs::path from = test::source_path("tests/golden/families") / name;
+    convert(from, folder / (name + ".gguf"), "f32", {"--no-tokenizer"});
+    convert(folder / (name + ".gguf"), folder / (name + "-again.gguf"), "f32");
+    EXPECT_EQ(content(folder / (name + ".gguf")), content(folder / (name + "-again.gguf")));
+    convert(folder / (name + ".gguf"), folder / (name + "-q8_0.gguf"), "q8_0");
+  }
+}
+
 TEST(ConvertProgram, NotesRowsThatAreNotWholeBlocks) {
   const test::TempDir folder;
   const auto outcome = run_program({test::source_path("tests/golden/families/llama"),

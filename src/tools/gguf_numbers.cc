@@ -112,13 +112,12 @@ bool same_rope(const model::RopeConfig& a, const model::RopeConfig& b) {
                     [](float x, float y) { return nearly_equal(double{x}, double{y}); });
 }
 
-// 1/√head_dim spelled out is the same as the default.
-float effective_scale(const ModelConfig& config) {
+}  // namespace
+
+float attention_scale(const ModelConfig& config) {
   return config.attention_scale > 0 ? config.attention_scale
                                     : 1.0F / std::sqrt(static_cast<float>(config.head_dim));
 }
-
-}  // namespace
 
 Status add_model_numbers(const ModelConfig& config, std::string_view prefix, Metadata& metadata) {
   Keys keys(prefix, metadata);
@@ -145,7 +144,6 @@ Status add_model_numbers(const ModelConfig& config, std::string_view prefix, Met
     keys.number("attn_logit_softcapping", double{config.attention_softcap});
   if (config.logit_softcap > 0)
     keys.number("final_logit_softcapping", double{config.logit_softcap});
-  if (config.attention_scale > 0) keys.number("attention.scale", double{config.attention_scale});
   return keys.status();
 }
 
@@ -174,7 +172,7 @@ std::string find_difference(const ModelConfig& before, const ModelConfig& after)
       {"norms of query and key heads", before.qk_norm, after.qk_norm},
       {"norms behind attention and MLP", before.post_norms, after.post_norms},
       {"the embedding's scale", before.embedding_scale, after.embedding_scale},
-      {"the scale of attention", effective_scale(before), effective_scale(after)},
+      {"the scale of attention", attention_scale(before), attention_scale(after)},
       {"the cap of attention", before.attention_softcap, after.attention_softcap},
       {"the cap of logits", before.logit_softcap, after.logit_softcap},
       {"the number of rotations", static_cast<double>(before.ropes.size()),
