@@ -244,6 +244,18 @@ Status state_scale(const ModelConfig& before, std::string_view prefix, WeightFil
                                        ElementType::F32);
 }
 
+// llama.cpp runs files of these architectures without their sliding window.
+void note_window(const ModelConfig& config, std::string_view architecture,
+                 std::vector<std::string>& notes) {
+  if (architecture != "llama" && architecture != "phi3") return;
+  const std::int32_t window = config.layer_attention(0).window;
+  if (window == 0 || window >= config.context_length) return;
+  notes.push_back(fmt::format(
+      "attention sees the last {} tokens; the file says so, but llama.cpp lets {} models see "
+      "everything: its answers differ beyond {} tokens",
+      window, architecture, window));
+}
+
 }  // namespace
 
 Result<ConversionPlan> plan_conversion(const PlanRequest& request) {
@@ -283,6 +295,7 @@ Result<ConversionPlan> plan_conversion(const PlanRequest& request) {
   if (made.ok()) made = check_target(config, *target);
   if (!made.ok()) return made.error().in(request.input.string());
   note_fallbacks(plan);
+  note_window(config, architecture.value()->gguf_name, plan.notes);
   return plan;
 }
 

@@ -93,7 +93,7 @@ def prepare(folder, work):
     """The folder itself, or a copy with a tokenizer."""
     if (folder / "tokenizer.json").exists():
         return folder
-    copy = work / folder.name
+    copy = work / "model"  # llama.cpp expects Phi-3's tokens of a model with that name
     copy.mkdir()
     for name in ("config.json", "model.safetensors"):
         shutil.copy(folder / name, copy / name)
@@ -116,7 +116,7 @@ def ask_server(llama, model, prompt, count):
     body = json.dumps({"prompt": prompt, "n_predict": count, "temperature": 0, "return_tokens": True,
                        "ignore_eos": False, "cache_prompt": False, "n_probs": 0}).encode()
     try:
-        for _ in range(200):
+        for _ in range(600):
             if server.poll() is not None:
                 return None
             try:
@@ -140,16 +140,21 @@ def convert(args, source, out, kind):
 def compare_ids(args, folder, source, work):
     prompt, expected = read_golden(folder)
     expected = expected[len(prompt):]
+    config = json.loads((folder / "config.json").read_text())
+    window = config.get("sliding_window") or 0
+    if window and config["model_type"] in ("mistral", "phi3"):
+        # llama.cpp runs these without their window.
+        expected = expected[:max(0, window - len(prompt))]
     failures = 0
     for kind in ("f32", "f16"):
         out = work / f"{folder.name}-{kind}.gguf"
         convert(args, source, out, kind)
-        found = ask_server(args.llama, out, prompt, len(expected))
+        found = ask_server(args.llama, out, prompt, len(expected)) if expected else []
         same = 0
         while found and same < min(len(found), len(expected)) and found[same] == expected[same]:
             same += 1
         # llama.cpp ends at its end-of-text token, which transformers was told to run past.
-        good = found is not None and same == len(found) and same > 0
+        good = found is not None and same == len(found) and (same > 0 or not expected)
         print(f"  {kind}: {same} of {len(expected)} greedy ids agree"
               + ("" if good else f"; llama.cpp says {found and found[:same + 3]}"))
         failures += not good and kind == "f32"
