@@ -54,6 +54,37 @@ bool is_control(std::string_view sequence) {
 
 }  // namespace
 
+std::string progress_bar(double fraction, std::size_t width) {
+  const double bounded = fraction > 0 ? std::min(fraction, 1.0) : 0.0;
+  const auto filled = static_cast<std::size_t>(bounded * static_cast<double>(width));
+  return "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
+}
+
+StatusLine::StatusLine(std::FILE* stream)
+    : stream_(isatty(fileno(stream)) == 1 ? stream : nullptr) {}
+
+StatusLine::~StatusLine() {
+  clear();
+}
+
+void StatusLine::show(std::string_view text) {
+  if (stream_ == nullptr) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (is_shown_ && now - last_shown_ < std::chrono::milliseconds(100)) return;
+  const std::string line = fmt::format("\r{}\x1b[K", printable(text));
+  std::fwrite(line.data(), 1, line.size(), stream_);
+  std::fflush(stream_);
+  last_shown_ = now;
+  is_shown_ = true;
+}
+
+void StatusLine::clear() {
+  if (!is_shown_) return;
+  std::fputs("\r\x1b[K", stream_);
+  std::fflush(stream_);
+  is_shown_ = false;
+}
+
 bool wants_color(std::FILE* stream, const char* no_color) {
   const bool refused = no_color != nullptr && *no_color != '\0';
   return !refused && isatty(fileno(stream)) == 1;

@@ -2,6 +2,7 @@
 // a terminal, and nothing from a file that could command one.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -33,6 +34,28 @@ std::string wrap(std::string_view text, std::size_t width, std::size_t indent);
 std::string human_bytes(std::int64_t bytes);
 // "512", "260 K", "1.24 B": thousands, millions, billions.
 std::string human_count(std::int64_t count);
+
+// "[#####               ]": how much of 0..1 is done, in `width` columns between the brackets.
+std::string progress_bar(double fraction, std::size_t width);
+
+// One line on a terminal that is written over and over: what a long task is doing. Silent where
+// there is no terminal. Belongs to one thread; gone from the screen when the object is.
+class StatusLine {
+ public:
+  explicit StatusLine(std::FILE* stream);
+  ~StatusLine();
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  // Shows the text, at most ten times a second. It should fit the width of a terminal: 79 columns.
+  void show(std::string_view text);
+  void clear();
+
+ private:
+  std::FILE* stream_;  // null: not a terminal
+  std::chrono::steady_clock::time_point last_shown_{};
+  bool is_shown_ = false;
+};
 
 // Rows of cells, printed with every column as wide as its widest cell. Cells are printable text.
 class TextTable {

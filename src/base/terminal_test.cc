@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdio>
 #include <limits>
 
 namespace llorch::base {
@@ -85,6 +87,26 @@ TEST(WantsColor, NeedsATerminalAndNoRefusal) {
   EXPECT_FALSE(wants_color(terminal, "1"));
   std::fclose(terminal);
   close(primary);
+}
+
+TEST(ProgressBar, FillsUpAndStaysWithinItsBrackets) {
+  EXPECT_EQ(progress_bar(0, 4), "[    ]");
+  EXPECT_EQ(progress_bar(0.5, 4), "[##  ]");
+  EXPECT_EQ(progress_bar(1, 4), "[####]");
+  EXPECT_EQ(progress_bar(7, 4), "[####]");
+  EXPECT_EQ(progress_bar(-1, 4), "[    ]");
+  EXPECT_EQ(progress_bar(std::nan(""), 4), "[    ]");
+}
+
+TEST(StatusLine, IsSilentWhereThereIsNoTerminal) {
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  {
+    StatusLine line(file);
+    line.show("half way");
+  }
+  EXPECT_EQ(std::ftell(file), 0);
+  std::fclose(file);
 }
 
 }  // namespace

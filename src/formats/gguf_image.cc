@@ -210,10 +210,8 @@ Result<Value> read_text(Cursor& cursor) {
   return Value(std::string(*text));
 }
 
-Result<Value> read_value(Cursor& cursor) {
-  const Result<ElementType> type = read_type(cursor);
-  if (!type.ok()) return type.error();
-  switch (*type) {
+Result<Value> read_value(Cursor& cursor, ElementType type) {
+  switch (type) {
     case ElementType::U8:
       return read_number<std::uint8_t, std::uint64_t>(cursor);
     case ElementType::I8:
@@ -250,9 +248,11 @@ Result<Metadata> read_metadata(Cursor& cursor, std::uint64_t count) {
     const Result<std::string_view> key = cursor.text("a key");
     if (!key.ok()) return key.error();
     if (Status sound = gguf::check_key(*key); !sound.ok()) return sound.error();
-    Result<Value> value = read_value(cursor);
+    const Result<ElementType> type = read_type(cursor);
+    if (!type.ok()) return type.error().in(fmt::format("key {}", base::quoted(*key)));
+    Result<Value> value = read_value(cursor, *type);
     if (!value.ok()) return value.error().in(fmt::format("key {}", base::quoted(*key)));
-    if (Status added = metadata.add(std::string(*key), value.take()); !added.ok())
+    if (Status added = metadata.add(std::string(*key), value.take(), *type); !added.ok())
       return added.error();
   }
   return metadata;

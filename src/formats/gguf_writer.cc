@@ -51,6 +51,48 @@ constexpr ElementType element_type() {
   return std::is_signed_v<T> ? ElementType::I64 : ElementType::U64;
 }
 
+ElementType default_type(const Value& value) {
+  if (const auto* number = std::get_if<std::int64_t>(&value)) {
+    return *number == static_cast<std::int32_t>(*number) ? ElementType::I32 : ElementType::I64;
+  }
+  if (const auto* number = std::get_if<std::uint64_t>(&value)) {
+    return *number == static_cast<std::uint32_t>(*number) ? ElementType::U32 : ElementType::U64;
+  }
+  return ElementType::F32;
+}
+
+// A number as `type`, which must be one that holds numbers of this kind.
+template <class Held>
+void append_as(Bytes& to, ElementType type, const Held& held) {
+  if constexpr (std::is_arithmetic_v<Held>) {
+    switch (type) {
+      case ElementType::U8:
+        return append_number(to, static_cast<std::uint8_t>(held));
+      case ElementType::I8:
+        return append_number(to, static_cast<std::int8_t>(held));
+      case ElementType::U16:
+        return append_number(to, static_cast<std::uint16_t>(held));
+      case ElementType::I16:
+        return append_number(to, static_cast<std::int16_t>(held));
+      case ElementType::U32:
+        return append_number(to, static_cast<std::uint32_t>(held));
+      case ElementType::I32:
+        return append_number(to, static_cast<std::int32_t>(held));
+      case ElementType::U64:
+        return append_number(to, static_cast<std::uint64_t>(held));
+      case ElementType::I64:
+        return append_number(to, static_cast<std::int64_t>(held));
+      case ElementType::F32:
+        return append_number(to, static_cast<float>(held));
+      case ElementType::F64:
+        return append_number(to, static_cast<double>(held));
+      default:
+        break;
+    }
+  }
+  CHECK(false, "a number needs a type that holds numbers");
+}
+
 Result<std::uint64_t> checked_tensor_bytes(const GgufTensor& tensor) {
   if (tensor::info(tensor.dtype).ggml_id < 0) {
     return Error{ErrorCode::InvalidArgument,
@@ -146,6 +188,17 @@ void GgufWriter::add_array(std::string_view key, const ArrayView& array) {
   Entry& entry = entries_.emplace_back(Entry{std::string(key), {}});
   append_array_head(entry.value, array.type, array.count);
   append(entry.value, array.bytes);
+}
+
+void GgufWriter::add_value(std::string_view key, const Value& value,
+                           std::optional<ElementType> stored) {
+  if (const auto* text = std::get_if<std::string>(&value)) return add_text(key, *text);
+  if (const auto* array = std::get_if<ArrayView>(&value)) return add_array(key, *array);
+  if (const auto* flag = std::get_if<bool>(&value)) return add_number(key, *flag);
+  const ElementType type = stored.value_or(default_type(value));
+  Entry& entry = entries_.emplace_back(Entry{std::string(key), {}});
+  append_type(entry.value, type);
+  std::visit([&](const auto& held) { append_as(entry.value, type, held); }, value);
 }
 
 void GgufWriter::add_tensor(GgufTensor tensor) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,6 +48,10 @@ class GgufWriter {
   void add_texts(std::string_view key, std::span<const std::string> values);
   void add_array(std::string_view key,
                  const ArrayView& array);  // copied as it is, from another file
+  // A value of another file's metadata, or one made for this file. Numbers are stored as `stored`
+  // says; without it as U32, I32 and F32, or U64 and I64 where those are too narrow.
+  void add_value(std::string_view key, const Value& value,
+                 std::optional<ElementType> stored = std::nullopt);
   void add_tensor(GgufTensor tensor);
 
   // The file appears whole under `path` or not at all.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <limits>
 #include <numeric>
@@ -339,6 +340,61 @@ TEST(ReadGguf, ErrorsNameTheFile) {
   std::ofstream(dir / "empty.gguf");
   EXPECT_THAT(read_gguf(dir / "empty.gguf").error().message,
               HasSubstr("empty.gguf: the magic number"));
+}
+
+TEST(GgufWriter, CopiesTheValuesOfAnotherFileWithTheirTypes) {
+  const test::TempDir dir;
+  GgufWriter first;
+  first.add_number<std::uint8_t>("u8", 200);
+  first.add_number<std::int8_t>("i8", -3);
+  first.add_number<std::uint16_t>("u16", 60000);
+  first.add_number<std::int16_t>("i16", -30000);
+  first.add_number<std::uint32_t>("u32", 4000000000U);
+  first.add_number<std::int32_t>("i32", -5);
+  first.add_number<std::uint64_t>("u64", UINT64_MAX);
+  first.add_number<std::int64_t>("i64", INT64_MIN);
+  first.add_number<float>("f32", 0.1F);
+  first.add_number<double>("f64", 0.1);
+  first.add_number<bool>("bool", true);
+  first.add_text("text", "a");
+  first.add_numbers<float>("list", std::array{1.0F, 2.0F});
+  ASSERT_TRUE(first.write(dir / "first.gguf").ok());
+  const auto file = read_gguf(dir / "first.gguf").take();
+  EXPECT_EQ(file.metadata().stored_type("i16"), ElementType::I16);
+  EXPECT_EQ(file.metadata().stored_type("absent"), std::nullopt);
+  GgufWriter second;
+  for (const auto& [key, value] : file.metadata().entries())
+    second.add_value(key, value, file.metadata().stored_type(key));
+  ASSERT_TRUE(second.write(dir / "second.gguf").ok());
+  const auto copy = read_gguf(dir / "second.gguf").take();
+  EXPECT_EQ(copy.metadata().size(), file.metadata().size());
+  for (const auto& [key, value] : file.metadata().entries()) {
+    EXPECT_EQ(copy.metadata().stored_type(key), file.metadata().stored_type(key)) << key;
+    if (std::holds_alternative<double>(value)) {
+      EXPECT_EQ(std::get<double>(*copy.metadata().find(key)), std::get<double>(value)) << key;
+    }
+  }
+  EXPECT_EQ(copy.metadata().numbers("list").value(), (std::vector<double>{1, 2}));
+  EXPECT_EQ(std::get<std::uint64_t>(*copy.metadata().find("u64")), UINT64_MAX);
+  EXPECT_EQ(copy.metadata().integer("i64").value(), INT64_MIN);
+  EXPECT_EQ(copy.metadata().integer("u32").value(), 4000000000);
+  EXPECT_EQ(copy.metadata().integer("i8").value(), -3);
+  EXPECT_TRUE(copy.metadata().flag("bool").value());
+}
+
+TEST(GgufWriter, ValuesWithoutATypeGetTheUsualOne) {
+  const test::TempDir dir;
+  GgufWriter writer;
+  writer.add_value("small", std::uint64_t{7});
+  writer.add_value("large", std::uint64_t{1} << 40);
+  writer.add_value("negative", std::int64_t{-7});
+  writer.add_value("number", 0.5);
+  ASSERT_TRUE(writer.write(dir / "file.gguf").ok());
+  const auto file = read_gguf(dir / "file.gguf").take();
+  EXPECT_EQ(file.metadata().stored_type("small"), ElementType::U32);
+  EXPECT_EQ(file.metadata().stored_type("large"), ElementType::U64);
+  EXPECT_EQ(file.metadata().stored_type("negative"), ElementType::I32);
+  EXPECT_EQ(file.metadata().stored_type("number"), ElementType::F32);
 }
 
 }  // namespace

@@ -154,11 +154,17 @@ std::size_t element_bytes(ElementType type) {
   return index < kElements.size() ? kElements[index].bytes : 0;
 }
 
-Status Metadata::add(std::string key, Value value) {
+Status Metadata::add(std::string key, Value value, std::optional<ElementType> stored) {
   const auto [at, added] = entries_.try_emplace(std::move(key), std::move(value));
   if (!added)
     return Error{ErrorCode::Corrupt, fmt::format("key {} appears twice", base::quoted(at->first))};
+  if (stored) stored_types_.emplace(at->first, *stored);
   return ok_status();
+}
+
+std::optional<ElementType> Metadata::stored_type(std::string_view key) const {
+  const auto found = stored_types_.find(key);
+  return found == stored_types_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::span<const std::byte> Metadata::adopt(std::vector<std::byte> bytes) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,14 +36,16 @@ using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::strin
 
 class Metadata {
  public:
-  // Refuses a key that is already there.
-  Status add(std::string key, Value value);
+  // Refuses a key that is already there. `stored` is the exact type that a GGUF file has or shall have for it: the
+  // value itself only knows how numbers are held here.
+  Status add(std::string key, Value value, std::optional<ElementType> stored = std::nullopt);
   // Keeps array bytes that live in no mapped file; the returned span is valid as long as this object
   // (moving it included).
   std::span<const std::byte> adopt(std::vector<std::byte> bytes);
 
   const Value* find(std::string_view key) const;  // null when absent
   bool contains(std::string_view key) const { return find(key) != nullptr; }
+  std::optional<ElementType> stored_type(std::string_view key) const;  // nothing where add() was not told
   std::size_t size() const { return entries_.size(); }
   const std::map<std::string, Value, std::less<>>& entries() const { return entries_; }
 
@@ -63,6 +66,7 @@ class Metadata {
 
  private:
   std::map<std::string, Value, std::less<>> entries_;
+  std::map<std::string, ElementType, std::less<>> stored_types_;
   std::deque<std::vector<std::byte>> adopted_;
 };
 

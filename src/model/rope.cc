@@ -88,7 +88,8 @@ double magnitude_of(const RopeParameters& rope) {
 
 Result<RopeConfig> make_rope(const RopeParameters& rope, compute::RopeStyle style) {
   if (Status valid = check(rope); !valid.ok()) return valid.error();
-  RopeConfig config{.style = style, .magnitude = static_cast<float>(magnitude_of(rope))};
+  RopeConfig config{
+      .style = style, .magnitude = static_cast<float>(magnitude_of(rope)), .recipe = rope};
   for (int pair = 0; pair < rope.rotary_dim / 2; ++pair) {
     double frequency = std::pow(rope.theta, -2.0 * pair / rope.rotary_dim);
     switch (rope.scaling) {

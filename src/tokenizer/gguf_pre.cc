@@ -49,11 +49,25 @@ std::vector<Entry> make_entries() {
   return entries;
 }
 
+const std::vector<Entry>& all_entries() {
+  static const std::vector<Entry> entries = make_entries();
+  return entries;
+}
+
 }  // namespace
 
+std::string_view find_gguf_pre_name(const GgufPre& rules) {
+  for (const Entry& entry : all_entries()) {
+    if (entry.pre.expressions == rules.expressions && entry.pre.composes == rules.composes &&
+        entry.pre.ignore_merges == rules.ignore_merges) {
+      return entry.names.front();
+    }
+  }
+  return {};
+}
+
 const GgufPre* find_gguf_pre(std::string_view name) {
-  static const std::vector<Entry> entries = make_entries();
-  for (const Entry& entry : entries) {
+  for (const Entry& entry : all_entries()) {
     if (std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end())
       return &entry.pre;
   }

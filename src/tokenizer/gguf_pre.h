@@ -17,4 +17,7 @@ struct GgufPre {
 // Null for a name we do not know.
 const GgufPre* find_gguf_pre(std::string_view name);
 
+// The name that stands for exactly these rules (`adds_bos` apart), empty when none does.
+std::string_view find_gguf_pre_name(const GgufPre& rules);
+
 }  // namespace llorch::tokenizer

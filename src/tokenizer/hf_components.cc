@@ -94,24 +94,6 @@ int base64_digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-Result<std::string> decode_base64(std::string_view text) {
-  std::string out;
-  std::uint32_t bits = 0;
-  unsigned count = 0;
-  while (!text.empty() && text.back() == '=') text.remove_suffix(1);
-  for (const char c : text) {
-    const int digit = base64_digit(c);
-    if (digit < 0) return malformed("Precompiled", "base64");
-    bits = bits << 6 | static_cast<std::uint32_t>(digit);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      out += static_cast<char>(static_cast<std::uint8_t>(bits >> count));
-    }
-  }
-  return out;
-}
-
 NormalizeStep make_step(NormalizeStep::Kind kind) {
   NormalizeStep step;
   step.kind = kind;
@@ -411,6 +393,24 @@ Status add_decoder(const json::Object& object, DecodeRules& rules, bool& is_fuse
 }
 
 }  // namespace
+
+Result<std::string> decode_base64(std::string_view text) {
+  std::string out;
+  std::uint32_t bits = 0;
+  unsigned count = 0;
+  while (!text.empty() && text.back() == '=') text.remove_suffix(1);
+  for (const char c : text) {
+    const int digit = base64_digit(c);
+    if (digit < 0) return malformed("Precompiled", "base64");
+    bits = bits << 6 | static_cast<std::uint32_t>(digit);
+    count += 6;
+    if (count >= 8) {
+      count -= 8;
+      out += static_cast<char>(static_cast<std::uint8_t>(bits >> count));
+    }
+  }
+  return out;
+}
 
 Result<std::vector<NormalizeStep>> read_normalizer(const json::Value& value) {
   std::vector<NormalizeStep> steps;

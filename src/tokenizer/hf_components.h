@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -29,5 +30,7 @@ struct PostProcessor {
 Result<PostProcessor> read_post_processor(const json::Value& value);
 
 Result<DecodeRules> read_decoder(const json::Value& value);
+
+Result<std::string> decode_base64(std::string_view text);
 
 }  // namespace llorch::tokenizer

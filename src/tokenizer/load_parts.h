@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +36,13 @@ struct SpmVocab {
   bool escapes_spaces = true;
   std::string_view charsmap;  // may be empty
 };
+// A tokenizer.model as read; views are into its text.
+struct SpmFile {
+  SpmVocab vocab;
+  TokenId unknown = 0, bos = 1, eos = 2, padding = kNoToken;  // TrainerSpec's defaults
+};
+Result<SpmFile> read_sentencepiece(std::string_view model);
+
 // Sets vocabulary, model, normalizer, added tokens and decoding; `unknown` must be set before.
 Status make_spm(const SpmVocab& source, TokenizerParts& parts);
 
@@ -47,6 +55,20 @@ Status check_pieces(std::span<const std::string_view> pieces);
 // Special tokens and chat templates of tokenizer_config.json and the other files of a folder.
 // Changes prefix and suffix where the files say add_bos_token or add_eos_token.
 Status read_side_files(const HuggingFaceFiles& files, TokenizerParts& parts);
+
+// The files of one folder as text; those that are not there stay empty.
+struct FolderFiles {
+  std::string tokenizer_json, tokenizer_config, generation_config, config, chat_template;
+  std::string sentencepiece;
+
+  HuggingFaceFiles views() const {
+    return {tokenizer_json, tokenizer_config, generation_config, config, chat_template};
+  }
+};
+// The file that load_tokenizer(path) reads first: a .gguf, a tokenizer.json or a tokenizer.model.
+Result<std::filesystem::path> find_tokenizer_file(const std::filesystem::path& path);
+// That file, unless it is a .gguf, and those beside it.
+Result<FolderFiles> read_folder_files(const std::filesystem::path& tokenizer_file);
 
 Result<Tokenizer> finish(std::unique_ptr<TokenizerParts> parts);
 

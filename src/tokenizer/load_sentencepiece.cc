@@ -78,11 +78,6 @@ Status for_each_field(std::string_view message,
   return ok_status();
 }
 
-struct SpmFile {
-  SpmVocab vocab;
-  TokenId unknown = 0, bos = 1, eos = 2, padding = kNoToken;  // TrainerSpec's defaults
-};
-
 Status read_piece(std::string_view message, SpmVocab& vocab) {
   std::string_view piece;
   float score = 0;
@@ -164,7 +159,7 @@ Status read_normalizer_spec(std::string_view message, SpmVocab& vocab) {
 
 }  // namespace
 
-Result<Tokenizer> from_sentencepiece(std::string_view model, const HuggingFaceFiles& files) {
+Result<SpmFile> read_sentencepiece(std::string_view model) {
   SpmFile file;
   file.vocab.is_unigram = true;
   file.vocab.collapses_spaces = true;
@@ -175,6 +170,13 @@ Result<Tokenizer> from_sentencepiece(std::string_view model, const HuggingFaceFi
     return ok_status();
   });
   if (!status.ok()) return status.error();
+  return file;
+}
+
+Result<Tokenizer> from_sentencepiece(std::string_view model, const HuggingFaceFiles& files) {
+  Result<SpmFile> read = read_sentencepiece(model);
+  if (!read.ok()) return read.error();
+  const SpmFile& file = read.value();
   auto parts = std::make_unique<TokenizerParts>();
   const auto known = [&](TokenId id) {
     return id >= 0 && static_cast<std::size_t>(id) < file.vocab.pieces.size() ? id : kNoToken;
@@ -189,7 +191,7 @@ Result<Tokenizer> from_sentencepiece(std::string_view model, const HuggingFaceFi
   // front.
   if (!file.vocab.is_unigram && parts->bos != kNoToken) parts->prefix.push_back(parts->bos);
   if (file.vocab.is_unigram && parts->eos != kNoToken) parts->suffix.push_back(parts->eos);
-  if (Status read = read_side_files(files, *parts); !read.ok()) return read.error();
+  if (Status side = read_side_files(files, *parts); !side.ok()) return side.error();
   return finish(std::move(parts));
 }
 

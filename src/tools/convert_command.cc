@@ -1,0 +1,187 @@
+#include "tools/convert_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "base/terminal.h"
+#include "base/version.h"
+#include "tools/convert.h"
+#include "tools/weight_types.h"
+
+namespace llorch::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+constexpr int kThreadsMax = 256;
+
+constexpr const char* kFooter = R"(Types:
+  f32 f16 bf16            as exact as the original, or nearly
+  q8_0                    8.5 bits per weight, hard to tell from the original
+  q6_k q5_k q4_k          6.6, 5.5 and 4.5 bits; the output matrix stays q6_k
+  q5_k_m q4_k_m           the same with more bits where they matter: the usual choice
+  q5_1 q5_0 q4_1 q4_0     older, simpler blocks of 32
+Norms and biases stay f32. Rows that are not whole blocks get the next type that fits.
+
+Examples:
+  llorch-convert models/TinyLlama tinyllama-q4_k_m.gguf --type q4_k_m
+  llorch-convert model.safetensors model-f16.gguf --type f16
+  llorch-convert model-f16.gguf model-q8_0.gguf --type q8_0 --threads 8 --json
+
+--json prints one object: input, output, type, tensors, weights, bytes_before,
+bytes_after, bits_per_weight, types [{type, tensors, weights, bytes}], notes,
+seconds.
+
+Exit code: 0 when OUT was written; 1 when it was not (what was there before is
+untouched); 2 for a mistake on the command line.)";
+
+struct Options {
+  std::string input, output, type;
+  int threads = 0;
+  bool json = false;
+  bool force = false;
+  bool without_tokenizer = false;
+};
+
+// fmt::print throws when it cannot write; a full disk is no reason to crash.
+void complain(std::string_view message) {
+  const std::string line = fmt::format("llorch-convert: {}\n", base::printable(message));
+  std::fputs(line.c_str(), stderr);
+}
+
+bool print(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
+Status check_output(const Options& options) {
+  std::error_code error;
+  if (fs::is_directory(options.output, error)) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} is a folder; name the file to write", options.output)};
+  }
+  if (!fs::exists(options.output, error)) return ok_status();
+  if (fs::equivalent(options.input, options.output, error)) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} is the input; write to another file", options.output)};
+  }
+  if (options.force) return ok_status();
+  return Error{ErrorCode::Conflict,
+               fmt::format("{} exists; pass --force to replace it", options.output)};
+}
+
+int choose_threads(int wanted) {
+  if (wanted > 0) return std::min(wanted, kThreadsMax);
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 64U));
+}
+
+struct Outcome {
+  ConversionPlan plan;
+  double seconds = 0;
+};
+
+Result<Outcome> convert(const Options& options) {
+  if (Status sound = check_output(options); !sound.ok()) return sound.error();
+  const auto begin = std::chrono::steady_clock::now();
+  PlanRequest request;
+  request.input = options.input;
+  request.output = options.output;
+  request.type = find_weight_type(options.type);
+  request.without_tokenizer = options.without_tokenizer;
+  Result<ConversionPlan> plan = plan_conversion(request);
+  if (!plan.ok()) return plan.error();
+  base::StatusLine line(stderr);
+  const ConvertProgress progress = [&](std::int64_t done, std::int64_t all,
+                                       std::string_view tensor) {
+    const double fraction =
+        static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(all, 1));
+    line.show(fmt::format("{} {:3.0f} %  {}", base::progress_bar(fraction, 30), 100 * fraction,
+                          tensor.substr(0, 36)));
+  };
+  Status written =
+      write_conversion(plan.value(), options.output, choose_threads(options.threads), progress);
+  line.clear();
+  if (!written.ok()) return written.error();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return Outcome{plan.take(), seconds.count()};
+}
+
+bool report(const Options& options, const Outcome& outcome, const char* no_color) {
+  if (options.json) {
+    json::Object object{
+        {"input", options.input}, {"output", options.output}, {"type", options.type}};
+    for (auto& entry : summary_json(outcome.plan)) object[entry.key()] = entry.value();
+    object["seconds"] = outcome.seconds;
+    return print(json::serialize(object) + "\n");
+  }
+  const bool color = base::wants_color(stdout, no_color);
+  std::string text =
+      fmt::format("{}\n", base::paint(base::printable(options.output), base::Color::Bold, color));
+  text += summary_text(outcome.plan, color);
+  for (const std::string& note : outcome.plan.notes)
+    text += "  note: " + base::wrap(base::printable(note), 80, 8) + "\n";
+  text += fmt::format("  {:.1f} s\n", outcome.seconds);
+  return print(text);
+}
+
+void describe(CLI::App& app, Options& options) {
+  app.add_option("IN", options.input,
+                 "a Hugging Face folder, a .safetensors, PyTorch or\n.gguf file")
+      ->required()
+      ->type_name("PATH");
+  app.add_option("OUT", options.output, "the GGUF file to write")->required()->type_name("PATH");
+  app.add_option("--type", options.type, "the type of the weights, see below")
+      ->required()
+      ->type_name("TYPE")
+      ->check([](const std::string& name) {
+        return find_weight_type(name) != nullptr
+                   ? std::string()
+                   : "unknown type " + base::printable(name) + "; --help lists them";
+      });
+  app.add_option("--threads", options.threads, "0: one for each core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kThreadsMax));
+  app.add_flag("--force", options.force, "replace OUT if it exists");
+  app.add_flag("--no-tokenizer", options.without_tokenizer,
+               "write the weights alone: the file then takes\nids, not text");
+  app.add_flag("--json", options.json, "print one JSON object");
+  app.set_help_flag("-h,--help", "print this help");
+  app.set_version_flag("--version", "llorch-convert " + std::string(base::version()),
+                       "print the version");
+  app.footer(kFooter);
+}
+
+}  // namespace
+
+int run_convert(int argc, const char* const* argv, const char* no_color) {
+  CLI::App app("Writes a model as a GGUF file, quantised, with its tokenizer and chat template.",
+               "llorch-convert");
+  Options options;
+  describe(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  const Result<Outcome> outcome = convert(options);
+  if (!outcome.ok()) {
+    complain(outcome.error().message);
+    return kFailure;
+  }
+  if (report(options, outcome.value(), no_color)) return 0;
+  complain("the output could not be written");
+  return kFailure;
+}
+
+}  // namespace llorch::tools
