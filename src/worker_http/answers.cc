@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "base/utf8.h"
 #include "contract/error_table.h"
+#include "contract/limits.h"
 
 namespace llorch::worker_http {
 namespace {
@@ -87,6 +92,20 @@ http::Response openai_error_response(const Error& error, std::string_view param,
 http::Response openai_error_response(const Error& error,
                                      const std::vector<json::FieldError>& errors) {
   return openai_error_response(error, errors.empty() ? std::string_view() : errors[0].field);
+}
+
+Error summary_of(std::vector<json::FieldError>& errors) {
+  constexpr std::size_t kShownMax = 8;
+  const std::size_t count = errors.size();
+  if (count > contract::kFieldErrorsMax) errors.resize(contract::kFieldErrorsMax);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(count, kShownMax); ++i) {
+    fmt::format_to(std::back_inserter(text), "{}{} {}", i == 0 ? "" : "; ", errors[i].field,
+                   errors[i].message);
+  }
+  if (count > kShownMax)
+    fmt::format_to(std::back_inserter(text), "; and {} more", count - kShownMax);
+  return {ErrorCode::InvalidArgument, std::move(text)};
 }
 
 Status check_content_type(const http::Request& request) {

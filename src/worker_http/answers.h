@@ -31,6 +31,9 @@ http::Response openai_error_response(const Error& error, std::string_view param,
 http::Response openai_error_response(const Error& error,
                                      const std::vector<json::FieldError>& errors);
 
+// All failures of a request as one error, no more of them than anybody reads; longer lists are cut.
+Error summary_of(std::vector<json::FieldError>& errors);
+
 // UnsupportedMedia when the request says that its body is something else than JSON. (A web page
 // can send plain text and forms to any address without asking; JSON it cannot.)
 Status check_content_type(const http::Request& request);

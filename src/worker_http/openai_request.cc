@@ -9,6 +9,7 @@
 
 #include "base/utf8.h"
 #include "contract/limits.h"
+#include "worker_http/answers.h"
 #include "worker_http/field_table.h"
 
 namespace llorch::worker_http {
@@ -319,19 +320,6 @@ json::Object read_message(const json::Object& message, const std::string& where,
   apply_treatments(chat_message_fields(), message, reader);
   outer.add(reader.finish());
   return out;
-}
-
-// All failures as one sentence, no more of them than anybody reads.
-Error summary_of(const std::vector<json::FieldError>& errors) {
-  constexpr std::size_t kShownMax = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(errors.size(), kShownMax); ++i) {
-    fmt::format_to(std::back_inserter(text), "{}{} {}", i == 0 ? "" : "; ", errors[i].field,
-                   errors[i].message);
-  }
-  if (errors.size() > kShownMax)
-    fmt::format_to(std::back_inserter(text), "; and {} more", errors.size() - kShownMax);
-  return {ErrorCode::InvalidArgument, std::move(text)};
 }
 
 TextRequest::Prompt to_prompt(TextOrIds input) {

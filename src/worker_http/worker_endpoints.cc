@@ -104,15 +104,6 @@ http::Response answer_shutdown(const Service& service, const http::Request&) {
   return json_response(202, json::Object{{"status", "draining"}});
 }
 
-Error summary_of(const std::vector<json::FieldError>& errors) {
-  std::string text;
-  for (const json::FieldError& error : errors) {
-    fmt::format_to(std::back_inserter(text), "{}{} {}", text.empty() ? "" : "; ", error.field,
-                   error.message);
-  }
-  return {ErrorCode::InvalidArgument, std::move(text)};
-}
-
 // Reads a body with `read`; failures become the answer.
 template <class Read, class Answer>
 http::Response answer_fields(const http::Request& request, Read read, Answer answer) {
@@ -120,9 +111,11 @@ http::Response answer_fields(const http::Request& request, Read read, Answer ans
   if (!body.ok()) return worker_error_response(body.error(), request.correlation_id, {});
   json::FieldReader reader(*body);
   const auto fields = read(reader);
-  const std::vector<json::FieldError> errors = reader.finish();
-  if (!errors.empty())
-    return worker_error_response(summary_of(errors), request.correlation_id, errors);
+  std::vector<json::FieldError> errors = reader.finish();
+  if (!errors.empty()) {
+    const Error error = summary_of(errors);
+    return worker_error_response(error, request.correlation_id, errors);
+  }
   return answer(fields);
 }
 

@@ -1,0 +1,43 @@
+// Any bytes as a body of OpenAI's endpoints: refused with a named field, or accepted and sound.
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "worker_http/openai_request.h"
+
+namespace {
+
+using namespace llorch;
+
+void check_text(const Result<worker_http::OpenAiTextRequest>& request,
+                const std::vector<json::FieldError>& errors) {
+  CHECK(request.ok() == errors.empty());
+  if (!request.ok()) return;
+  CHECK(request->n >= 1 && request->n <= 64);
+  CHECK(request->prompts.size() * request->n <= 64);
+  const contract::SamplingConfig& sampling = request->settings.sampling;
+  CHECK(sampling.temperature >= 0 && sampling.temperature <= 2);
+  CHECK(sampling.stop.size() <= 4);
+  CHECK(!sampling.max_tokens || *sampling.max_tokens >= 1);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const Result<json::Value> parsed = json::parse(text);
+  if (!parsed.ok() || !parsed->is_object()) return 0;
+  const json::Object& body = parsed->get_object();
+  std::vector<json::FieldError> errors;
+  const Result<worker_http::OpenAiTextRequest> completion =
+      worker_http::read_completion_request(body, {}, errors);
+  check_text(completion, errors);
+  const Result<worker_http::OpenAiTextRequest> chat =
+      worker_http::read_chat_request(body, {}, errors);
+  check_text(chat, errors);
+  const Result<worker_http::OpenAiEmbeddingRequest> embedding =
+      worker_http::read_embedding_request(body, {}, errors);
+  CHECK(embedding.ok() == errors.empty());
+  CHECK(!embedding.ok() || !embedding->inputs.empty());
+  return 0;
+}
