@@ -147,8 +147,7 @@ Task<bool> Connection::serve_one() {
   if (admission.error) {
     if (expects_body(*parser)) must_linger_ = true;  // we will not read it
     if (must_linger_) exchange.forbid_keep_alive();
-    const RouteOptions* options = admission.route != nullptr ? &admission.route->options : nullptr;
-    co_await answer_error(exchange, *admission.error, options, admission.headers);
+    co_await answer_error(exchange, *admission.error, admission.options, admission.headers);
     log_request(request, exchange, since);
     co_return exchange.keeps_alive();
   }
@@ -258,9 +257,9 @@ Status Connection::check_head(const Parser& parser) const {
 
 Connection::Admission Connection::admit(const Parser& parser, Request& request) const {
   const ServerOptions& options = shared_.options;
-  const auto refuse_with = [](Error error, const Router::Route* route = nullptr,
+  const auto refuse_with = [](Error error, const RouteOptions* said_as = nullptr,
                               Headers headers = {}) {
-    return Admission{route, std::move(error), std::move(headers)};
+    return Admission{nullptr, std::move(error), said_as, std::move(headers)};
   };
   if (const Status checked = check_head(parser); !checked.ok()) return refuse_with(checked.error());
   Result<Target> target = parse_target(view(parser.get().target()));
@@ -278,21 +277,22 @@ Connection::Admission Connection::admit(const Parser& parser, Request& request) 
     headers.add("WWW-Authenticate", "Bearer");
     return refuse_with({ErrorCode::Unauthorized,
                         "this server wants a bearer token: send 'Authorization: Bearer TOKEN'"},
-                       match.route, std::move(headers));
+                       match.options, std::move(headers));
   }
   if (match.route == nullptr && match.allow.empty()) {
-    return refuse_with({ErrorCode::NotFound, fmt::format("nothing is served at {}", request.path)});
+    return refuse_with({ErrorCode::NotFound, fmt::format("nothing is served at {}", request.path)},
+                       match.options);
   }
   if (match.route == nullptr) {
     headers.add("Allow", match.allow);
     return refuse_with(
         {ErrorCode::MethodNotAllowed, fmt::format("{} allows only {}", request.path, match.allow)},
-        nullptr, std::move(headers));
+        match.options, std::move(headers));
   }
   auto deadline = deadline_of(request.headers, std::chrono::system_clock::now());
-  if (!deadline.ok()) return refuse_with(deadline.error(), match.route);
+  if (!deadline.ok()) return refuse_with(deadline.error(), match.options);
   request.deadline = *deadline;
-  return {match.route, {}, {}};
+  return {match.route, {}, match.options, {}};
 }
 
 Task<void> Connection::dispatch(const Router::Route& route, const Request& request,

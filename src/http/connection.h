@@ -42,8 +42,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   // The route of a request, or why it gets none; `headers` go with the error.
   struct Admission {
-    const Router::Route* route = nullptr;  // may be known even when refused
+    const Router::Route* route = nullptr;
     std::optional<Error> error;
+    const RouteOptions* options = nullptr;  // how to say the error; null: as the server does
     Headers headers;
   };
 

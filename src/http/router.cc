@@ -40,6 +40,12 @@ bool fits(const Route& route, const std::vector<std::string>& segments) {
                     });
 }
 
+bool is_below(const std::vector<Segment>& folder, const std::vector<std::string>& segments) {
+  return segments.size() >= folder.size() &&
+         std::equal(folder.begin(), folder.end(), segments.begin(),
+                    [](const Segment& want, const std::string& have) { return want.text == have; });
+}
+
 // Both fit the same path; the first segment that is literal in only one of them decides.
 bool more_literal(const Route& a, const Route& b) {
   for (std::size_t i = 0; i < a.segments.size(); ++i) {
@@ -73,6 +79,10 @@ void Router::add(Method method, std::string_view pattern, PlainHandler handler,
   add(method, pattern, std::move(answer), std::move(options));
 }
 
+void Router::answer_below(std::string_view folder, RouteOptions options) {
+  folders_.push_back({parse_pattern(folder), std::move(options)});
+}
+
 Router::Match Router::find(Method method, const std::vector<std::string>& segments) const {
   Match match;
   std::set<std::string_view> allowed;
@@ -88,8 +98,12 @@ Router::Match Router::find(Method method, const std::vector<std::string>& segmen
       if (!match.allow.empty()) match.allow += ", ";
       match.allow += name;
     }
+    for (const Folder& folder : folders_) {
+      if (is_below(folder.segments, segments)) match.options = &folder.options;
+    }
     return match;
   }
+  match.options = &match.route->options;
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const Segment& segment = match.route->segments[i];
     if (segment.is_param) match.params.emplace(segment.text, segments[i]);

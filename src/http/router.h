@@ -43,6 +43,8 @@ class Router {
   };
   struct Match {
     const Route* route = nullptr;  // null: not found, or `allow` says which methods there are
+    const RouteOptions* options =
+        nullptr;  // the route's; without one, those of answer_below, or null
     std::map<std::string, std::string> params;
     std::string allow;
   };
@@ -53,11 +55,19 @@ class Router {
   void add(Method method, std::string_view pattern, PlainHandler handler,
            RouteOptions options = {});
 
+  // How the server answers for paths below `folder` ("/v1") that no route takes.
+  void answer_below(std::string_view folder, RouteOptions options);
+
   Match find(Method method, const std::vector<std::string>& segments) const;
   const std::vector<Route>& routes() const { return routes_; }  // in the order they were added
 
  private:
+  struct Folder {
+    std::vector<Segment> segments;
+    RouteOptions options;
+  };
   std::vector<Route> routes_;
+  std::vector<Folder> folders_;
 };
 
 }  // namespace llorch::http

@@ -185,6 +185,23 @@ TEST(Server, ARouteMayRenderItsErrorsItself) {
   EXPECT_EQ(body_of(ask(server->port(), post("/v1/x", "", "X-Deadline: 5\r\n"))), "mine");
 }
 
+TEST(Server, PathsBelowAFolderHaveItsErrorsWithoutARoute) {
+  Router router = echo_router();
+  const RenderError other = [](const Error& error, std::string_view) {
+    const int status = error.code == ErrorCode::NotFound ? 404 : 405;
+    return ErrorBody{.status = status, .content_type = "text/x", .body = "mine", .headers = {}};
+  };
+  router.add(Method::Post, "/v1/x", [](const Request&) -> Result<Response> { return Error{}; });
+  router.answer_below("/v1", {.render_error = other});
+  const auto server = start(std::move(router));
+  for (const auto& [answer, status] : {std::pair{ask(server->port(), get("/v1/nothing/here")), 404},
+                                       std::pair{ask(server->port(), get("/v1/x")), 405}}) {
+    EXPECT_EQ(body_of(answer), "mine");
+    EXPECT_EQ(status_of(answer), status);
+  }
+  EXPECT_NE(body_of(ask(server->port(), get("/v1nothing"))), "mine");
+}
+
 TEST(Server, CorrelationIdsAreKeptOrMadeAndAlwaysEchoed) {
   const auto server = start(echo_router());
   EXPECT_EQ(header_of(ask(server->port(), get("/health", "X-Correlation-Id: abc-1\r\n")),

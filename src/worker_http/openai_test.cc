@@ -65,6 +65,17 @@ TEST(Models, ListAndOne) {
   EXPECT_EQ(body_of(worker.get("/v1/models")), R"({"object":"list","data":[]})");
 }
 
+TEST(OpenAiPaths, UnknownOnesAndWrongMethodsHaveOpenAisErrors) {
+  TestWorker worker;
+  for (const auto& [answer, status] : {std::pair{worker.get("/v1/nothing"), 404},
+                                       std::pair{worker.get("/v1/chat/completions"), 405}}) {
+    EXPECT_EQ(status_of(answer), status);
+    const json::Value error = json_of(answer).at("error");
+    EXPECT_EQ(error.at("type"), "invalid_request_error");
+    EXPECT_TRUE(error.at("param").is_null());
+  }
+}
+
 TEST(Completions, Whole) {
   TestWorker worker;
   worker.backend.script = say_hello;

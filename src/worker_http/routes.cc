@@ -74,6 +74,9 @@ http::Router make_router(InferenceBackend& backend, const RouteSettings& setting
     if (endpoint.openai) options.render_error = render_openai_error;
     router.add(endpoint.method, endpoint.path, endpoint.make_handler(service), std::move(options));
   }
+  http::RouteOptions openai;
+  openai.render_error = render_openai_error;
+  router.answer_below("/v1", std::move(openai));
   return router;
 }
 
