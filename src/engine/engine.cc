@@ -126,6 +126,7 @@ class Engine::Impl final : public StepHost {
     const std::lock_guard lock(mutex_);
     EngineStats stats = stats_;
     stats.waiting = num_waiting();
+    stats.step_began_at = step_began_at_;
     stats.decode_tokens_per_second = rate_.per_second(Clock::now());
     return stats;
   }
@@ -135,6 +136,7 @@ class Engine::Impl final : public StepHost {
   // On the engine's thread, from within core_.
   const std::atomic<bool>* step_begins(std::span<const StepShare> shares) override {
     const std::lock_guard lock(mutex_);
+    step_began_at_ = Clock::now();
     abort_.store(stopping_, std::memory_order_relaxed);
     num_wanted_ = 0;
     std::int32_t unwanted_rows = 0;
@@ -155,6 +157,7 @@ class Engine::Impl final : public StepHost {
     const std::lock_guard lock(mutex_);
     for (auto& [id, live] : live_) live.rows = 0;
     last_step_aborted_ = aborted;
+    step_began_at_ = {};
     cancelled.insert(cancelled.end(), cancelled_.begin(), cancelled_.end());
     // An id that waits in the inbox is unknown to the core so far.
     cancelled_.clear();
@@ -229,6 +232,7 @@ class Engine::Impl final : public StepHost {
   std::unordered_map<GenerationId, Live> live_;   // submitted and not ended
   std::int32_t num_wanted_ = 0;                   // sequences of this step that nobody cancelled
   bool last_step_aborted_ = false;
+  Clock::time_point step_began_at_ = {};
   EngineStats stats_;
   TokenRate rate_;
 

@@ -35,6 +35,7 @@ struct EngineStats {
   std::int64_t preemptions = 0;
   std::int64_t finished[6] = {};         // by FinishReason
   Clock::time_point last_token_at = {};  // epoch: none yet
+  Clock::time_point step_began_at = {};  // of the step that runs now; epoch: none does
   double decode_tokens_per_second = 0;   // over the last seconds
 };
 

@@ -104,6 +104,24 @@ TEST_F(EngineTest, SaysTheSameAloneAndInABatchOfSixteen) {
   EXPECT_NE(sinks[8]->ids, alone->ids);
 }
 
+TEST_F(EngineTest, TellsSinceWhenAStepRuns) {
+  Signal entered, looked;
+  start({}, [&](const model::BatchPlan&) {
+    entered.raise();
+    looked.wait();
+  });
+  EXPECT_EQ(engine_->stats().step_began_at, Clock::time_point{});
+  const Clock::time_point before = Clock::now();
+  const auto sink = submit(make_request(4, 1)).second;
+  entered.wait();
+  const EngineStats stats = engine_->stats();
+  EXPECT_GE(stats.step_began_at, before);
+  EXPECT_LE(stats.step_began_at, Clock::now());
+  looked.raise();
+  sink->finished.wait();
+  EXPECT_EQ(engine_->stats().step_began_at, Clock::time_point{});
+}
+
 class CancelTest : public EngineTest {
  protected:
   // Steps with more rows than this are chunks of a long prompt.

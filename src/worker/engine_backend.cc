@@ -122,8 +122,20 @@ std::chrono::local_seconds local_now() {
 
 }  // namespace
 
-EngineBackend::EngineBackend(std::function<void()> on_shutdown)
-    : on_shutdown_(std::move(on_shutdown)) {}
+std::string describe_hang(const engine::EngineStats& stats, engine::Clock::time_point now,
+                          std::chrono::milliseconds step_limit) {
+  if (stats.step_began_at == engine::Clock::time_point{}) return "";
+  const auto running =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now - stats.step_began_at);
+  if (running <= step_limit) return "";
+  return fmt::format(
+      "one step has been computing for {} s, expected at most {} s: restart the worker",
+      running.count() / 1000, step_limit.count() / 1000);
+}
+
+EngineBackend::EngineBackend(std::function<void()> on_shutdown,
+                             std::chrono::milliseconds step_limit)
+    : on_shutdown_(std::move(on_shutdown)), step_limit_(step_limit) {}
 
 EngineBackend::~EngineBackend() {
   stop();
@@ -158,7 +170,12 @@ void EngineBackend::stop() {
 }
 
 worker_http::LoadStatus EngineBackend::status() const {
-  return {state_.load(), progress_.load(), ""};
+  const State state = state_.load();
+  if (const ServingModel* model = model_.load(); model != nullptr && state == State::Healthy) {
+    std::string hang = describe_hang(model->engine->stats(), engine::Clock::now(), step_limit_);
+    if (!hang.empty()) return {State::Unhealthy, progress_.load(), std::move(hang)};
+  }
+  return {state, progress_.load(), ""};
 }
 
 worker_http::WorkerStats EngineBackend::stats() const {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "engine/engine.h"
 #include "worker/job_table.h"
 #include "worker/serving_model.h"
 #include "worker_http/backend.h"
@@ -17,8 +18,9 @@ namespace llorch::worker {
 // Answers from the first moment; has a model once set_model was called. Any thread.
 class EngineBackend final : public worker_http::InferenceBackend {
  public:
-  // `on_shutdown` may be called on an io thread, several times.
-  explicit EngineBackend(std::function<void()> on_shutdown);
+  // `on_shutdown` may be called on an io thread, several times. A step that takes longer than
+  // `step_limit` makes the worker unhealthy until it ends.
+  EngineBackend(std::function<void()> on_shutdown, std::chrono::milliseconds step_limit);
   ~EngineBackend() override;
 
   // What the start-up tells.
@@ -55,6 +57,7 @@ class EngineBackend final : public worker_http::InferenceBackend {
   Result<const ServingModel*> loaded_model() const;
 
   const std::function<void()> on_shutdown_;
+  const std::chrono::milliseconds step_limit_;
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   const std::shared_ptr<JobTable> jobs_ = std::make_shared<JobTable>();
   std::atomic<State> state_ = State::Loading;
@@ -62,5 +65,9 @@ class EngineBackend final : public worker_http::InferenceBackend {
   std::unique_ptr<ServingModel> owned_;               // set once, before model_
   std::atomic<const ServingModel*> model_ = nullptr;  // what readers look at
 };
+
+// Why an engine with these numbers is not healthy; empty when it is.
+std::string describe_hang(const engine::EngineStats& stats, engine::Clock::time_point now,
+                          std::chrono::milliseconds step_limit);
 
 }  // namespace llorch::worker

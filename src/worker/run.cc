@@ -107,10 +107,14 @@ std::string uri_of(const std::string& host, std::uint16_t port) {
 class Worker {
  public:
   Worker(const WorkerProgram& program, WorkerOptions options)
-      : program_(program), options_(std::move(options)), backend_([this] {
-          shutdown_wanted_ = true;
-          wakeups_.wake();
-        }) {}
+      : program_(program),
+        options_(std::move(options)),
+        backend_(
+            [this] {
+              shutdown_wanted_ = true;
+              wakeups_.wake();
+            },
+            options_.inference_timeout) {}
 
   int run() {
     if (Status listening = listen(); !listening.ok()) return fail(listening.error());

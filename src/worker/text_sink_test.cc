@@ -202,10 +202,21 @@ TEST(Rfc3339, IsUtcWithMilliseconds) {
             "2026-01-02T03:04:05.006Z");
 }
 
+TEST(EngineBackend, AStepBeyondItsLimitIsAHang) {
+  const engine::Clock::time_point now = engine::Clock::now();
+  engine::EngineStats stats;
+  EXPECT_EQ(describe_hang(stats, now, std::chrono::seconds(300)), "");
+  stats.step_began_at = now - std::chrono::seconds(300);
+  EXPECT_EQ(describe_hang(stats, now, std::chrono::seconds(300)), "");
+  stats.step_began_at = now - std::chrono::seconds(301);
+  EXPECT_EQ(describe_hang(stats, now, std::chrono::seconds(300)),
+            "one step has been computing for 301 s, expected at most 300 s: restart the worker");
+}
+
 // Before there is a model: every question has an answer, none waits.
 TEST(EngineBackend, SaysLoadingUntilItHasAModel) {
   int shutdowns = 0;
-  EngineBackend backend([&] { ++shutdowns; });
+  EngineBackend backend([&] { ++shutdowns; }, std::chrono::seconds(1));
   backend.set_progress(0.25);
   EXPECT_EQ(backend.status().state, worker_http::LoadStatus::State::Loading);
   EXPECT_EQ(backend.status().load_progress, 0.25);
