@@ -16,10 +16,12 @@ asm(".pushsection .rodata\n"
     ".byte 0\n"
     ".popsection\n");
 
+// The labels above. NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 extern const std::byte llorch_stories_begin[];
 extern const std::byte llorch_stories_end[];
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace llorch::builtin_model {
 

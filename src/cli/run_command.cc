@@ -190,7 +190,7 @@ Status tell(const RunOptions& options, LocalWorker& worker) {
     write_out(base::paint(base::printable(options.prompt), base::Color::Bold, options.color));
   }
   Answer answer(print);
-  const Status asked = ask(options, *uri, answer);
+  Status asked = ask(options, *uri, answer);
   if (print && (terminal || !answer.text().empty()) && !answer.text().ends_with('\n')) {
     write_out("\n");
   }

@@ -208,7 +208,7 @@ void decode_q6_k(const std::uint8_t* block, float* out) {
     const int quarter = i % 128 / 32;
     const int low = block[half * 64 + quarter % 2 * 32 + i % 32] >> (quarter / 2 * 4) & 0xF;
     const int high = (block[128 + half * 32 + i % 32] >> (quarter * 2)) & 3;
-    const int scale = load<std::int8_t>(block + 192 + i / 16);
+    const std::int32_t scale{load<std::int8_t>(block + 192 + i / 16)};
     out[i] = d * to_float(scale) * to_float((low | (high << 4)) - 32);
   }
 }
