@@ -415,9 +415,10 @@ Result<Metadata> make_metadata(const Draft& draft, const Tokenizer& source,
                                std::string_view architecture) {
   const auto bos = around_token(source.prefix_ids(), source.bos(), "beginning-of-text");
   if (!bos.ok()) return bos.error();
-  auto eos = around_token(source.suffix_ids(), source.eos(), "end-of-text");
+  const auto eos = around_token(source.suffix_ids(), source.eos(), "end-of-text");
   if (!eos.ok()) return eos.error();
-  if (!eos.value() && !source.end_ids().empty()) eos = std::optional(source.end_ids().front());
+  std::optional<TokenId> end = eos.value();
+  if (!end && !source.end_ids().empty()) end = source.end_ids().front();
 
   Metadata metadata;
   KeyWriter keys(metadata);
@@ -432,7 +433,7 @@ Result<Metadata> make_metadata(const Draft& draft, const Tokenizer& source,
   if (draft.is_spm) keys.numbers("tokenizer.ggml.scores", ElementType::F32, draft.scores);
   if (!draft.is_spm) keys.texts("tokenizer.ggml.merges", draft.merges);
   keys.id("tokenizer.ggml.bos_token_id", bos.value());
-  keys.id("tokenizer.ggml.eos_token_id", eos.value());
+  keys.id("tokenizer.ggml.eos_token_id", end);
   keys.id("tokenizer.ggml.unknown_token_id", source.unknown());
   keys.id("tokenizer.ggml.padding_token_id", source.padding());
   keys.id("tokenizer.ggml.eot_token_id", draft.eot);
