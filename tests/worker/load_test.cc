@@ -119,7 +119,9 @@ TEST(WorkerLoad, AThousandRequestsLeaveMemoryFlat) {
   const std::int64_t after = worker.process().resident_bytes();
   std::printf("resident: %.2f MB after 300 requests, %.2f MB after 1000\n",
               static_cast<double>(before) / 1e6, static_cast<double>(after) / 1e6);
-  EXPECT_LT(after - before, 3'000'000);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(after - before, 3'000'000);  // a sanitizer keeps what was freed
+#endif
   EXPECT_TRUE(worker.wait_until_idle());
 }
 
