@@ -79,7 +79,8 @@ TEST(WantsColor, NeedsATerminalAndNoRefusal) {
   EXPECT_FALSE(wants_color(plain, nullptr));
   std::fclose(plain);
   const int primary = posix_openpt(O_RDWR | O_NOCTTY);
-  ASSERT_TRUE(primary >= 0 && grantpt(primary) == 0 && unlockpt(primary) == 0);
+  if (primary < 0 || grantpt(primary) != 0 || unlockpt(primary) != 0)
+    GTEST_SKIP() << "no pseudo-terminals on this machine (is /dev/pts mounted?)";
   std::FILE* terminal = std::fopen(ptsname(primary), "w");
   ASSERT_NE(terminal, nullptr);
   EXPECT_TRUE(wants_color(terminal, nullptr));
