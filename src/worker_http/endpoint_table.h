@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string_view>
+#include <variant>
 
 #include "http/router.h"
 #include "worker_http/field_table.h"
@@ -11,11 +12,17 @@
 
 namespace llorch::worker_http {
 
+// What answers: a function where there is nothing to wait for, else a coroutine, whose arguments by
+// value live in its frame.
+using PlainTask = http::Response (*)(const Service& service, const http::Request& request);
+using WaitingTask = http::Task<Status> (*)(ServicePtr service, const http::Request& request,
+                                           http::Responder& responder);
+
 struct Endpoint {
   http::Method method;
   std::string_view path;
   std::string_view summary;
-  http::Handler (*make_handler)(const ServicePtr& service);
+  std::variant<PlainTask, WaitingTask> task;
   std::span<const FieldSpec> (*fields)();  // of the request's body; null: none
   std::string_view request_schema;         // its name in the document
   int status;                              // of success

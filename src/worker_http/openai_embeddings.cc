@@ -161,6 +161,8 @@ http::Response embedding_response(const Service& service, Collected collected) {
                                                {"total_tokens", collected.prompt_tokens}}}});
 }
 
+}  // namespace
+
 http::Task<Status> answer_embeddings(ServicePtr service, const http::Request& request,
                                      http::Responder& responder) {
   Parsed parsed = parse(*service, request);
@@ -173,14 +175,6 @@ http::Task<Status> answer_embeddings(ServicePtr service, const http::Request& re
   http::Response response = collected.ok() ? embedding_response(*service, collected.take())
                                            : openai_error_response(collected.error(), "");
   co_return co_await responder.send(std::move(response));
-}
-
-}  // namespace
-
-http::Handler embeddings_handler(const ServicePtr& service) {
-  return [service](const http::Request& request, http::Responder& responder) {
-    return answer_embeddings(service, request, responder);
-  };
 }
 
 }  // namespace llorch::worker_http

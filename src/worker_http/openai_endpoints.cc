@@ -22,13 +22,6 @@ const base::Logger& logger() {
   return instance;
 }
 
-using HandlerTask = http::Task<Status> (*)(ServicePtr, const http::Request&, http::Responder&);
-http::Handler make_handler(const ServicePtr& service, HandlerTask task) {
-  return [service, task](const http::Request& request, http::Responder& responder) {
-    return task(service, request, responder);
-  };
-}
-
 std::string new_id(std::string_view prefix) {
   std::array<std::uint64_t, 2> words{};
   // 16 bytes never come short once the kernel's generator is up, and ids need not be secret.
@@ -52,25 +45,6 @@ json::Object model_json(const ModelInfo& model) {
 http::Task<Status> send_refusal(ServicePtr service, http::Responder& responder, Refusal refusal) {
   service->metrics->count(outcome_of_refusal(refusal.error));
   http::Response response = openai_error_response(refusal.error, refusal.param, refusal.code);
-  co_return co_await responder.send(std::move(response));
-}
-
-http::Task<Status> list_models(ServicePtr service, const http::Request&,
-                               http::Responder& responder) {
-  json::Array data;
-  if (const ModelInfo* model = service->backend.model()) data.push_back(model_json(*model));
-  http::Response response =
-      json_response(200, json::Object{{"object", "list"}, {"data", std::move(data)}});
-  co_return co_await responder.send(std::move(response));
-}
-
-http::Task<Status> show_model(ServicePtr service, const http::Request& request,
-                              http::Responder& responder) {
-  const std::optional<Refusal> refusal =
-      check_model(service->backend, request.path_params.at("model"));
-  http::Response response =
-      refusal ? openai_error_response(refusal->error, refusal->param, refusal->code)
-              : json_response(200, model_json(*service->backend.model()));
   co_return co_await responder.send(std::move(response));
 }
 
@@ -263,6 +237,27 @@ http::Task<Status> answer_text(ServicePtr service, const http::Request& request,
   co_return done;
 }
 
+}  // namespace
+
+http::Task<Status> list_models(ServicePtr service, const http::Request&,
+                               http::Responder& responder) {
+  json::Array data;
+  if (const ModelInfo* model = service->backend.model()) data.push_back(model_json(*model));
+  http::Response response =
+      json_response(200, json::Object{{"object", "list"}, {"data", std::move(data)}});
+  co_return co_await responder.send(std::move(response));
+}
+
+http::Task<Status> show_model(ServicePtr service, const http::Request& request,
+                              http::Responder& responder) {
+  const std::optional<Refusal> refusal =
+      check_model(service->backend, request.path_params.at("model"));
+  http::Response response =
+      refusal ? openai_error_response(refusal->error, refusal->param, refusal->code)
+              : json_response(200, model_json(*service->backend.model()));
+  co_return co_await responder.send(std::move(response));
+}
+
 http::Task<Status> answer_completion(ServicePtr service, const http::Request& request,
                                      http::Responder& responder) {
   return answer_text(std::move(service), request, responder, AnswerKind::Completion);
@@ -271,21 +266,6 @@ http::Task<Status> answer_completion(ServicePtr service, const http::Request& re
 http::Task<Status> answer_chat(ServicePtr service, const http::Request& request,
                                http::Responder& responder) {
   return answer_text(std::move(service), request, responder, AnswerKind::Chat);
-}
-
-}  // namespace
-
-http::Handler models_handler(const ServicePtr& service) {
-  return make_handler(service, list_models);
-}
-http::Handler model_handler(const ServicePtr& service) {
-  return make_handler(service, show_model);
-}
-http::Handler completions_handler(const ServicePtr& service) {
-  return make_handler(service, answer_completion);
-}
-http::Handler chat_handler(const ServicePtr& service) {
-  return make_handler(service, answer_chat);
 }
 
 }  // namespace llorch::worker_http

@@ -6,10 +6,15 @@
 
 namespace llorch::worker_http {
 
-http::Handler models_handler(const ServicePtr& service);
-http::Handler model_handler(const ServicePtr& service);
-http::Handler completions_handler(const ServicePtr& service);
-http::Handler chat_handler(const ServicePtr& service);
-http::Handler embeddings_handler(const ServicePtr& service);
+http::Task<Status> list_models(ServicePtr service, const http::Request& request,
+                               http::Responder& responder);
+http::Task<Status> show_model(ServicePtr service, const http::Request& request,
+                              http::Responder& responder);
+http::Task<Status> answer_completion(ServicePtr service, const http::Request& request,
+                                     http::Responder& responder);
+http::Task<Status> answer_chat(ServicePtr service, const http::Request& request,
+                               http::Responder& responder);
+http::Task<Status> answer_embeddings(ServicePtr service, const http::Request& request,
+                                     http::Responder& responder);
 
 }  // namespace llorch::worker_http

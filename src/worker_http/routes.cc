@@ -14,16 +14,25 @@ namespace {
 
 using http::Method;
 
-http::Task<Status> send_document(std::shared_ptr<const std::string> document,
-                                 http::Responder& responder) {
-  http::Response response(200, "application/json", *document);
+http::Response answer_document(const Service&, const http::Request&) {
+  return {200, "application/json", json::serialize(openapi_document())};
+}
+
+http::Task<Status> send_plain(ServicePtr service, PlainTask task, const http::Request& request,
+                              http::Responder& responder) {
+  http::Response response = task(*service, request);
   co_return co_await responder.send(std::move(response));
 }
 
-http::Handler document_handler(const ServicePtr&) {
-  const auto document = std::make_shared<const std::string>(json::serialize(openapi_document()));
-  return [document](const http::Request&, http::Responder& responder) {
-    return send_document(document, responder);
+http::Handler make_handler(const ServicePtr& service, const Endpoint& endpoint) {
+  if (const PlainTask* plain = std::get_if<PlainTask>(&endpoint.task)) {
+    return [service, task = *plain](const http::Request& request, http::Responder& responder) {
+      return send_plain(service, task, request, responder);
+    };
+  }
+  return [service, task = std::get<WaitingTask>(endpoint.task)](const http::Request& request,
+                                                                http::Responder& responder) {
+    return task(service, request, responder);
   };
 }
 
@@ -31,31 +40,31 @@ constexpr std::string_view kSse = "text/event-stream";
 
 constexpr std::array kEndpoints = {
     Endpoint{Method::Get, "/health", "State of the worker; never waits for the engine.",
-             health_handler, nullptr, "", 200, "HealthReport", "", false},
-    Endpoint{Method::Post, "/execute", "Generate text as a stream of events.", execute_handler,
+             answer_health, nullptr, "", 200, "HealthReport", "", false},
+    Endpoint{Method::Post, "/execute", "Generate text as a stream of events.", execute,
              execute_fields, "ExecuteRequest", 200, "", kSse, false},
-    Endpoint{Method::Post, "/cancel", "End a job soon. Idempotent.", cancel_handler, cancel_fields,
+    Endpoint{Method::Post, "/cancel", "End a job soon. Idempotent.", answer_cancel, cancel_fields,
              "CancelRequest", 202, "CancelAnswer", "", false},
     Endpoint{Method::Post, "/shutdown", "Finish what runs, accept nothing more, exit.",
-             shutdown_handler, nullptr, "", 202, "ShutdownAnswer", "", false},
+             answer_shutdown, nullptr, "", 202, "ShutdownAnswer", "", false},
     Endpoint{Method::Get, "/metrics", "Counters, gauges and histograms for Prometheus.",
-             metrics_handler, nullptr, "", 200, "", "", false},
-    Endpoint{Method::Post, "/tokenize", "Text to token ids.", tokenize_handler, tokenize_fields,
+             answer_metrics, nullptr, "", 200, "", "", false},
+    Endpoint{Method::Post, "/tokenize", "Text to token ids.", answer_tokenize, tokenize_fields,
              "TokenizeRequest", 200, "TokenizeAnswer", "", false},
-    Endpoint{Method::Post, "/detokenize", "Token ids to text.", detokenize_handler,
+    Endpoint{Method::Post, "/detokenize", "Token ids to text.", answer_detokenize,
              detokenize_fields, "DetokenizeRequest", 200, "DetokenizeAnswer", "", false},
-    Endpoint{Method::Get, "/v1/models", "The one model that is here.", models_handler, nullptr, "",
+    Endpoint{Method::Get, "/v1/models", "The one model that is here.", list_models, nullptr, "",
              200, "ModelList", "", true},
-    Endpoint{Method::Get, "/v1/models/{model}", "That model.", model_handler, nullptr, "", 200,
+    Endpoint{Method::Get, "/v1/models/{model}", "That model.", show_model, nullptr, "", 200,
              "Model", "", true},
-    Endpoint{Method::Post, "/v1/completions", "Continue a prompt.", completions_handler,
+    Endpoint{Method::Post, "/v1/completions", "Continue a prompt.", answer_completion,
              completion_fields, "CompletionRequest", 200, "Completion", kSse, true},
     Endpoint{Method::Post, "/v1/chat/completions",
-             "Answer a conversation, in the form of the model's own chat template.", chat_handler,
+             "Answer a conversation, in the form of the model's own chat template.", answer_chat,
              chat_fields, "ChatCompletionRequest", 200, "ChatCompletion", kSse, true},
-    Endpoint{Method::Post, "/v1/embeddings", "Vectors of length 1 for texts.", embeddings_handler,
+    Endpoint{Method::Post, "/v1/embeddings", "Vectors of length 1 for texts.", answer_embeddings,
              embedding_fields, "EmbeddingRequest", 200, "EmbeddingList", "", true},
-    Endpoint{Method::Get, "/openapi.json", "This document.", document_handler, nullptr, "", 200,
+    Endpoint{Method::Get, "/openapi.json", "This document.", answer_document, nullptr, "", 200,
              "Document", "", false},
 };
 
@@ -72,7 +81,7 @@ http::Router make_router(InferenceBackend& backend, const RouteSettings& setting
   for (const Endpoint& endpoint : kEndpoints) {
     http::RouteOptions options;
     if (endpoint.openai) options.render_error = render_openai_error;
-    router.add(endpoint.method, endpoint.path, endpoint.make_handler(service), std::move(options));
+    router.add(endpoint.method, endpoint.path, make_handler(service, endpoint), std::move(options));
   }
   http::RouteOptions openai;
   openai.render_error = render_openai_error;

@@ -25,27 +25,6 @@ const base::Logger& logger() {
   return instance;
 }
 
-// A handler from a coroutine: arguments by value live in its frame.
-using HandlerTask = http::Task<Status> (*)(ServicePtr, const http::Request&, http::Responder&);
-http::Handler make_handler(const ServicePtr& service, HandlerTask task) {
-  return [service, task](const http::Request& request, http::Responder& responder) {
-    return task(service, request, responder);
-  };
-}
-
-// A handler from a plain function.
-using PlainTask = http::Response (*)(const Service&, const http::Request&);
-http::Task<Status> send_plain(ServicePtr service, PlainTask task, const http::Request& request,
-                              http::Responder& responder) {
-  http::Response response = task(*service, request);
-  co_return co_await responder.send(std::move(response));
-}
-http::Handler make_handler(const ServicePtr& service, PlainTask task) {
-  return [service, task](const http::Request& request, http::Responder& responder) {
-    return send_plain(service, task, request, responder);
-  };
-}
-
 contract::WorkerStatus status_of(LoadStatus::State state) {
   switch (state) {
     case LoadStatus::State::Loading:
@@ -75,35 +54,6 @@ void describe_model(const ModelInfo& model, contract::HealthReport& report) {
   report.context_length = model.context_length;
 }
 
-http::Response answer_health(const Service& service, const http::Request&) {
-  const LoadStatus status = service.backend.status();
-  const WorkerStats stats = service.backend.stats();
-  contract::HealthReport report;
-  report.status = status_of(status.state);
-  report.reason = status.reason;
-  if (status.state == LoadStatus::State::Loading) report.load_progress = status.load_progress;
-  if (const ModelInfo* model = service.backend.model()) describe_model(*model, report);
-  report.version = base::version();
-  report.uptime_seconds = stats.uptime_seconds;
-  report.queue_depth = stats.queue_depth;
-  report.slots_total = stats.slots_total;
-  report.slots_busy = stats.slots_busy;
-  report.kv_blocks_total = stats.kv_blocks_total;
-  report.kv_blocks_free = stats.kv_blocks_free;
-  report.last_token_age_ms = stats.last_token_age_ms;
-  return json_response(contract::http_status(report.status), contract::to_json(report));
-}
-
-http::Response answer_metrics(const Service& service, const http::Request&) {
-  return {200, "text/plain; version=0.0.4; charset=utf-8",
-          service.metrics->render(service.backend)};
-}
-
-http::Response answer_shutdown(const Service& service, const http::Request&) {
-  service.backend.request_shutdown();
-  return json_response(202, json::Object{{"status", "draining"}});
-}
-
 // Reads a body with `read`; failures become the answer.
 template <class Read, class Answer>
 http::Response answer_fields(const http::Request& request, Read read, Answer answer) {
@@ -119,43 +69,11 @@ http::Response answer_fields(const http::Request& request, Read read, Answer ans
   return answer(fields);
 }
 
-http::Response answer_cancel(const Service& service, const http::Request& request) {
-  const auto read = [](json::FieldReader& reader) {
-    return reader.required_string("job_id", {1, contract::kJobIdBytesMax});
-  };
-  return answer_fields(request, read, [&](const std::string& job_id) {
-    const Status cancelled = service.backend.cancel(job_id);
-    if (!cancelled.ok())
-      return worker_error_response(cancelled.error(), request.correlation_id, {});
-    return json_response(202, json::Object{{"job_id", job_id}, {"status", "cancelling"}});
-  });
-}
-
 struct TokenizeFields {
   std::string text;
   bool add_special = false;
   bool parse_special = false;
 };
-
-http::Response answer_tokenize(const Service& service, const http::Request& request) {
-  const auto read = [](json::FieldReader& reader) {
-    TokenizeFields fields;
-    fields.text = reader.required_string("text");
-    fields.add_special = reader.optional_bool("add_special").value_or(false);
-    fields.parse_special = reader.optional_bool("parse_special").value_or(false);
-    return fields;
-  };
-  return answer_fields(request, read, [&](const TokenizeFields& fields) {
-    const Result<TokenizedText> tokens =
-        service.backend.tokenize(fields.text, fields.add_special, fields.parse_special);
-    if (!tokens.ok()) return worker_error_response(tokens.error(), request.correlation_id, {});
-    json::Array ids(tokens->ids.begin(), tokens->ids.end());
-    json::Array pieces(tokens->pieces.begin(), tokens->pieces.end());
-    return json_response(200, json::Object{{"tokens", std::move(ids)},
-                                           {"pieces", std::move(pieces)},
-                                           {"count", tokens->ids.size()}});
-  });
-}
 
 std::vector<std::int32_t> read_ids(json::FieldReader& reader) {
   std::vector<std::int32_t> ids;
@@ -175,14 +93,6 @@ std::vector<std::int32_t> read_ids(json::FieldReader& reader) {
     ids.push_back(static_cast<std::int32_t>(*number));
   }
   return ids;
-}
-
-http::Response answer_detokenize(const Service& service, const http::Request& request) {
-  return answer_fields(request, read_ids, [&](const std::vector<std::int32_t>& ids) {
-    Result<std::string> text = service.backend.detokenize(ids);
-    if (!text.ok()) return worker_error_response(text.error(), request.correlation_id, {});
-    return json_response(200, json::Object{{"text", text.take()}});
-  });
 }
 
 std::string sse(std::string_view event, const json::Object& data) {
@@ -261,6 +171,77 @@ http::Response refusal(const http::Request& request, const Error& error) {
   return worker_error_response(error, request.correlation_id, errors);
 }
 
+}  // namespace
+
+http::Response answer_health(const Service& service, const http::Request&) {
+  const LoadStatus status = service.backend.status();
+  const WorkerStats stats = service.backend.stats();
+  contract::HealthReport report;
+  report.status = status_of(status.state);
+  report.reason = status.reason;
+  if (status.state == LoadStatus::State::Loading) report.load_progress = status.load_progress;
+  if (const ModelInfo* model = service.backend.model()) describe_model(*model, report);
+  report.version = base::version();
+  report.uptime_seconds = stats.uptime_seconds;
+  report.queue_depth = stats.queue_depth;
+  report.slots_total = stats.slots_total;
+  report.slots_busy = stats.slots_busy;
+  report.kv_blocks_total = stats.kv_blocks_total;
+  report.kv_blocks_free = stats.kv_blocks_free;
+  report.last_token_age_ms = stats.last_token_age_ms;
+  return json_response(contract::http_status(report.status), contract::to_json(report));
+}
+
+http::Response answer_metrics(const Service& service, const http::Request&) {
+  return {200, "text/plain; version=0.0.4; charset=utf-8",
+          service.metrics->render(service.backend)};
+}
+
+http::Response answer_shutdown(const Service& service, const http::Request&) {
+  service.backend.request_shutdown();
+  return json_response(202, json::Object{{"status", "draining"}});
+}
+
+http::Response answer_cancel(const Service& service, const http::Request& request) {
+  const auto read = [](json::FieldReader& reader) {
+    return reader.required_string("job_id", {1, contract::kJobIdBytesMax});
+  };
+  return answer_fields(request, read, [&](const std::string& job_id) {
+    const Status cancelled = service.backend.cancel(job_id);
+    if (!cancelled.ok())
+      return worker_error_response(cancelled.error(), request.correlation_id, {});
+    return json_response(202, json::Object{{"job_id", job_id}, {"status", "cancelling"}});
+  });
+}
+
+http::Response answer_tokenize(const Service& service, const http::Request& request) {
+  const auto read = [](json::FieldReader& reader) {
+    TokenizeFields fields;
+    fields.text = reader.required_string("text");
+    fields.add_special = reader.optional_bool("add_special").value_or(false);
+    fields.parse_special = reader.optional_bool("parse_special").value_or(false);
+    return fields;
+  };
+  return answer_fields(request, read, [&](const TokenizeFields& fields) {
+    const Result<TokenizedText> tokens =
+        service.backend.tokenize(fields.text, fields.add_special, fields.parse_special);
+    if (!tokens.ok()) return worker_error_response(tokens.error(), request.correlation_id, {});
+    json::Array ids(tokens->ids.begin(), tokens->ids.end());
+    json::Array pieces(tokens->pieces.begin(), tokens->pieces.end());
+    return json_response(200, json::Object{{"tokens", std::move(ids)},
+                                           {"pieces", std::move(pieces)},
+                                           {"count", tokens->ids.size()}});
+  });
+}
+
+http::Response answer_detokenize(const Service& service, const http::Request& request) {
+  return answer_fields(request, read_ids, [&](const std::vector<std::int32_t>& ids) {
+    Result<std::string> text = service.backend.detokenize(ids);
+    if (!text.ok()) return worker_error_response(text.error(), request.correlation_id, {});
+    return json_response(200, json::Object{{"text", text.take()}});
+  });
+}
+
 http::Task<Status> execute(ServicePtr service, const http::Request& request,
                            http::Responder& responder) {
   Status type = check_content_type(request);
@@ -287,30 +268,6 @@ http::Task<Status> execute(ServicePtr service, const http::Request& request,
       co_await responder.open_stream(200, std::string(http::kEventStreamType), std::move(headers));
   if (!stream.ok()) co_return stream.error();
   co_return co_await stream_events(service, request, *stream, generations, job_id);
-}
-
-}  // namespace
-
-http::Handler health_handler(const ServicePtr& service) {
-  return make_handler(service, answer_health);
-}
-http::Handler execute_handler(const ServicePtr& service) {
-  return make_handler(service, execute);
-}
-http::Handler cancel_handler(const ServicePtr& service) {
-  return make_handler(service, answer_cancel);
-}
-http::Handler shutdown_handler(const ServicePtr& service) {
-  return make_handler(service, answer_shutdown);
-}
-http::Handler metrics_handler(const ServicePtr& service) {
-  return make_handler(service, answer_metrics);
-}
-http::Handler tokenize_handler(const ServicePtr& service) {
-  return make_handler(service, answer_tokenize);
-}
-http::Handler detokenize_handler(const ServicePtr& service) {
-  return make_handler(service, answer_detokenize);
 }
 
 }  // namespace llorch::worker_http

@@ -7,12 +7,13 @@
 
 namespace llorch::worker_http {
 
-http::Handler health_handler(const ServicePtr& service);
-http::Handler execute_handler(const ServicePtr& service);
-http::Handler cancel_handler(const ServicePtr& service);
-http::Handler shutdown_handler(const ServicePtr& service);
-http::Handler metrics_handler(const ServicePtr& service);
-http::Handler tokenize_handler(const ServicePtr& service);
-http::Handler detokenize_handler(const ServicePtr& service);
+http::Response answer_health(const Service& service, const http::Request& request);
+http::Response answer_cancel(const Service& service, const http::Request& request);
+http::Response answer_shutdown(const Service& service, const http::Request& request);
+http::Response answer_metrics(const Service& service, const http::Request& request);
+http::Response answer_tokenize(const Service& service, const http::Request& request);
+http::Response answer_detokenize(const Service& service, const http::Request& request);
+http::Task<Status> execute(ServicePtr service, const http::Request& request,
+                           http::Responder& responder);
 
 }  // namespace llorch::worker_http
