@@ -4,17 +4,17 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iterator>
 #include <optional>
 
 #include "base/json.h"
 #include "base/terminal.h"
-#include "base/version.h"
 #include "compute/create.h"
 #include "model/checkpoints.h"
+#include "tools/command_line.h"
 
 namespace llorch::tools {
 namespace {
@@ -26,6 +26,12 @@ using model::Trace;
 constexpr std::array<std::int32_t, 2> kHello = {15496, 13};
 constexpr std::array<std::int32_t, 10> kMediumContinues = {314, 1101, 257,  1310, 2739,
                                                            284, 262,  2151, 11,   475};
+constexpr std::string_view kProgram = "llorch-checkpoints";
+constexpr std::string_view kFooter =
+    "Examples:\n"
+    "  llorch-checkpoints --model models/gpt2-medium\n"
+    "  llorch-checkpoints --model gpt2.gguf --threads 4 --json\n\n"
+    "Exit code: 0 all passed, 1 a checkpoint failed or the model does not load, 2 usage.";
 constexpr std::string_view kMediumText = " I'm a little late to the party, but";
 constexpr std::int32_t kGpt2Vocabulary = 50257;
 constexpr std::int32_t kOtherPromptTokens = 8;
@@ -101,19 +107,22 @@ Result<Outcome> climb(const Options& options) {
   return outcome;
 }
 
-void print_table(const Outcome& outcome, bool color) {
-  const auto verdict = [color](bool good, std::string_view text) {
-    return base::paint(text, good ? base::Color::Green : base::Color::Red, color);
+std::string table_text(const Outcome& outcome, bool color) {
+  std::string text;
+  const auto out = std::back_inserter(text);
+  const auto verdict = [color](bool good, std::string_view words) {
+    return base::paint(words, good ? base::Color::Green : base::Color::Red, color);
   };
   const model::ModelConfig& config = outcome.model->config;
-  fmt::print("{}\n", base::paint(base::printable(outcome.model->file->path().string()),
-                                 base::Color::Bold, color));
-  fmt::print("{} parameters, {} layers of width {}, {} heads, vocabulary {}, context {}\n",
-             base::human_count(outcome.model->num_parameters), config.num_layers, config.hidden_dim,
-             config.num_heads, config.vocab_size, config.context_length);
-  fmt::print("{}{} on {}, against the reference backend\n\n", config.architecture,
-             config.variant.empty() ? "" : fmt::format(" ({})", config.variant),
-             outcome.backend_name);
+  fmt::format_to(
+      out, "{}\n",
+      base::paint(base::printable(outcome.model->file->path().string()), base::Color::Bold, color));
+  fmt::format_to(out, "{} parameters, {} layers of width {}, {} heads, vocabulary {}, context {}\n",
+                 base::human_count(outcome.model->num_parameters), config.num_layers,
+                 config.hidden_dim, config.num_heads, config.vocab_size, config.context_length);
+  fmt::format_to(out, "{}{} on {}, against the reference backend\n\n", config.architecture,
+                 config.variant.empty() ? "" : fmt::format(" ({})", config.variant),
+                 outcome.backend_name);
 
   using Align = base::TextTable::Align;
   base::TextTable table({Align::Right, Align::Left, Align::Right, Align::Right, Align::Left});
@@ -126,25 +135,26 @@ void print_table(const Outcome& outcome, bool color) {
                    rung.passed ? "pass" : "FAIL: " + rung.difference},
                   rung.passed ? base::Color::None : base::Color::Red);
   }
-  fmt::print("{}\n", table.render(2, color));
+  fmt::format_to(out, "{}\n", table.render(2, color));
   const std::span<const std::int32_t> ids(outcome.ids);
-  fmt::print("  prompt ids  {}\n  greedy ids  {}\n",
-             fmt::join(ids.first(outcome.prompt_tokens), " "),
-             fmt::join(ids.subspan(outcome.prompt_tokens), " "));
+  fmt::format_to(out, "  prompt ids  {}\n  greedy ids  {}\n",
+                 fmt::join(ids.first(outcome.prompt_tokens), " "),
+                 fmt::join(ids.subspan(outcome.prompt_tokens), " "));
   if (outcome.mission_text) {
-    fmt::print(
-        "  \"Hello.\"    {}\n",
+    fmt::format_to(
+        out, "  \"Hello.\"    {}\n",
         verdict(*outcome.mission_text,
                 fmt::format("{}\"{}\"", *outcome.mission_text ? "continues " : "FAIL: expected ",
                             kMediumText)));
   }
-  fmt::print("\n{}\n",
-             verdict(outcome.passed(),
-                     outcome.passed() ? "all checkpoints pass"
-                                      : "a checkpoint failed: look at the first one that did"));
+  fmt::format_to(out, "\n{}\n",
+                 verdict(outcome.passed(),
+                         outcome.passed() ? "all checkpoints pass"
+                                          : "a checkpoint failed: look at the first one that did"));
+  return text;
 }
 
-void print_json(const Outcome& outcome) {
+std::string json_text(const Outcome& outcome) {
   json::Array rungs;
   for (const CheckpointResult& rung : outcome.ladder) {
     rungs.push_back(json::Object{{"number", rung.checkpoint.number},
@@ -163,7 +173,7 @@ void print_json(const Outcome& outcome) {
                       {"checkpoints", std::move(rungs)},
                       {"ids", json::Array(outcome.ids.begin(), outcome.ids.end())}};
   if (outcome.mission_text) object["gpt2_medium_text"] = *outcome.mission_text;
-  fmt::print("{}\n", json::serialize(object));
+  return json::serialize(object) + "\n";
 }
 
 }  // namespace
@@ -174,12 +184,7 @@ int run_checkpoints(int argc, const char* const* argv, const char* no_color) {
       "on the chosen\n"
       "backend against a slow reference in double precision. gpt2-medium must also continue "
       "\"Hello.\" as published.",
-      "llorch-checkpoints");
-  app.footer(
-      "Examples:\n"
-      "  llorch-checkpoints --model models/gpt2-medium\n"
-      "  llorch-checkpoints --model gpt2.gguf --threads 4 --json\n\n"
-      "Exit code: 0 all passed, 1 a checkpoint failed or the model does not load, 2 usage.");
+      std::string(kProgram));
   Options options;
   app.add_option("--model", options.model_path,
                  "a .gguf, .safetensors, .bin or .pt file, or a Hugging Face folder")
@@ -188,21 +193,14 @@ int run_checkpoints(int argc, const char* const* argv, const char* no_color) {
   app.add_option("--threads", options.threads, "CPU threads; 0: one per core")
       ->capture_default_str();
   app.add_flag("--json", options.json, "print one JSON object");
-  app.set_version_flag("--version", "llorch-checkpoints " + std::string(base::version()),
-                       "print the version");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto done = parse_command_line(app, kFooter, argc, argv)) return *done;
   const Result<Outcome> outcome = climb(options);
-  if (!outcome.ok()) {
-    fmt::print(stderr, "llorch-checkpoints: {}\n", outcome.error().message);
-    return 1;
-  }
-  options.json ? print_json(outcome.value())
-               : print_table(outcome.value(), base::wants_color(stdout, no_color));
-  return outcome->passed() ? 0 : 1;
+  if (!outcome.ok()) return fail(kProgram, outcome.error().message);
+  const int printed = print(
+      kProgram, options.json ? json_text(outcome.value())
+                             : table_text(outcome.value(), base::wants_color(stdout, no_color)));
+  if (printed != 0) return printed;
+  return outcome->passed() ? 0 : kFailure;
 }
 
 }  // namespace llorch::tools

@@ -29,6 +29,14 @@ TEST(LlorchCheckpoints, PrintsTheLadder) {
   EXPECT_EQ(outcome.err, "");
 }
 
+TEST(LlorchCheckpoints, AFullDiskIsAFailure) {
+  const std::string command = std::string(LLORCH_CHECKPOINTS) + " --model " +
+                              test::source_path("tests/golden/gpt2_tiny").string() + " >/dev/full";
+  const auto outcome = test::run_program("/bin/sh", {"-c", command});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("llorch-checkpoints: the output could not be written"));
+}
+
 TEST(LlorchCheckpoints, ClimbsEveryFamily) {
   int climbed = 0;
   for (const auto& entry :

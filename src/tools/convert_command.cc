@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -13,7 +11,7 @@
 #include <thread>
 
 #include "base/terminal.h"
-#include "base/version.h"
+#include "tools/command_line.h"
 #include "tools/convert.h"
 #include "tools/weight_types.h"
 
@@ -22,8 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;
+constexpr std::string_view kProgram = "llorch-convert";
 constexpr int kThreadsMax = 256;
 
 constexpr const char* kFooter = R"(Types:
@@ -53,17 +50,6 @@ struct Options {
   bool force = false;
   bool without_tokenizer = false;
 };
-
-// fmt::print throws when it cannot write; a full disk is no reason to crash.
-void complain(std::string_view message) {
-  const std::string line = fmt::format("llorch-convert: {}\n", base::printable(message));
-  std::fputs(line.c_str(), stderr);
-}
-
-bool print(const std::string& text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
-}
 
 Status check_output(const Options& options) {
   std::error_code error;
@@ -117,13 +103,13 @@ Result<Outcome> convert(const Options& options) {
   return Outcome{plan.take(), seconds.count()};
 }
 
-bool report(const Options& options, const Outcome& outcome, const char* no_color) {
+int report(const Options& options, const Outcome& outcome, const char* no_color) {
   if (options.json) {
     json::Object object{
         {"input", options.input}, {"output", options.output}, {"type", options.type}};
     for (auto& entry : summary_json(outcome.plan)) object[entry.key()] = entry.value();
     object["seconds"] = outcome.seconds;
-    return print(json::serialize(object) + "\n");
+    return print(kProgram, json::serialize(object) + "\n");
   }
   const bool color = base::wants_color(stdout, no_color);
   std::string text =
@@ -132,7 +118,7 @@ bool report(const Options& options, const Outcome& outcome, const char* no_color
   for (const std::string& note : outcome.plan.notes)
     text += "  note: " + base::wrap(base::printable(note), 80, 8) + "\n";
   text += fmt::format("  {:.1f} s\n", outcome.seconds);
-  return print(text);
+  return print(kProgram, text);
 }
 
 void describe(CLI::App& app, Options& options) {
@@ -156,32 +142,21 @@ void describe(CLI::App& app, Options& options) {
   app.add_flag("--no-tokenizer", options.without_tokenizer,
                "write the weights alone: the file then takes\nids, not text");
   app.add_flag("--json", options.json, "print one JSON object");
-  app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", "llorch-convert " + std::string(base::version()),
-                       "print the version");
-  app.footer(kFooter);
 }
 
 }  // namespace
 
 int run_convert(int argc, const char* const* argv, const char* no_color) {
   CLI::App app("Writes a model as a GGUF file, quantised, with its tokenizer and chat template.",
-               "llorch-convert");
+               std::string(kProgram));
   Options options;
   describe(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  if (const auto done = parse_command_line(app, kFooter, argc, argv)) return *done;
   const Result<Outcome> outcome = convert(options);
   if (!outcome.ok()) {
-    complain(outcome.error().message);
-    return kFailure;
+    return fail(kProgram, outcome.error().message);
   }
-  if (report(options, outcome.value(), no_color)) return 0;
-  complain("the output could not be written");
-  return kFailure;
+  return report(options, outcome.value(), no_color);
 }
 
 }  // namespace llorch::tools

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -16,18 +14,17 @@
 #include "base/json.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "base/version.h"
 #include "compute/create.h"
 #include "formats/summary.h"
 #include "model/load.h"
 #include "tokenizer/load.h"
+#include "tools/command_line.h"
 #include "tools/perplexity.h"
 
 namespace llorch::tools {
 namespace {
 
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;
+constexpr std::string_view kProgram = "llorch-perplexity";
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;
 constexpr std::int32_t kContextMax = 1 << 20;
 
@@ -65,16 +62,6 @@ struct Row {
   Score score;
   double tokens_per_second = 0;
 };
-
-void complain(std::string_view message) {
-  const std::string line = fmt::format("llorch-perplexity: {}\n", base::printable(message));
-  std::fputs(line.c_str(), stderr);
-}
-
-bool print(const std::string& text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
-}
 
 void describe_file(const formats::WeightFile& file, Row& row) {
   const formats::FileSummary summary = formats::summarize(file);
@@ -212,34 +199,23 @@ void describe(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
   app.add_flag("--json", options.json, "print one JSON object");
-  app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", "llorch-perplexity " + std::string(base::version()),
-                       "print the version");
-  app.footer(kFooter);
 }
 
 }  // namespace
 
 int run_perplexity(int argc, const char* const* argv, const char* no_color) {
   CLI::App app("Measures how well models predict a text, to compare quantisations.",
-               "llorch-perplexity");
+               std::string(kProgram));
   Options options;
   describe(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  if (const auto done = parse_command_line(app, kFooter, argc, argv)) return *done;
   const Result<std::vector<Row>> rows = score_all(options);
   if (!rows.ok()) {
-    complain(rows.error().message);
-    return kFailure;
+    return fail(kProgram, rows.error().message);
   }
-  if (print(options.json ? json_text(rows.value(), options)
-                         : table_text(rows.value(), base::wants_color(stdout, no_color))))
-    return 0;
-  complain("the output could not be written");
-  return kFailure;
+  return print(kProgram, options.json
+                             ? json_text(rows.value(), options)
+                             : table_text(rows.value(), base::wants_color(stdout, no_color)));
 }
 
 }  // namespace llorch::tools

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -16,16 +14,15 @@
 
 #include "base/file.h"
 #include "base/terminal.h"
-#include "base/version.h"
 #include "tokenizer/load.h"
+#include "tools/command_line.h"
 #include "tools/template_batch.h"
 #include "tools/tokenize.h"
 
 namespace llorch::tools {
 namespace {
 
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;
+constexpr std::string_view kProgram = "llorch-tokenize";
 
 constexpr const char* kFooter = R"(Without TEXT the standard input is read.
 
@@ -57,24 +54,6 @@ struct Options {
   bool decodes = false, json_output = false, special = false, batch = false;
 };
 
-void complain(std::string_view message) {
-  const std::string line = fmt::format("llorch-tokenize: {}\n", base::printable(message));
-  std::fputs(line.c_str(), stderr);
-}
-
-int fail(const Error& error) {
-  complain(error.message);
-  return kFailure;
-}
-
-int print(const std::string& text) {
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (written) return 0;
-  complain("the output could not be written");
-  return kFailure;
-}
-
 std::string input_of(const Options& options) {
   if (options.words.empty())
     return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
@@ -90,55 +69,53 @@ int run_batch(const tokenizer::Tokenizer& tokenizer) {
     if (line.empty()) continue;
     const std::string answer = batch_line(tokenizer, line) + "\n";
     if (std::fwrite(answer.data(), 1, answer.size(), stdout) != answer.size()) {
-      complain("the output could not be written");
-      return kFailure;
+      return fail(kProgram, "the output could not be written");
     }
   }
-  return print("");
+  return print(kProgram, "");
 }
 
 int run_template(const Options& options) {
   std::optional<std::chrono::local_seconds> now;
   if (!options.now.empty()) {
     const Result<std::chrono::local_seconds> date = parse_date(options.now);
-    if (!date.ok()) return fail(date.error());
+    if (!date.ok()) return fail(kProgram, date.error().message);
     now = date.value();
   }
   const Result<std::string> source = base::read_text_file(options.template_path, kTemplateBytesMax);
-  if (!source.ok()) return fail(source.error());
+  if (!source.ok()) return fail(kProgram, source.error().message);
   std::ios::sync_with_stdio(false);
   const Status rendered = render_template_batch(source.value(), now, std::cin, std::cout);
-  if (!rendered.ok()) return fail(rendered.error().in(options.template_path));
+  if (!rendered.ok()) return fail(kProgram, rendered.error().in(options.template_path).message);
   std::cout.flush();
   if (std::cout) return 0;
-  complain("the output could not be written");
-  return kFailure;
+  return fail(kProgram, "the output could not be written");
 }
 
 int run_decode(const tokenizer::Tokenizer& tokenizer, const Options& options) {
   const Result<std::vector<tokenizer::TokenId>> ids = parse_ids(input_of(options));
-  if (!ids.ok()) return fail(ids.error());
+  if (!ids.ok()) return fail(kProgram, ids.error().message);
   const std::string text = tokenizer.decode(ids.value(), {.keep_special = options.special});
-  if (!options.json_output) return print(text + "\n");
+  if (!options.json_output) return print(kProgram, text + "\n");
   json::Object object;
   object["text"] = text;
-  return print(json::serialize(object) + "\n");
+  return print(kProgram, json::serialize(object) + "\n");
 }
 
 int run_encode(const tokenizer::Tokenizer& tokenizer, const Options& options,
                const char* no_color) {
   const Result<std::vector<tokenizer::TokenId>> ids = tokenizer.encode(
       input_of(options), {.add_special = options.special, .parse_special = options.special});
-  if (!ids.ok()) return fail(ids.error());
+  if (!ids.ok()) return fail(kProgram, ids.error().message);
   if (options.json_output)
-    return print(json::serialize(tokens_json(tokenizer, ids.value())) + "\n");
-  return print(tokens_text(tokenizer, ids.value(), base::wants_color(stdout, no_color)));
+    return print(kProgram, json::serialize(tokens_json(tokenizer, ids.value())) + "\n");
+  return print(kProgram, tokens_text(tokenizer, ids.value(), base::wants_color(stdout, no_color)));
 }
 
 }  // namespace
 
 int run_tokenize(int argc, const char* const* argv, const char* no_color) {
-  CLI::App app("Shows how a model cuts text into tokens.", "llorch-tokenize");
+  CLI::App app("Shows how a model cuts text into tokens.", std::string(kProgram));
   Options options;
   app.add_option("-m,--model", options.model,
                  "a .gguf, tokenizer.json or tokenizer.model file,\nor a model's file or folder")
@@ -152,26 +129,15 @@ int run_tokenize(int argc, const char* const* argv, const char* no_color) {
   app.add_option("--template", options.template_path, "render this chat template; with --batch")
       ->type_name("FILE");
   app.add_option("--now", options.now, "the date a template sees, 2024-07-26; default: now");
-  app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", "llorch-tokenize " + std::string(base::version()),
-                       "print the version");
-  app.footer(kFooter);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;  // help and version also arrive here
-  }
-  if (options.template_path.empty() == options.model.empty()) {
-    complain("give either --model or --template; see --help");
-    return kUsage;
-  }
+  if (const auto done = parse_command_line(app, kFooter, argc, argv)) return *done;
+  if (options.template_path.empty() == options.model.empty())
+    return fail(kProgram, "give either --model or --template; see --help", kUsage);
   if (!options.template_path.empty()) {
     if (options.batch) return run_template(options);
-    complain("--template reads JSON lines: add --batch; see --help");
-    return kUsage;
+    return fail(kProgram, "--template reads JSON lines: add --batch; see --help", kUsage);
   }
   const Result<tokenizer::Tokenizer> tokenizer = tokenizer::load_tokenizer(options.model);
-  if (!tokenizer.ok()) return fail(tokenizer.error());
+  if (!tokenizer.ok()) return fail(kProgram, tokenizer.error().message);
   if (options.batch) return run_batch(tokenizer.value());
   if (options.decodes) return run_decode(tokenizer.value(), options);
   return run_encode(tokenizer.value(), options, no_color);
