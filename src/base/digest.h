@@ -1,0 +1,37 @@
+// Hashes of streams of bytes, by OpenSSL.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace llorch::base {
+
+enum class DigestKind : std::uint8_t { Sha256, Sha512 };
+
+// Feed bytes in order, then finish once. One thread.
+class Digest {
+ public:
+  explicit Digest(DigestKind kind = DigestKind::Sha256);
+  ~Digest();
+  Digest(Digest&&) noexcept;
+  Digest& operator=(Digest&&) noexcept;
+
+  void add(std::span<const std::byte> bytes);
+  void add(std::string_view text);
+  std::string finish_hex();     // lower case
+  std::string finish_base64();  // with padding
+
+ private:
+  std::string finish();
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::string sha256_hex(std::string_view text);
+
+}  // namespace llorch::base

@@ -1,0 +1,65 @@
+// Downloading a model: from its source, or a neighbour, into the models' folder and the catalog.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/home.h"
+#include "base/json.h"
+#include "base/result.h"
+#include "catalog/model_catalog.h"
+#include "catalog/source.h"
+#include "catalog/transfer.h"
+#include "contract/model_entry.h"
+
+namespace llorch::catalog {
+
+// Another host's pool, whose verified files may be taken.
+struct Neighbour {
+  std::string url;    // "http://10.0.0.2:9200"
+  std::string token;  // may be empty
+};
+
+struct DownloadRequest {
+  std::string id;                     // what it is called in the catalog afterwards
+  std::string ref;                    // where from; empty: the catalog's or the known model's
+  std::vector<Neighbour> neighbours;  // asked first, in this order
+  bool only_neighbours = false;       // --from: no other source
+};
+
+// What the CLI draws and the API streams.
+struct DownloadEvent {
+  enum class Kind : std::uint8_t { Resolved, Progress, Verifying, FileDone, Note, Done };
+  Kind kind = Kind::Progress;
+  std::string model;
+  std::string file;  // Progress, FileDone
+  std::int64_t files_done = 0;
+  std::int64_t files_total = 0;
+  std::int64_t bytes_done = 0;  // of the whole model
+  std::int64_t bytes_total = 0;
+  double bytes_per_second = 0;
+  std::optional<double> seconds_left;
+  std::string text;  // Note
+};
+json::Object to_json(const DownloadEvent& event);
+using OnDownloadEvent = std::function<void(const DownloadEvent& event)>;
+
+struct Downloader {
+  base::Home home;
+  SourceOptions source;
+  TransferOptions transfer;
+
+  // Blocks until the model is whole, verified and in the catalog, or fails; `on_event` is called on
+  // the calling thread. A download that was cut off goes on where it was. Cancelled keeps the
+  // parts.
+  Result<contract::ModelEntry> download(const DownloadRequest& request,
+                                        const OnDownloadEvent& on_event,
+                                        std::stop_token stop) const;
+};
+
+}  // namespace llorch::catalog

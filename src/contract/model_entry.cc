@@ -1,0 +1,1 @@
+#include "contract/model_entry.h"

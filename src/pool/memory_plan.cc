@@ -1,0 +1,1 @@
+#include "pool/memory_plan.h"

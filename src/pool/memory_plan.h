@@ -1,0 +1,68 @@
+// Does a model fit? What a worker needs, set against what a device has: a pure decision, and where
+// its numbers come from.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "contract/model_entry.h"
+#include "contract/pool_info.h"
+
+namespace llorch::pool {
+
+// What is asked about.
+struct PlanRequest {
+  std::string backend;                  // "cpu" or "cuda"
+  std::optional<std::int32_t> gpu;      // none: every one
+  std::optional<std::int32_t> context;  // none: the model's own, or the most that fits
+  std::optional<std::int32_t> slots;
+  std::string kv_type;  // empty: f16
+};
+
+// One device's answer.
+struct MemoryPlan {
+  std::string device;                          // "cpu", "cuda:0"
+  contract::MemoryNeed need;                   // as the worker program computes it
+  std::optional<std::int64_t> measured_bytes;  // the peak of an earlier load of the same kind
+  std::int64_t margin_bytes = 0;               // kept free beside it
+  std::int64_t free_bytes = 0;
+  std::int64_t total_bytes = 0;
+  bool fits = false;
+  std::string advice;  // when it does not: "fits with --ctx 8192", "needs 3.1 GiB more"
+
+  // What is set against the free memory: measured where there is a measurement, else the need.
+  std::int64_t required_bytes() const;
+};
+json::Object to_json(const MemoryPlan& plan);
+
+// The plan for one device, given what the worker said. Pure.
+MemoryPlan judge(const contract::MemoryNeed& need, std::optional<std::int64_t> measured_bytes,
+                 std::string device, std::int64_t free_bytes, std::int64_t total_bytes);
+
+// Asks the worker program itself ("--plan-memory"), which loads nothing: a few milliseconds. Finds
+// the largest context that fits where none was asked for. One plan for each device asked about. A
+// backend or GPU that is not here is an error with what there is instead.
+struct Planner {
+  std::filesystem::path worker_cpu;   // llorch-cpud
+  std::filesystem::path worker_cuda;  // worker-orcd
+  std::filesystem::path measurements_file;
+
+  Result<std::vector<MemoryPlan>> plan(const contract::ModelEntry& model,
+                                       const PlanRequest& request,
+                                       const contract::HostInfo& host) const;
+  // Keeps the measured peak of a load for later plans of the same model, backend, context, slots
+  // and cache type.
+  Status keep_measurement(const contract::ModelEntry& model, std::string_view backend,
+                          const contract::MemoryNeed& need, std::int64_t peak_bytes) const;
+};
+
+// The worker's flags that make it use exactly what was planned.
+std::vector<std::string> worker_flags(const contract::MemoryNeed& need);
+
+}  // namespace llorch::pool

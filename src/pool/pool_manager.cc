@@ -1,0 +1,1 @@
+#include "pool/pool_manager.h"

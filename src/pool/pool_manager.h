@@ -1,0 +1,84 @@
+// PoolManager: owns the workers of this host. One thread holds their state; everybody else asks it.
+//
+// A worker is two processes: its keeper (our own program, parent of the worker: writes the log,
+// notes how the worker ended, ends it when no manager has been there for a minute) and the worker
+// itself, which dies with its keeper. Both outlive the manager: one that starts again finds them by
+// their records (Home::workers()/<id>.json) and adopts them.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/home.h"
+#include "base/result.h"
+#include "contract/pool_info.h"
+#include "contract/worker_info.h"
+#include "pool/devices.h"
+#include "pool/memory_plan.h"
+#include "pool/workers.h"
+
+namespace llorch::pool {
+
+struct PoolTiming {
+  std::chrono::milliseconds health_interval{1'000};
+  std::chrono::milliseconds health_timeout{5'000};  // one answer
+  int health_failures = 5;                          // in a row: the worker hangs
+  std::chrono::milliseconds token_patience{
+      60'000};                                   // busy slots and no token for so long: it hangs
+  std::chrono::milliseconds ready_base{60'000};  // the deadline of an empty file
+  double ready_bytes_per_second = 50e6;          // and what a slow disk brings on top
+  std::chrono::milliseconds drain_patience{30'000};
+  std::chrono::milliseconds term_patience{30'000};    // SIGTERM → SIGKILL
+  std::chrono::milliseconds orphan_patience{60'000};  // no manager: the keeper ends its worker
+};
+
+struct PoolManagerOptions {
+  base::Home home;
+  Planner planner;
+  std::filesystem::path keeper;  // the program that has `keep RECORD`: llorch-pool
+  std::string
+      callback_url;  // where workers report: "http://127.0.0.1:9200/v2/internal/workers/ready"
+  std::uint16_t first_port = 8000;
+  PoolTiming timing;
+  std::int64_t log_bytes_max = std::int64_t{8} << 20;  // one log file; three older ones are kept
+  bool confine_workers = true;  // landlock and seccomp where the kernel has them
+};
+
+// Any thread may call everything; answers come from the owner's thread.
+class PoolManager final : public Workers {
+ public:
+  // Takes the pool's lock (Conflict names the manager that has it), adopts what runs, and goes on.
+  static Result<std::unique_ptr<PoolManager>> start(PoolManagerOptions options);
+  // Lets go: workers stay and are adopted by the next manager. See stop_all.
+  ~PoolManager() override;
+  PoolManager(const PoolManager&) = delete;
+  PoolManager& operator=(const PoolManager&) = delete;
+
+  Result<contract::PoolWorker> start_worker(const contract::StartWorkerRequest& request) override;
+  Result<contract::PoolWorker> stop_worker(std::string_view id) override;
+  Result<contract::PoolWorker> restart_worker(std::string_view id) override;
+  Status worker_ready(const contract::ReadyCallback& callback) override;
+  std::vector<contract::PoolWorker> workers() const override;
+  Result<contract::PoolWorker> worker(std::string_view id) const override;
+  bool uses_model(std::string_view model) const override;
+  void stop_all(const std::function<void(int running)>& on_progress) override;
+
+ private:
+  class Impl;
+  explicit PoolManager(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// What the records say, for commands that work without a manager: state as last written, checked
+// against the processes that really run.
+std::vector<contract::PoolWorker> read_worker_records(const base::Home& home);
+
+// The keeper's whole life: `llorch-pool keep RECORD`. Returns its exit code.
+int run_keeper(const std::filesystem::path& record);
+
+}  // namespace llorch::pool
