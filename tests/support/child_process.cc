@@ -20,15 +20,22 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTick{2};
 
+std::string read_all(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(std::string program, std::vector<std::string> arguments,
                            std::vector<std::string> environment) {
+  const std::string out = folder_ / "out";
   const std::string err = folder_ / "err";
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(),
+                                   O_WRONLY | O_CREAT | O_APPEND, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(),
                                    O_WRONLY | O_CREAT | O_APPEND, 0600);
   std::vector<char*> argv = {program.data()};
@@ -73,9 +80,12 @@ std::optional<int> ChildProcess::wait(std::chrono::milliseconds patience) {
   return exit_code_;
 }
 
+std::string ChildProcess::out() const {
+  return read_all(folder_ / "out");
+}
+
 std::string ChildProcess::err() const {
-  std::ifstream in(folder_ / "err", std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return read_all(folder_ / "err");
 }
 
 bool ChildProcess::wait_for_err(std::string_view text, std::chrono::milliseconds patience) {

@@ -1,5 +1,5 @@
-// A program of ours as a child process: started, watched through what it writes to stderr,
-// signalled and waited for. Never left behind.
+// A program of ours as a child process: started, watched through what it writes, signalled and
+// waited for. Never left behind.
 #pragma once
 
 #include <sys/types.h>
@@ -31,6 +31,7 @@ class ChildProcess {
   std::optional<int> wait(std::chrono::milliseconds patience = std::chrono::seconds(20));
   bool is_running();
 
+  std::string out() const;  // all of stdout so far
   std::string err() const;  // all of stderr so far
   // Waits until stderr holds the text; false when it does not come or the process ends without.
   bool wait_for_err(std::string_view text,
