@@ -1,0 +1,335 @@
+// The pool as a program under a storm: spawns, stops, kills, cut downloads, rotted files and a full
+// disk in random order. After every operation the promises of the pool must hold.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "contract/model_entry.h"
+#include "contract/pool_info.h"
+#include "http/client.h"
+#include "pool/pool_world.h"
+
+namespace llorch::test {
+namespace {
+
+namespace fs = std::filesystem;
+using contract::PoolWorker;
+using contract::PoolWorkerState;
+
+constexpr int kOperations = 200;
+constexpr std::size_t kWorkersMax = 3;
+
+// What was acknowledged, and what we did to the world behind the pool's back.
+struct Expected {
+  std::set<std::string> registered;  // in place: their files are ours
+  std::set<std::string> downloaded;
+  std::set<std::string> rotted;  // we flipped a byte of theirs
+};
+
+class Storm {
+ public:
+  explicit Storm(std::uint32_t seed) : random_(seed) {}
+
+  // Does one random operation; says which.
+  std::string step() {
+    struct Choice {
+      const char* name;
+      int weight;
+      void (Storm::*run)();
+    };
+    static constexpr Choice kChoices[] = {
+        {"spawn", 5, &Storm::spawn},
+        {"stop", 4, &Storm::stop},
+        {"kill worker", 3, &Storm::kill_worker},
+        {"kill keeper", 2, &Storm::kill_keeper},
+        {"kill manager", 3, &Storm::kill_manager},
+        {"register", 4, &Storm::register_model},
+        {"unregister", 2, &Storm::unregister_model},
+        {"download", 3, &Storm::download},
+        {"cut download", 3, &Storm::cut_download},
+        {"remove", 2, &Storm::remove},
+        {"rot", 3, &Storm::rot},
+        {"verify", 2, &Storm::verify},
+        {"full disk", 2, &Storm::full_disk},
+    };
+    int total = 0;
+    for (const Choice& choice : kChoices) total += choice.weight;
+    int drawn = draw(total);
+    for (const Choice& choice : kChoices) {
+      drawn -= choice.weight;
+      if (drawn >= 0) continue;
+      (this->*choice.run)();
+      return choice.name;
+    }
+    return "nothing";
+  }
+
+  void check(const std::string& after) {
+    SCOPED_TRACE(after);
+    check_catalog();
+    check_workers();
+  }
+
+  // Everything mended, everything stopped, nothing left.
+  void finish() {
+    for (const std::string& id : expected_.rotted) {
+      const ProgramOutcome mended = world_.cli({"models", "verify", id, "--repair"});
+      EXPECT_EQ(mended.exit_code, 0) << id << ": " << mended.out << mended.err;
+    }
+    expected_.rotted.clear();
+    check("the end");
+    const ProgramOutcome stopped = world_.cli({"stop"});
+    EXPECT_EQ(stopped.exit_code, 0) << stopped.out << stopped.err;
+    EXPECT_TRUE(eventually([&] { return world_.processes().empty(); }))
+        << fmt::format("{} processes are left", world_.processes().size());
+  }
+
+ private:
+  int draw(int below) { return static_cast<int>(random_() % static_cast<std::uint32_t>(below)); }
+  template <class Set>
+  std::optional<std::string> draw_from(const Set& set) {
+    if (set.empty()) return std::nullopt;
+    return *std::next(set.begin(), draw(static_cast<int>(set.size())));
+  }
+
+  std::vector<PoolWorker> workers() { return world_.workers(); }
+  std::optional<PoolWorker> draw_worker() {
+    const std::vector<PoolWorker> all = workers();
+    std::vector<PoolWorker> running;
+    for (const PoolWorker& worker : all) {
+      if (PoolWorld::runs(worker)) running.push_back(worker);
+    }
+    if (running.empty()) return std::nullopt;
+    return running[static_cast<std::size_t>(draw(static_cast<int>(running.size())))];
+  }
+
+  void spawn() {
+    std::size_t running = 0;
+    for (const PoolWorker& worker : workers()) running += PoolWorld::runs(worker) ? 1 : 0;
+    if (running >= kWorkersMax) return stop();
+    // Mostly a model that works, sometimes one that cannot.
+    std::string model = "builtin";
+    if (draw(4) == 0) model = draw_from(expected_.downloaded).value_or("nobody-has-this");
+    const bool usable = model != "nobody-has-this" && !expected_.rotted.contains(model);
+    std::vector<std::string> arguments = {"worker", "spawn", "cpu",     "--model", model,
+                                          "--ctx",  "128",   "--slots", "2"};
+    if (draw(3) == 0) arguments.emplace_back("--no-wait");
+    const ProgramOutcome outcome = world_.cli(arguments);
+    if (usable) {
+      EXPECT_EQ(outcome.exit_code, 0) << model << ": " << outcome.out << outcome.err;
+    } else if (model == "nobody-has-this") {
+      EXPECT_EQ(outcome.exit_code, 1) << outcome.out;
+    }
+  }
+
+  void stop() {
+    const std::optional<PoolWorker> worker = draw_worker();
+    if (!worker) return;
+    const ProgramOutcome outcome = world_.cli({"worker", "stop", worker->id});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    EXPECT_FALSE(world_.is_alive(worker->pid)) << worker->id << " was said to be stopped";
+  }
+
+  void kill_worker() {
+    const std::optional<PoolWorker> worker = draw_worker();
+    if (!worker || worker->pid <= 0) return;
+    ::kill(static_cast<pid_t>(worker->pid), SIGKILL);
+    EXPECT_TRUE(eventually([&] {
+      for (const PoolWorker& now : workers()) {
+        if (now.id == worker->id)
+          return now.pid != worker->pid || now.state == PoolWorkerState::Failed;
+      }
+      return true;
+    })) << worker->id
+        << " was killed and is still said to run";
+  }
+
+  void kill_keeper() {
+    const std::vector<Process> all = world_.processes();
+    for (const Process& process : all) {
+      if (process.role != Role::Keeper) continue;
+      ::kill(process.pid, SIGKILL);
+      // Its worker goes with it.
+      EXPECT_TRUE(eventually([&] {
+        for (const Process& other : world_.processes()) {
+          if (other.role == Role::Worker && other.parent == process.pid) return false;
+        }
+        return true;
+      }));
+      return;
+    }
+  }
+
+  void kill_manager() {
+    for (const Process& process : world_.processes()) {
+      if (process.role == Role::Manager) ::kill(process.pid, SIGKILL);
+    }
+  }
+
+  void register_model() {
+    const std::string id = fmt::format("here-{}", draw(6));
+    const ProgramOutcome outcome = world_.cli(
+        {"models", "register", id, "--name", id, "--path", world_.model_folder().string()});
+    const bool is_new = !expected_.registered.contains(id);
+    EXPECT_EQ(outcome.exit_code, is_new ? 0 : 1) << id << ": " << outcome.out << outcome.err;
+    expected_.registered.insert(id);
+  }
+
+  void unregister_model() {
+    const std::optional<std::string> id = draw_from(expected_.registered);
+    if (!id) return;
+    const ProgramOutcome outcome = world_.cli({"models", "unregister", *id});
+    if (outcome.exit_code == 0) expected_.registered.erase(*id);
+    EXPECT_TRUE(fs::exists(world_.model_folder()))
+        << "files of the user's are not the pool's to remove";
+  }
+
+  std::string remote_id() { return fmt::format("far-{}", draw(3)); }
+
+  void download() {
+    const std::string id = remote_id();
+    const ProgramOutcome outcome =
+        world_.cli({"models", "download", id, "--ref", world_.remote_ref()});
+    EXPECT_EQ(outcome.exit_code, 0) << id << ": " << outcome.out << outcome.err;
+    if (outcome.exit_code == 0) expected_.downloaded.insert(id);
+  }
+
+  void cut_download() {
+    const std::string id = remote_id();
+    if (expected_.downloaded.contains(id)) return remove();
+    const std::unique_ptr<ChildProcess> child =
+        world_.start({"models", "download", id, "--ref", world_.remote_ref()});
+    std::this_thread::sleep_for(std::chrono::milliseconds(draw(150)));
+    child->signal(SIGKILL);
+    const std::optional<int> exit_code = child->wait();
+    if (exit_code == 0) expected_.downloaded.insert(id);  // it was quicker
+  }
+
+  void remove() {
+    const std::optional<std::string> id = draw_from(expected_.downloaded);
+    if (!id) return;
+    bool in_use = false;
+    for (const PoolWorker& worker : workers())
+      in_use |= worker.model == *id && PoolWorld::runs(worker);
+    const ProgramOutcome outcome = world_.cli({"models", "rm", *id});
+    EXPECT_EQ(outcome.exit_code, in_use ? 1 : 0) << outcome.out << outcome.err;
+    if (outcome.exit_code != 0) return;
+    expected_.downloaded.erase(*id);
+    expected_.rotted.erase(*id);
+  }
+
+  void rot() {
+    const std::optional<std::string> id = draw_from(expected_.downloaded);
+    if (!id || !world_.flip_a_byte(*id, random_())) return;
+    expected_.rotted.insert(*id);
+  }
+
+  void verify() {
+    const std::optional<std::string> id = draw_from(expected_.downloaded);
+    if (!id) return;
+    const bool is_rotted = expected_.rotted.contains(*id);
+    const ProgramOutcome found = world_.cli({"models", "verify", *id});
+    EXPECT_EQ(found.exit_code, is_rotted ? 1 : 0) << *id << ": " << found.out << found.err;
+    const ProgramOutcome mended = world_.cli({"models", "verify", *id, "--repair"});
+    EXPECT_EQ(mended.exit_code, 0) << *id << ": " << mended.out << mended.err;
+    expected_.rotted.erase(*id);
+  }
+
+  // Nothing can be written: what is asked for fails with a reason or works, and nothing is lost.
+  void full_disk() {
+    const FullDisk full(world_);
+    if (!full.is_full()) return;
+    const ProgramOutcome outcome = world_.cli(
+        {"models", "register", "no-room", "--name", "x", "--path", world_.model_folder().string()});
+    if (outcome.exit_code == 0) {
+      expected_.registered.insert("no-room");
+    } else {
+      EXPECT_FALSE(outcome.err.empty());
+    }
+    const std::string id = remote_id();
+    if (expected_.downloaded.contains(id)) return;
+    const ProgramOutcome fetched =
+        world_.cli({"models", "download", id, "--ref", world_.remote_ref()});
+    if (fetched.exit_code == 0) {
+      expected_.downloaded.insert(id);
+    } else {
+      EXPECT_FALSE(fetched.err.empty());
+    }
+  }
+
+  // Nothing acknowledged is lost, nothing is there that was not, and what is called downloaded is
+  // what was sent.
+  void check_catalog() {
+    std::set<std::string> ids;
+    for (const contract::ModelEntry& model : world_.models()) {
+      ids.insert(model.id);
+      if (model.id == "builtin") continue;
+      EXPECT_TRUE(expected_.registered.contains(model.id) ||
+                  expected_.downloaded.contains(model.id) || !model.downloaded)
+          << model.id << " came from nowhere";
+      if (!expected_.downloaded.contains(model.id) || expected_.rotted.contains(model.id)) continue;
+      EXPECT_TRUE(model.downloaded) << model.id;
+      EXPECT_TRUE(world_.is_intact(model)) << model.id;
+    }
+    for (const std::string& id : expected_.registered)
+      EXPECT_TRUE(ids.contains(id)) << id << " is lost";
+    for (const std::string& id : expected_.downloaded)
+      EXPECT_TRUE(ids.contains(id)) << id << " is lost";
+  }
+
+  // Every process is known, every worker that is said to run does, and no two share anything.
+  void check_workers() {
+    std::set<std::string> ids;
+    std::set<std::string> addresses;
+    for (const PoolWorker& worker : workers()) {
+      EXPECT_TRUE(ids.insert(worker.id).second) << "two workers are called " << worker.id;
+      if (!PoolWorld::runs(worker) || worker.uri.empty()) continue;
+      EXPECT_TRUE(addresses.insert(worker.uri).second) << "two workers at " << worker.uri;
+    }
+    EXPECT_TRUE(eventually([&] { return world_.strays().empty(); })) << [&] {
+      std::string text = "processes that no worker accounts for:";
+      for (const Process& process : world_.strays())
+        text += fmt::format(" {} ({})", process.pid, process.command);
+      return text;
+    }();
+  }
+
+  PoolWorld world_;
+  std::mt19937 random_;
+  Expected expected_;
+};
+
+TEST(Pool, KeepsItsPromisesThroughRandomOperations) {
+  const char* given = std::getenv("LLORCH_TEST_SEED");
+  const std::uint32_t seed = given != nullptr
+                                 ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10))
+                                 : std::random_device()();
+  fmt::print("seed {} (LLORCH_TEST_SEED={} repeats it)\n", seed, seed);
+  Storm storm(seed);
+  for (int i = 0; i < kOperations; ++i) {
+    const std::string name = storm.step();
+    storm.check(fmt::format("seed {}, operation {}: {}", seed, i, name));
+    if (testing::Test::HasFailure()) break;
+  }
+  storm.finish();
+}
+
+}  // namespace
+}  // namespace llorch::test
