@@ -90,7 +90,7 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 
 PoolWorld::PoolWorld()
     : home_(folder_ / "home"),
-      model_folder_(folder_ / "mine"),
+      model_file_(source_path("models/builtin/stories.gguf")),
       hub_(std::make_unique<HubSimulator>()) {
   fs::create_directories(home_);
   has_own_disk_ = ::mount("tmpfs", home_.c_str(), "tmpfs", 0, kDiskSize) == 0;
@@ -98,7 +98,9 @@ PoolWorld::PoolWorld()
     fmt::print(
         stderr,
         "no file system may be mounted here: the operations with a full disk are left out\n");
-  fs::copy(source_path("tests/golden/gpt2_tiny"), model_folder_, fs::copy_options::recursive);
+  SimRepo repo{.name = "tales/stories", .commit = std::string(40, 'a'), .license = "apache-2.0"};
+  repo.files.push_back({"stories.gguf", read_all(model_file_), true});
+  hub_->put_repo(std::move(repo));
   std::random_device random;
   first_port_ = static_cast<std::uint16_t>(20'000 + random() % 400 * kPortsOfOneWorld);
 }
@@ -113,6 +115,10 @@ std::vector<std::string> PoolWorld::environment() const {
   return {"LLORCH_HOME=" + home_.string(), "HF_ENDPOINT=" + hub_->url(),
           "HF_TOKEN=", "LLORCH_POOL_PORT=0",
           fmt::format("LLORCH_POOL_WORKERS_FIRST_PORT={}", first_port_)};
+}
+
+std::string PoolWorld::remote_ref() const {
+  return "hf:tales/stories::file=stories.gguf";
 }
 
 ProgramOutcome PoolWorld::cli(const std::vector<std::string>& arguments) const {

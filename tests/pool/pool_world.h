@@ -52,7 +52,7 @@ class PoolWorld {
   static bool runs(const contract::PoolWorker& worker);  // neither stopped nor failed
 
   // A model of the user's own, and one on the hub.
-  const std::filesystem::path& model_folder() const { return model_folder_; }
+  const std::filesystem::path& model_file() const { return model_file_; }
   std::string remote_ref() const;
   HubSimulator& hub() { return *hub_; }
   // Whether every file has the size and the hash that the entry claims.
@@ -74,7 +74,7 @@ class PoolWorld {
 
   TempDir folder_;
   std::filesystem::path home_;
-  std::filesystem::path model_folder_;
+  std::filesystem::path model_file_;
   std::unique_ptr<HubSimulator> hub_;
   std::uint16_t first_port_ = 0;
   bool has_own_disk_ = false;

@@ -186,7 +186,7 @@ class Storm {
   void register_model() {
     const std::string id = fmt::format("here-{}", draw(6));
     const ProgramOutcome outcome = world_.cli(
-        {"models", "register", id, "--name", id, "--path", world_.model_folder().string()});
+        {"models", "register", id, "--name", id, "--path", world_.model_file().string()});
     const bool is_new = !expected_.registered.contains(id);
     EXPECT_EQ(outcome.exit_code, is_new ? 0 : 1) << id << ": " << outcome.out << outcome.err;
     expected_.registered.insert(id);
@@ -197,7 +197,7 @@ class Storm {
     if (!id) return;
     const ProgramOutcome outcome = world_.cli({"models", "unregister", *id});
     if (outcome.exit_code == 0) expected_.registered.erase(*id);
-    EXPECT_TRUE(fs::exists(world_.model_folder()))
+    EXPECT_TRUE(fs::exists(world_.model_file()))
         << "files of the user's are not the pool's to remove";
   }
 
@@ -257,7 +257,7 @@ class Storm {
     const FullDisk full(world_);
     if (!full.is_full()) return;
     const ProgramOutcome outcome = world_.cli(
-        {"models", "register", "no-room", "--name", "x", "--path", world_.model_folder().string()});
+        {"models", "register", "no-room", "--name", "x", "--path", world_.model_file().string()});
     if (outcome.exit_code == 0) {
       expected_.registered.insert("no-room");
     } else {
