@@ -132,6 +132,8 @@ void attention(benchmark::State& state, DType dtype) {
 
 void shapes(benchmark::internal::Benchmark* bench) {
   bench->Args({1, 4096, 4096})
+      ->Args({2, 4096, 4096})
+      ->Args({4, 4096, 4096})
       ->Args({64, 4096, 4096})
       ->UseRealTime()
       ->Unit(benchmark::kMicrosecond);
