@@ -15,6 +15,7 @@
 #include "base/json_fields.h"
 #include "base/positioned_file.h"
 #include "base/utf8.h"
+#include "contract/model_entry.h"
 
 namespace llorch::catalog {
 namespace {
@@ -28,20 +29,9 @@ constexpr std::size_t kFilesMax = 10'000;
 constexpr std::size_t kChunksFileBytesMax = std::size_t{64} << 20;
 constexpr std::string_view kChunksFileVersion = "1.0";
 
-// The rule of model ids, which are file names here.
-bool is_file_id(std::string_view id) {
-  const auto is_alphanumeric = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-  };
-  return !id.empty() && id.size() <= 128 && is_alphanumeric(id[0]) &&
-         std::all_of(id.begin(), id.end(), [&](char c) {
-           return is_alphanumeric(c) || c == '.' || c == '_' || c == '-';
-         });
-}
-
 Result<std::filesystem::path> chunks_file(const std::filesystem::path& folder,
                                           std::string_view model_id) {
-  if (!is_file_id(model_id))
+  if (!contract::is_model_id(model_id))
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{} is not a model id: expected 1 to 128 of [A-Za-z0-9._-], a letter "
                              "or digit first",
