@@ -6,7 +6,6 @@
 // their records (Home::workers()/<id>.json) and adopts them.
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -20,22 +19,10 @@
 #include "contract/worker_info.h"
 #include "pool/devices.h"
 #include "pool/memory_plan.h"
+#include "pool/pool_timing.h"
 #include "pool/workers.h"
 
 namespace llorch::pool {
-
-struct PoolTiming {
-  std::chrono::milliseconds health_interval{1'000};
-  std::chrono::milliseconds health_timeout{5'000};  // one answer
-  int health_failures = 5;                          // in a row: the worker hangs
-  std::chrono::milliseconds token_patience{
-      60'000};                                   // busy slots and no token for so long: it hangs
-  std::chrono::milliseconds ready_base{60'000};  // the deadline of an empty file
-  double ready_bytes_per_second = 50e6;          // and what a slow disk brings on top
-  std::chrono::milliseconds drain_patience{30'000};
-  std::chrono::milliseconds term_patience{30'000};    // SIGTERM → SIGKILL
-  std::chrono::milliseconds orphan_patience{60'000};  // no manager: the keeper ends its worker
-};
 
 struct PoolManagerOptions {
   base::Home home;
