@@ -6,9 +6,11 @@
 // their records (Home::workers()/<id>.json) and adopts them.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +19,8 @@
 #include "base/result.h"
 #include "contract/pool_info.h"
 #include "contract/worker_info.h"
-#include "pool/devices.h"
 #include "pool/memory_plan.h"
+#include "pool/pool_sources.h"
 #include "pool/pool_timing.h"
 #include "pool/workers.h"
 
@@ -33,7 +35,9 @@ struct PoolManagerOptions {
   std::uint16_t first_port = 8000;
   PoolTiming timing;
   std::int64_t log_bytes_max = std::int64_t{8} << 20;  // one log file; three older ones are kept
-  bool confine_workers = true;  // landlock and seccomp where the kernel has them
+  bool confine_workers = true;         // landlock and seccomp where the kernel has them
+  base::Environment environment;       // workers get a few variables of it; null: none
+  std::optional<PoolSources> sources;  // none: those of this host (system_sources)
 };
 
 // Any thread may call everything; answers come from the owner's thread.

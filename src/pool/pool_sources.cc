@@ -9,8 +9,7 @@
 namespace llorch::pool {
 namespace {
 
-Result<contract::ModelEntry> find_model(const catalog::ModelCatalog& catalog,
-                                        std::string_view id) {
+Result<contract::ModelEntry> find_model(const catalog::ModelCatalog& catalog, std::string_view id) {
   Result<contract::ModelEntry> found = catalog.find(id);
   if (found.ok() || found.error().code != ErrorCode::NotFound) return found;
   // The built-in model is always here, registered or not.
@@ -25,8 +24,9 @@ Result<contract::ModelEntry> find_model(const catalog::ModelCatalog& catalog,
 PoolSources system_sources(const base::Home& home, const Planner& planner) {
   const auto devices = std::make_shared<const Devices>();
   PoolSources sources;
-  sources.find_model = [catalog = catalog::ModelCatalog(home.catalog_file())](
-                           std::string_view id) { return find_model(catalog, id); };
+  sources.find_model = [catalog = catalog::ModelCatalog(home.catalog_file())](std::string_view id) {
+    return find_model(catalog, id);
+  };
   sources.read_host = [devices, models = home.models()] { return devices->read(models); };
   sources.plan = [planner](const contract::ModelEntry& model, const PlanRequest& request,
                            const contract::HostInfo& host) {

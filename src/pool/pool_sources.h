@@ -30,8 +30,8 @@ struct PoolSources {
   std::function<std::int64_t(std::int32_t gpu, std::int64_t pid)> vram_of_process;
 };
 
-// The catalog of `home` with the built-in model behind it, the devices of this machine, and what the
-// worker programs say they need.
+// The catalog of `home` with the built-in model behind it, the devices of this machine, and what
+// the worker programs say they need.
 PoolSources system_sources(const base::Home& home, const Planner& planner);
 
 }  // namespace llorch::pool

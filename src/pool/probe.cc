@@ -16,15 +16,6 @@ constexpr std::size_t kAnswerBytesMax = std::size_t{1} << 20;
 constexpr std::string_view kTokenRequest =
     R"({"job_id":"llorch-pool.probe","prompt":"a","max_tokens":1})";
 
-http::ClientRequest request_to(const ProbeJob& job, http::Method method, std::string_view path) {
-  http::ClientRequest request(method, fmt::format("http://127.0.0.1:{}{}", job.port, path));
-  request.connect_timeout = job.timeout;
-  request.total_timeout = job.timeout;
-  request.idle_timeout = job.timeout;
-  request.max_response_bytes = kAnswerBytesMax;
-  return request;
-}
-
 }  // namespace
 
 std::optional<double> find_metric(std::string_view page, std::string_view name) {
@@ -49,6 +40,7 @@ Prober::~Prober() {
     closed_ = true;
     jobs_.clear();
   }
+  stop_.request_stop();
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -96,6 +88,17 @@ ProbeResult Prober::answer(const ProbeJob& job) {
   return result;
 }
 
+http::ClientRequest Prober::request_to(const ProbeJob& job, http::Method method,
+                                       std::string_view path) const {
+  http::ClientRequest request(method, fmt::format("http://127.0.0.1:{}{}", job.port, path));
+  request.connect_timeout = job.timeout;
+  request.total_timeout = job.timeout;
+  request.idle_timeout = job.timeout;
+  request.max_response_bytes = kAnswerBytesMax;
+  request.stop = stop_.get_token();
+  return request;
+}
+
 Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, double& tokens_per_second) {
   const Result<http::Response> response =
       client_.send(request_to(job, http::Method::Get, "/health"));
@@ -108,8 +111,7 @@ Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, double& tokens_per_
   if (!page.ok()) return page.error();
   if (const auto steps = find_metric(page->body, "llorch_steps_total"))
     answer.steps = static_cast<std::int64_t>(*steps);
-  tokens_per_second =
-      find_metric(page->body, "llorch_decode_tokens_per_second").value_or(0);
+  tokens_per_second = find_metric(page->body, "llorch_decode_tokens_per_second").value_or(0);
   return answer;
 }
 

@@ -1,6 +1,7 @@
 // Questions to workers that may take a while: asked on threads of their own, answered by callback.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -8,7 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -47,7 +50,7 @@ class Prober {
   using VramOf = std::function<std::int64_t(std::int32_t gpu, std::int64_t pid)>;
   // `on_result` is called on the threads of the prober, also for Shutdown.
   Prober(int num_threads, VramOf vram_of, std::function<void(ProbeResult)> on_result);
-  // What is under way is finished, which takes no longer than its timeout; what waits is dropped.
+  // What waits or is under way is given up.
   ~Prober();
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
@@ -59,6 +62,8 @@ class Prober {
   ProbeResult answer(const ProbeJob& job);
   Result<HealthAnswer> ask_health(const ProbeJob& job, double& tokens_per_second);
   bool ask_token(const ProbeJob& job);
+  http::ClientRequest request_to(const ProbeJob& job, http::Method method,
+                                 std::string_view path) const;
 
   const VramOf vram_of_;
   const std::function<void(ProbeResult)> on_result_;
@@ -67,6 +72,7 @@ class Prober {
   std::deque<ProbeJob> jobs_;
   bool closed_ = false;
   std::condition_variable changed_;
+  std::stop_source stop_;
   std::vector<std::thread> threads_;
 };
 

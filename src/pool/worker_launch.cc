@@ -24,10 +24,20 @@ constexpr std::string_view kMarkName = "LLORCH_WORKER_MARK=";
 
 // What of our environment a worker may see. Its own settings come as flags; the configuration file
 // is found through these.
-constexpr std::array kPassedVariables = {
-    "PATH",        "HOME",          "LANG",           "LC_ALL",               "TZ",
-    "LLORCH_HOME", "LLORCH_CONFIG", "LD_LIBRARY_PATH", "XDG_CONFIG_HOME",     "CUDA_VISIBLE_DEVICES",
-    "CUDA_HOME",   "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING", "NVIDIA_VISIBLE_DEVICES"};
+constexpr std::array kPassedVariables = {"PATH",
+                                         "HOME",
+                                         "LANG",
+                                         "LC_ALL",
+                                         "TZ",
+                                         "LLORCH_HOME",
+                                         "LLORCH_CONFIG",
+                                         "LD_LIBRARY_PATH",
+                                         "XDG_CONFIG_HOME",
+                                         "CUDA_VISIBLE_DEVICES",
+                                         "CUDA_HOME",
+                                         "CUDA_DEVICE_ORDER",
+                                         "CUDA_MODULE_LOADING",
+                                         "NVIDIA_VISIBLE_DEVICES"};
 
 Error refusal(ErrorCode code, std::string message) {
   return Error{code, std::move(message)};
@@ -46,8 +56,8 @@ Status check_whole(const contract::ModelEntry& model) {
                                base::quoted(model.id), base::quoted(model.path)));
   }
   std::error_code error;
-  const fs::path folder =
-      fs::is_directory(model.path, error) ? fs::path(model.path) : fs::path(model.path).parent_path();
+  const fs::path folder = fs::is_directory(model.path, error) ? fs::path(model.path)
+                                                              : fs::path(model.path).parent_path();
   if (!fs::exists(model.path, error)) {
     return refusal(ErrorCode::NotFound,
                    fmt::format("model {}: {} is gone; download or register it again",
@@ -56,12 +66,12 @@ Status check_whole(const contract::ModelEntry& model) {
   for (const contract::ModelFile& file : model.files) {
     const auto size = static_cast<std::int64_t>(fs::file_size(folder / file.path, error));
     if (!error && size == file.size) continue;
-    return refusal(ErrorCode::Corrupt,
-                   fmt::format("model {}: {} has {} bytes, expected {}: run `llorch-pool models "
-                               "verify {}`",
-                               base::quoted(model.id), (folder / file.path).string(),
-                               error ? std::string("no") : std::to_string(size), file.size,
-                               model.id));
+    return refusal(
+        ErrorCode::Corrupt,
+        fmt::format("model {}: {} has {} bytes, expected {}: run `llorch-pool models "
+                    "verify {}`",
+                    base::quoted(model.id), (folder / file.path).string(),
+                    error ? std::string("no") : std::to_string(size), file.size, model.id));
   }
   return ok_status();
 }
@@ -70,10 +80,10 @@ Status check_backend(const contract::ModelEntry& model, const std::string& backe
   if (std::find(model.backends.begin(), model.backends.end(), backend) != model.backends.end())
     return ok_status();
   if (model.backends.empty()) {
-    return refusal(ErrorCode::Unsupported,
-                   fmt::format("model {} cannot be run here: {}", base::quoted(model.id),
-                               model.unsupported.empty() ? "no backend knows it"
-                                                         : model.unsupported));
+    return refusal(
+        ErrorCode::Unsupported,
+        fmt::format("model {} cannot be run here: {}", base::quoted(model.id),
+                    model.unsupported.empty() ? "no backend knows it" : model.unsupported));
   }
   return refusal(ErrorCode::Unsupported,
                  fmt::format("model {} does not run on {}, only on {}", base::quoted(model.id),
@@ -87,17 +97,16 @@ Status check_device(const contract::StartWorkerRequest& request, const contract:
   for (const contract::GpuInfo& gpu : host.gpus) {
     if (gpu.index == wanted) return ok_status();
   }
-  const std::string found =
-      host.gpus.empty() ? (host.gpu_note.empty() ? "there is none" : host.gpu_note)
-                        : fmt::format("there are {}, numbered from 0", host.gpus.size());
-  return refusal(ErrorCode::Unavailable,
-                 fmt::format("GPU {} is not here: {}; ask for cpu instead if that is meant", wanted,
-                             found));
+  const std::string found = host.gpus.empty()
+                                ? (host.gpu_note.empty() ? "there is none" : host.gpu_note)
+                                : fmt::format("there are {}, numbered from 0", host.gpus.size());
+  return refusal(
+      ErrorCode::Unavailable,
+      fmt::format("GPU {} is not here: {}; ask for cpu instead if that is meant", wanted, found));
 }
 
 contract::HostInfo without(contract::HostInfo host, const PromisedMemory& promised) {
-  host.memory_free_bytes =
-      std::max<std::int64_t>(0, host.memory_free_bytes - promised.host_bytes);
+  host.memory_free_bytes = std::max<std::int64_t>(0, host.memory_free_bytes - promised.host_bytes);
   for (contract::GpuInfo& gpu : host.gpus) {
     const auto found = promised.vram_bytes.find(gpu.index);
     if (found == promised.vram_bytes.end()) continue;
@@ -159,9 +168,16 @@ void allow_gpu(const PoolManagerOptions& options, base::ConfinementRules& rules)
 base::ConfinementRules make_rules(const PoolManagerOptions& options, const fs::path& program,
                                   const PreparedStart& start) {
   base::ConfinementRules rules;
-  rules.readable = {"/etc",         "/opt",        "/proc",       "/sys",
-                    "/run/resolvconf", "/dev/zero", "/dev/random", "/dev/urandom",
-                    program.parent_path(), options.home.config_file};
+  rules.readable = {"/etc",
+                    "/opt",
+                    "/proc",
+                    "/sys",
+                    "/run/resolvconf",
+                    "/dev/zero",
+                    "/dev/random",
+                    "/dev/urandom",
+                    program.parent_path(),
+                    options.home.config_file};
   allow_model(start.model.path, rules.readable);
   rules.executable = {"/usr", "/lib", "/lib64", program};
   rules.writable = {"/dev/null"};
@@ -230,9 +246,9 @@ LaunchPlan make_launch(const PreparedStart& start, const PoolManagerOptions& opt
   const bool is_cuda = start.request.backend == "cuda";
   LaunchPlan launch;
   launch.program = is_cuda ? options.planner.worker_cuda : options.planner.worker_cpu;
-  launch.arguments = {"--worker-id", names.id,
-                      "--model",     start.model.path,
-                      "--port",      std::to_string(names.port),
+  launch.arguments = {"--worker-id",    names.id,
+                      "--model",        start.model.path,
+                      "--port",         std::to_string(names.port),
                       "--callback-url", options.callback_url};
   if (is_cuda) {
     launch.arguments.emplace_back("--gpu-device");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <utility>
 
 #include "base/process.h"
@@ -17,12 +18,11 @@ using std::chrono::milliseconds;
 constexpr std::chrono::hours kNothingToDo{1};
 constexpr milliseconds kMemoryLook{100};
 
-constexpr std::array<std::string_view, 8> kPhases = {"planning",    "starting", "serving",
-                                                     "draining",    "terminating", "killing",
-                                                     "reclaiming",  "ended"};
+constexpr std::array<std::string_view, 8> kPhases = {
+    "planning", "starting", "serving", "draining", "terminating", "killing", "reclaiming", "ended"};
 constexpr std::array<std::string_view, 12> kActions = {
-    "probe",       "probe_token", "ask_shutdown", "send_term", "order_kill",   "kill_keeper",
-    "spawn_again", "check_memory", "plan",        "became_ready", "end_began", "ended"};
+    "probe",       "probe_token",  "ask_shutdown", "send_term",    "order_kill", "kill_keeper",
+    "spawn_again", "check_memory", "plan",         "became_ready", "end_began",  "ended"};
 
 struct Verdict {
   ExitCategory category;
@@ -120,9 +120,9 @@ bool take_end(WorkerFacts& facts, TimePoint now, std::vector<Action>& actions) {
       facts.category == ExitCategory::None && facts.port_tries < kPortTriesMax) {
     ++facts.port_tries;
     facts.end.reset();
-    facts.since = now;
+    enter(facts, Phase::Planning, now);
     actions.push_back(Action::SpawnAgain);
-    return false;
+    return true;
   }
   if (facts.category == ExitCategory::None && facts.stop_asked) {
     facts.category = ExitCategory::Stopped;

@@ -20,7 +20,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 // Where a worker is in its life. Planning has no process; the others up to Killing have one.
 enum class Phase : std::uint8_t {
-  Planning,     // waits for its memory plan: a restart
+  Planning,     // is about to be started again: waits for its memory plan, or the next port
   Starting,     // loads
   Serving,      // ready
   Draining,     // was asked to finish what it has (POST /shutdown)
@@ -90,18 +90,18 @@ struct WorkerFacts {
 };
 
 enum class Action : std::uint8_t {
-  Probe,         // ask for /health
-  ProbeToken,    // ask for one token
-  AskShutdown,   // POST /shutdown
-  SendTerm,      // to the keeper, which passes it on
-  OrderKill,     // the keeper kills the worker
-  KillKeeper,    // it did not: the kernel does, with both
-  SpawnAgain,    // on the next port
-  CheckMemory,   // whether the GPU has its memory back
-  Plan,          // memory, then spawn: a restart
-  BecameReady,   // the facts are to be kept
-  EndBegan,      // the reason is to be kept
-  Ended,         // final, unless a restart follows
+  Probe,        // ask for /health
+  ProbeToken,   // ask for one token
+  AskShutdown,  // POST /shutdown
+  SendTerm,     // to the keeper, which passes it on
+  OrderKill,    // the keeper kills the worker
+  KillKeeper,   // it did not: the kernel does, with both
+  SpawnAgain,   // on the next port
+  CheckMemory,  // whether the GPU has its memory back
+  Plan,         // memory, then spawn: a restart
+  BecameReady,  // the facts are to be kept
+  EndBegan,     // the reason is to be kept
+  Ended,        // final, unless a restart follows
 };
 std::string_view name(Action action);
 

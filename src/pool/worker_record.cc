@@ -38,9 +38,7 @@ json::Array to_array(const Texts& texts) {
 }
 
 json::Object to_json(const base::ProcessIdentity& process) {
-  return {{"pid", process.pid},
-          {"start_ticks", process.start_ticks},
-          {"boot_id", process.boot_id}};
+  return {{"pid", process.pid}, {"start_ticks", process.start_ticks}, {"boot_id", process.boot_id}};
 }
 
 base::ProcessIdentity read_identity(json::FieldReader& reader, std::string_view field) {
@@ -48,8 +46,7 @@ base::ProcessIdentity read_identity(json::FieldReader& reader, std::string_view 
   const json::Object* object = reader.required_object(field);
   if (object == nullptr) return process;
   json::FieldReader inner(*object, std::string(field) + ".");
-  process.pid =
-      static_cast<int>(inner.required_integer("pid", 0, std::numeric_limits<int>::max()));
+  process.pid = static_cast<int>(inner.required_integer("pid", 0, std::numeric_limits<int>::max()));
   process.start_ticks = inner.required_integer("start_ticks", 0, kInt64Max);
   process.boot_id = inner.required_string("boot_id");
   reader.add(inner.finish());
@@ -169,9 +166,9 @@ Status write_record(const fs::path& file, const WorkerRecord& record) {
 }
 
 Status write_note(const fs::path& record, const RunNote& note) {
-  return write_object(run_note_file(record), {{"mark", note.mark},
-                                              {"process", to_json(note.process)},
-                                              {"confinement", note.confinement}});
+  return write_object(
+      run_note_file(record),
+      {{"mark", note.mark}, {"process", to_json(note.process)}, {"confinement", note.confinement}});
 }
 
 Status write_note(const fs::path& record, const ExitNote& note) {

@@ -1,5 +1,5 @@
-// What is on disk about a worker, in three files with one writer each: the record (the manager), and
-// what the keeper notes when the worker runs and when it has ended.
+// What is on disk about a worker, in three files with one writer each: the record (the manager),
+// and what the keeper notes when the worker runs and when it has ended.
 //   <id>.json       WorkerRecord: written before the keeper may run, and when a fact changes
 //   <id>.run.json   RunNote: the worker's process
 //   <id>.exit.json  ExitNote: how it ended
@@ -22,8 +22,8 @@
 
 namespace llorch::pool {
 
-// What a keeper does on a signal: SIGTERM, SIGINT and SIGHUP it passes on as SIGTERM; this one makes
-// it kill its worker.
+// What a keeper does on a signal: SIGTERM, SIGINT and SIGHUP it passes on as SIGTERM; this one
+// makes it kill its worker.
 inline constexpr int kKillOrder = SIGUSR1;
 // In front of the keeper's own lines in the worker's log.
 inline constexpr std::string_view kKeeperPrefix = "[keeper] ";
@@ -68,13 +68,13 @@ struct RunNote {
 struct ExitNote {
   std::string mark;
   std::int32_t code = 0;
-  std::int32_t signal = 0;      // 0: none
-  bool oom_kill = false;        // the kernel's counter of processes killed for memory rose
-  bool ordered = false;         // the keeper killed it because the manager said so
-  bool told = false;            // the keeper passed a SIGTERM on
-  bool orphaned = false;        // the keeper ended it because there was no manager
-  std::string start_error;      // why the program could not be started; empty: it was
-  std::string ended_at;         // RFC 3339, UTC
+  std::int32_t signal = 0;  // 0: none
+  bool oom_kill = false;    // the kernel's counter of processes killed for memory rose
+  bool ordered = false;     // the keeper killed it because the manager said so
+  bool told = false;        // the keeper passed a SIGTERM on
+  bool orphaned = false;    // the keeper ended it because there was no manager
+  std::string start_error;  // why the program could not be started; empty: it was
+  std::string ended_at;     // RFC 3339, UTC
 };
 
 // The environment variable that holds the mark.
