@@ -3,12 +3,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/home.h"
 #include "base/log.h"
 
 namespace llorch::worker {
@@ -29,8 +29,7 @@ struct WorkerOptions {
   base::LogFormat log_format = base::LogFormat::Pretty;
 };
 
-// The value of an environment variable, null when unset: programs pass std::getenv.
-using Environment = std::function<const char*(const char*)>;
+using base::Environment;
 
 struct ParsedCommand {
   std::optional<WorkerOptions> options;  // none: print `text` and exit
