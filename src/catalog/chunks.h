@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,25 +19,44 @@ inline constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
 struct FileChunks {
   std::string path;  // relative, as in ModelEntry::files
   std::int64_t size = 0;
-  std::string sha256;               // of the whole file
-  std::vector<std::string> chunks;  // sha256 of each kChunkBytes; the last may be shorter
+  std::string sha256;  // of the whole file
+  // Of the file when it was hashed, in nanoseconds since 1970; 0: not noted. A file with another
+  // time may have other bytes.
+  std::int64_t modified_ns = 0;
+  std::int64_t chunk_bytes = kChunkBytes;
+  std::vector<std::string> chunks;  // sha256 of each chunk_bytes; the last may be shorter
 
   friend bool operator==(const FileChunks&, const FileChunks&) = default;
 };
 
 json::Object to_json(const FileChunks& file);
+// Hostile input: paths that leave the folder, sizes that do not fit the number of chunks and
+// anything that is not a hash are refused.
 Result<FileChunks> parse_file_chunks(const json::Value& value);
+// A whole list of them, no path twice. `what` names it in errors.
+Result<std::vector<FileChunks>> parse_chunk_list(const json::Value& value, std::string_view what);
+
+// "a/b.gguf": valid UTF-8 without control characters, not absolute, no empty part, ".", ".." or
+// '\'. At most 1024 bytes. Such a path stays below the folder it is appended to.
+bool is_relative_file_path(std::string_view text);
+// 64 lower-case hex digits.
+bool is_sha256_hex(std::string_view text);
+// How many chunks a file of that size has; an empty file has none.
+std::int64_t count_chunks(std::int64_t size, std::int64_t chunk_bytes);
 
 // Bytes hashed so far; false gives up (Cancelled).
 using HashProgress = std::function<bool(std::int64_t bytes)>;
 
-// Reads the whole file once for both kinds of hash.
+// Reads the whole file once for both kinds of hash; they are computed on two threads. Conflict when
+// the file is written to meanwhile.
 Result<FileChunks> hash_file(const std::filesystem::path& file, std::string relative_path,
-                             const HashProgress& progress);
+                             const HashProgress& progress, std::int64_t chunk_bytes = kChunkBytes);
 
-// The chunk hashes of one model, kept at FOLDER/<id>.json. NotFound when there are none.
+// The chunk hashes of one model, kept at FOLDER/<id>.json. NotFound when there are none, Corrupt
+// when the file is damaged.
 Result<std::vector<FileChunks>> load_chunks(const std::filesystem::path& folder,
                                             std::string_view model_id);
+// Makes the folder when it is not there.
 Status save_chunks(const std::filesystem::path& folder, std::string_view model_id,
                    const std::vector<FileChunks>& files);
 void remove_chunks(const std::filesystem::path& folder, std::string_view model_id);

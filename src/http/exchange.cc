@@ -52,7 +52,7 @@ void Exchange::set_form(bool is_head_request, bool is_http11, bool keep_alive) {
   keep_alive_ = keep_alive;
 }
 
-std::string Exchange::format_head(const Response& response, Framing framing) {
+std::string Exchange::format_head(const Response& response, Framing framing, std::int64_t length) {
   if (framing == Framing::UntilClose) keep_alive_ = false;
   status_ = response.status;
   std::string out =
@@ -66,7 +66,7 @@ std::string Exchange::format_head(const Response& response, Framing framing) {
     fmt::format_to(append, "{}: {}\r\n", name, safe_value(value));
   }
   if (framing == Framing::Length && status_has_body(response.status)) {
-    fmt::format_to(append, "Content-Length: {}\r\n", response.body.size());
+    fmt::format_to(append, "Content-Length: {}\r\n", length);
   }
   if (framing == Framing::Chunked) out += "Transfer-Encoding: chunked\r\n";
   out += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
@@ -88,7 +88,8 @@ Task<Status> Exchange::write_parts(std::string_view head, std::string_view body)
 Task<Status> Exchange::send(Response response) {
   CHECK(state_ == State::Unanswered, "a handler answered twice");
   state_ = State::Answered;
-  const std::string head = format_head(response, Framing::Length);
+  const std::string head =
+      format_head(response, Framing::Length, static_cast<std::int64_t>(response.body.size()));
   const bool has_body = !is_head_request_ && status_has_body(response.status);
   const std::string_view body = has_body ? std::string_view(response.body) : std::string_view();
   co_return co_await write_parts(head, body);
@@ -107,13 +108,17 @@ Task<Status> Exchange::send_continue() {
   co_return co_await write_parts("HTTP/1.1 100 Continue\r\n\r\n", {});
 }
 
-Task<Status> Exchange::open_stream(Response head) {
+Task<Status> Exchange::open_stream(Response head, std::optional<std::int64_t> length) {
   CHECK(state_ == State::Unanswered, "a handler answered twice");
   CHECK(status_has_body(head.status), "a stream needs a status that has a body");
-  is_chunked_ = is_http11_;
+  bytes_left_ = length;
+  is_chunked_ = is_http11_ && !length;
   state_ = is_head_request_ ? State::Answered : State::Streaming;
   head.headers.set("Cache-Control", "no-cache");
-  const std::string text = format_head(head, is_chunked_ ? Framing::Chunked : Framing::UntilClose);
+  const Framing framing = length        ? Framing::Length
+                          : is_chunked_ ? Framing::Chunked
+                                        : Framing::UntilClose;
+  const std::string text = format_head(head, framing, length.value_or(0));
   Status written = co_await write_parts(text, {});
   if (!written.ok() || !is_head_request_) co_return written;
   co_return Error{ErrorCode::Cancelled, "the answer to a HEAD request ends with its head"};
@@ -122,6 +127,10 @@ Task<Status> Exchange::open_stream(Response head) {
 Task<Status> Exchange::write(std::string_view bytes) {
   if (state_ != State::Streaming) co_return Error{ErrorCode::Cancelled, "the client is gone"};
   if (bytes.empty()) co_return ok_status();  // an empty chunk would end the stream
+  if (bytes_left_) {
+    *bytes_left_ -= static_cast<std::int64_t>(bytes.size());
+    CHECK(*bytes_left_ >= 0, "a stream got more bytes than its length");
+  }
   if (!is_chunked_) co_return co_await write_parts(bytes, {});
   std::string chunk;
   chunk.reserve(bytes.size() + 24);
@@ -133,6 +142,10 @@ Task<Status> Exchange::write(std::string_view bytes) {
 
 Task<Status> Exchange::end_stream() {
   if (state_ != State::Streaming) co_return ok_status();
+  // The state stays: the connection closes, and the client sees that it has less than was promised.
+  if (bytes_left_.value_or(0) != 0)
+    co_return Error{ErrorCode::Internal,
+                    fmt::format("a stream ended {} bytes before its length", *bytes_left_)};
   state_ = State::Answered;
   if (!is_chunked_) co_return ok_status();
   co_return co_await write_parts("0\r\n\r\n", {});

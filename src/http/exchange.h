@@ -4,7 +4,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,9 +33,10 @@ class Exchange {
   Task<Status> send(Response response);
   Task<Status> send_error(const ErrorBody& body);
   Task<Status> send_continue();
-  Task<Status> open_stream(Response head);
+  // `length`: how many bytes will be written, where that is known.
+  Task<Status> open_stream(Response head, std::optional<std::int64_t> length);
   Task<Status> write(std::string_view bytes);
-  Task<Status> end_stream();  // the last chunk
+  Task<Status> end_stream();  // the last chunk; an error when bytes of a known length are missing
 
   State state() const { return state_; }
   int status() const { return status_; }  // of the answer; 0 before it
@@ -49,7 +52,7 @@ class Exchange {
  private:
   enum class Framing { Length, Chunked, UntilClose };
 
-  std::string format_head(const Response& response, Framing framing);
+  std::string format_head(const Response& response, Framing framing, std::int64_t length);
   Task<Status> write_parts(std::string_view head, std::string_view body);
 
   Transport& transport_;
@@ -59,6 +62,7 @@ class Exchange {
   bool is_http11_ = true;
   bool keep_alive_ = false;
   bool is_chunked_ = false;
+  std::optional<std::int64_t> bytes_left_;  // of a stream with a known length
   State state_ = State::Unanswered;
   int status_ = 0;
   bool gone_ = false;

@@ -21,12 +21,13 @@ Task<Status> Responder::send(Response response) {
   return exchange_->send(std::move(response));
 }
 
-Task<Result<Stream>> Responder::open_stream(int status, std::string content_type, Headers headers) {
+Task<Result<Stream>> Responder::open_stream(int status, std::string content_type, Headers headers,
+                                            std::optional<std::int64_t> length) {
   Response head;
   head.status = status;
   head.headers = std::move(headers);
   head.headers.set("Content-Type", std::move(content_type));
-  const Status opened = co_await exchange_->open_stream(std::move(head));
+  const Status opened = co_await exchange_->open_stream(std::move(head), length);
   if (!opened.ok()) co_return opened.error();
   co_return Stream(*exchange_);
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -42,7 +44,9 @@ class Responder {
   // Exactly one of these, once.
   Task<Status> send(Response response);
   // Cancelled when nobody will read the stream: the client is gone, or asked for the head only.
-  Task<Result<Stream>> open_stream(int status, std::string content_type, Headers headers = {});
+  // With a `length` exactly so many bytes are written; fewer break the stream visibly.
+  Task<Result<Stream>> open_stream(int status, std::string content_type, Headers headers = {},
+                                   std::optional<std::int64_t> length = std::nullopt);
 
   // Calls `callback` once, on the handler's executor, when the client disconnects or the server
   // stops now: at once if that has happened already. The place to cancel work and close the feed
