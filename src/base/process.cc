@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include <csignal>
 #include <cstring>
 #include <utility>
+
+#include "base/check.h"
 
 namespace llorch::base {
 namespace {
@@ -56,12 +59,37 @@ bool open_pipe(Pipe& pipe) {
 struct ChildPlan {
   const char* program;
   char* const* arguments;
+  char* const* environment;
   int null_fd;
   int output_fd;
-  int error_fd;  // gets errno when the program could not be executed
-  pid_t parent;
-  bool dies_with_parent;
+  int error_fd;      // gets errno when the program could not be executed
+  int go_fd = -1;    // where a byte must come before it may be executed; -1: at once
+  pid_t parent = 0;  // that it dies with; 0: with nobody
+  const Confinement* confinement = nullptr;
 };
+
+// Texts as exec wants them: pointers into strings that stay where they are.
+class CStrings {
+ public:
+  explicit CStrings(std::vector<std::string> texts) : texts_(std::move(texts)) {
+    pointers_.reserve(texts_.size() + 1);
+    for (std::string& text : texts_) pointers_.push_back(text.data());
+    pointers_.push_back(nullptr);
+  }
+  CStrings(const CStrings&) = delete;
+  CStrings& operator=(const CStrings&) = delete;
+  char* const* get() const { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<char*> pointers_;
+};
+
+std::vector<std::string> with_program(const std::filesystem::path& program,
+                                      std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), program.string());
+  return arguments;
+}
 
 [[noreturn]] void fail_in_child(const ChildPlan& plan) {
   const int error = errno;
@@ -69,27 +97,66 @@ struct ChildPlan {
   ::_exit(kExecFailed);
 }
 
-[[noreturn]] void become_program(const ChildPlan& plan) {
-  if (::setpgid(0, 0) != 0) fail_in_child(plan);
-  if (plan.dies_with_parent) {
-    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail_in_child(plan);
-    if (::getppid() != plan.parent) ::_exit(kExecFailed);  // it died before the call
-  }
+void reset_signals() {
   struct sigaction defaults {};
   defaults.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &defaults, nullptr);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Closes everything but the standard files and these two, at once: a copy of our lock files must
+// not live on in a child that waits.
+void close_all_but(int one, int other) {
+  const auto low = static_cast<unsigned>(std::min(one, other));
+  const auto high = static_cast<unsigned>(std::max(one, other));
+  if (low > STDERR_FILENO + 1U) ::close_range(STDERR_FILENO + 1U, low - 1, 0);
+  if (high > low + 1) ::close_range(low + 1, high - 1, 0);
+  ::close_range(high + 1, ~0U, 0);
+}
+
+void wait_for_go(const ChildPlan& plan) {
+  char go = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(plan.go_fd, &go, 1);
+  } while (got < 0 && errno == EINTR);
+  if (got != 1) ::_exit(kExecFailed);
+}
+
+[[noreturn]] void become_program(const ChildPlan& plan) {
+  const bool is_held = plan.go_fd >= 0;
+  if (is_held ? ::setsid() < 0 : ::setpgid(0, 0) != 0) fail_in_child(plan);
+  if (plan.parent != 0) {
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail_in_child(plan);
+    if (::getppid() != plan.parent) ::_exit(kExecFailed);  // it died before the call
+  }
+  reset_signals();
   if (::dup2(plan.null_fd, STDIN_FILENO) < 0 || ::dup2(plan.output_fd, STDOUT_FILENO) < 0 ||
       ::dup2(plan.output_fd, STDERR_FILENO) < 0) {
     fail_in_child(plan);
   }
+  if (is_held) {
+    close_all_but(plan.go_fd, plan.error_fd);
+    wait_for_go(plan);
+  }
+  if (plan.confinement != nullptr && !plan.confinement->enter()) fail_in_child(plan);
   // Everything else closes by itself at exec; error_fd too, which tells the parent that it worked.
   // A kernel without the call leaves it to the O_CLOEXEC of whoever opened the files.
   ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
-  ::execv(plan.program, plan.arguments);
+  ::execve(plan.program, plan.arguments, plan.environment);
   fail_in_child(plan);
+}
+
+// The errno of a failed exec; 0 when it worked.
+int read_exec_error(int fd) {
+  int error = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(fd, &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  return got == static_cast<ssize_t>(sizeof error) ? error : 0;
 }
 
 Error spawn_error(const std::filesystem::path& program, int error) {
@@ -121,38 +188,35 @@ Result<std::unique_ptr<Process>> Process::spawn(const ProcessOptions& options) {
     return spawn_error(options.program, errno);
   }
   const std::string program = options.program.string();
-  std::vector<std::string> words = {program};
-  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-
-  const ChildPlan plan{program.c_str(),         arguments.data(),    null_file.get(),
-                       output.write.get(),      failure.write.get(), ::getpid(),
-                       options.dies_with_parent};
+  const CStrings arguments(with_program(options.program, options.arguments));
+  const CStrings environment(options.environment.value_or(std::vector<std::string>()));
+  const ChildPlan plan{.program = program.c_str(),
+                       .arguments = arguments.get(),
+                       .environment = options.environment ? environment.get() : ::environ,
+                       .null_fd = null_file.get(),
+                       .output_fd = output.write.get(),
+                       .error_fd = failure.write.get(),
+                       .parent = options.dies_with_parent ? ::getpid() : 0,
+                       .confinement = options.confinement.get()};
   const pid_t pid = ::fork();
   if (pid < 0) return spawn_error(options.program, errno);
   if (pid == 0) become_program(plan);
   ::setpgid(pid, pid);  // also here: signals may be sent before the child gets to it
   output.write.reset();
   failure.write.reset();
-  int error = 0;
-  ssize_t got = 0;
-  do {
-    got = ::read(failure.read.get(), &error, sizeof error);
-  } while (got < 0 && errno == EINTR);
-  if (got == static_cast<ssize_t>(sizeof error)) {
+  if (const int error = read_exec_error(failure.read.get()); error != 0) {
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
     return spawn_error(options.program, error);
   }
-  return std::unique_ptr<Process>(
-      new Process(pid, output.read.release(), options.output_tail_bytes));
+  return std::unique_ptr<Process>(new Process(pid, output.read.release(), options));
 }
 
-Process::Process(int pid, int output_fd, std::size_t tail_bytes)
-    : pid_(pid), tail_bytes_(tail_bytes), reader_([this, output_fd] { read_output(output_fd); }) {}
+Process::Process(int pid, int output_fd, const ProcessOptions& options)
+    : pid_(pid),
+      tail_bytes_(options.output_tail_bytes),
+      on_output_(options.on_output),
+      reader_([this, output_fd] { read_output(output_fd); }) {}
 
 Process::~Process() {
   stop(std::chrono::milliseconds(0));
@@ -221,6 +285,7 @@ void Process::read_output(int fd) {
     if (events < 0 && errno == EINTR) continue;
     const ssize_t got = events > 0 ? ::read(output.get(), buffer.data(), buffer.size()) : 0;
     if (got < 0 && errno == EINTR) continue;
+    if (got > 0 && on_output_) on_output_({buffer.data(), static_cast<std::size_t>(got)});
     const std::scoped_lock lock(mutex_);
     if (got > 0) {
       tail_.append(buffer.data(), static_cast<std::size_t>(got));
@@ -232,6 +297,60 @@ void Process::read_output(int fd) {
       return;
     }
   }
+}
+
+Result<std::unique_ptr<HeldProcess>> HeldProcess::spawn(const std::filesystem::path& program,
+                                                        std::vector<std::string> arguments,
+                                                        std::vector<std::string> environment) {
+  Pipe go;
+  Pipe failure;
+  const Fd null_file(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  // A socket, because a pipe whose reader has ended would end us with SIGPIPE.
+  std::array<int, 2> sockets{-1, -1};
+  if (null_file.get() < 0 || !open_pipe(failure) ||
+      ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
+    return spawn_error(program, errno);
+  }
+  go.read.reset(sockets[0]);
+  go.write.reset(sockets[1]);
+  const std::string path = program.string();
+  const CStrings words(with_program(program, std::move(arguments)));
+  const CStrings variables(std::move(environment));
+  const ChildPlan plan{.program = path.c_str(),
+                       .arguments = words.get(),
+                       .environment = variables.get(),
+                       .null_fd = null_file.get(),
+                       .output_fd = null_file.get(),
+                       .error_fd = failure.write.get(),
+                       .go_fd = go.read.get()};
+  const pid_t pid = ::fork();
+  if (pid < 0) return spawn_error(program, errno);
+  if (pid == 0) become_program(plan);
+  std::unique_ptr<HeldProcess> held(new HeldProcess());
+  held->program_ = program;
+  held->go_fd_ = go.write.release();
+  held->error_fd_ = failure.read.release();
+  held->identity_ = identify_process(pid).value_or(ProcessIdentity{pid, 0, {}});
+  Result<ProcessHandle> handle = ProcessHandle::open(held->identity_);
+  if (!handle.ok()) return handle.error().in(path);
+  held->handle_ = handle.take();
+  return held;
+}
+
+HeldProcess::~HeldProcess() {
+  if (go_fd_ >= 0) ::close(go_fd_);
+  if (error_fd_ >= 0) ::close(error_fd_);
+  if (!handle_.is_open()) return;
+  while (::waitpid(identity_.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+Result<ProcessHandle> HeldProcess::release() {
+  CHECK(handle_.is_open(), "a held process is released once");
+  const char go = 1;
+  [[maybe_unused]] const ssize_t written = ::send(go_fd_, &go, 1, MSG_NOSIGNAL);
+  if (const int error = read_exec_error(error_fd_); error != 0) return spawn_error(program_, error);
+  return std::move(handle_);
 }
 
 }  // namespace llorch::base

@@ -6,13 +6,17 @@
 #include <condition_variable>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/confinement.h"
+#include "base/process_table.h"
 #include "base/result.h"
 
 namespace llorch::base {
@@ -32,12 +36,17 @@ struct ExitStatus {
 struct ProcessOptions {
   std::filesystem::path program;  // a path; PATH is not searched
   std::vector<std::string> arguments;
+  std::optional<std::vector<std::string>> environment;  // "NAME=value"; none: our own
+  // Every byte of its output (both streams, as they came), on a thread of the Process. The child
+  // waits while it runs.
+  std::function<void(std::string_view bytes)> on_output;
   // The newest bytes of its output (both streams, as they came) that output_tail keeps. The rest
   // is read and dropped, so the child never waits for us.
   std::size_t output_tail_bytes = std::size_t{16} << 10;
   // The kernel kills the child as soon as the thread that called spawn ends, whatever ended it:
   // spawn from a thread that lives as long as the child shall.
   bool dies_with_parent = false;
+  std::shared_ptr<const Confinement> confinement;  // null: none
 };
 
 // One child with empty standard input. Its signals are reset to their defaults, and it inherits no
@@ -67,18 +76,49 @@ class Process {
   std::string output_tail() const;
 
  private:
-  Process(int pid, int output_fd, std::size_t tail_bytes);
+  Process(int pid, int output_fd, const ProcessOptions& options);
   std::optional<ExitStatus> poll_exit();
   void read_output(int fd);
 
   const int pid_;
   const std::size_t tail_bytes_;
+  const std::function<void(std::string_view)> on_output_;
   mutable std::mutex mutex_;  // guards the next three
   std::optional<ExitStatus> exit_;
   std::string tail_;
   bool output_ended_ = false;
   mutable std::condition_variable output_end_;
   std::thread reader_;
+};
+
+// A child that shall outlive us: in a session of its own, with no input, output or other open files
+// of ours. It is forked and then waits; only release() lets it become its program. When we end
+// before that, however, it ends too and nothing has run: what must be on disk before the program
+// may run is written in between.
+class HeldProcess {
+ public:
+  static Result<std::unique_ptr<HeldProcess>> spawn(const std::filesystem::path& program,
+                                                    std::vector<std::string> arguments,
+                                                    std::vector<std::string> environment);
+  // One that was never released ends without having run.
+  ~HeldProcess();
+  HeldProcess(const HeldProcess&) = delete;
+  HeldProcess& operator=(const HeldProcess&) = delete;
+
+  const ProcessIdentity& identity() const { return identity_; }
+
+  // Lets it run, once. The handle waits for it when it ends (ProcessHandle::has_ended). NotFound or
+  // Forbidden when the program cannot be executed.
+  Result<ProcessHandle> release();
+
+ private:
+  HeldProcess() = default;
+
+  std::filesystem::path program_;
+  ProcessIdentity identity_;
+  ProcessHandle handle_;
+  int go_fd_ = -1;     // a byte lets it run, its end makes it end
+  int error_fd_ = -1;  // errno of a failed exec, or its end
 };
 
 }  // namespace llorch::base

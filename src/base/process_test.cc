@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -167,6 +168,149 @@ TEST(Process, DiesWithItsParent) {
   EXPECT_TRUE(eventually([&] { return is_dead(child); }));
   ::close(fds[0]);
   ::close(fds[1]);
+}
+
+TEST(Process, HasTheEnvironmentItIsGiven) {
+  ProcessOptions options;
+  options.program = "/bin/sh";
+  options.arguments = {"-c", "echo \"$ONE,$HOME\""};
+  options.environment = {"ONE=1"};
+  std::string seen;
+  options.on_output = [&seen](std::string_view bytes) { seen += bytes; };
+  const auto process = Process::spawn(options);
+  ASSERT_TRUE(process.ok());
+  ASSERT_TRUE((*process)->wait_for(seconds(10)).has_value());
+  EXPECT_EQ((*process)->output_tail(), "1,\n");
+  EXPECT_EQ(seen, "1,\n");
+}
+
+TEST(HeldProcess, RunsWhenItIsReleased) {
+  const test::TempDir folder;
+  const auto held =
+      HeldProcess::spawn("/bin/sh", {"-c", "echo $$,$MARK > " + (folder / "ran").string()},
+                         {"MARK=held", "PATH=/usr/bin:/bin"});
+  ASSERT_TRUE(held.ok()) << held.error().message;
+  const ProcessIdentity identity = (*held)->identity();
+  EXPECT_TRUE(base::is_running(identity));
+  EXPECT_FALSE(std::filesystem::exists(folder / "ran"));
+  const auto handle = (*held)->release();
+  ASSERT_TRUE(handle.ok()) << handle.error().message;
+  ASSERT_TRUE(eventually([&] { return handle->has_ended(); }));
+  std::string line;
+  std::getline(std::ifstream(folder / "ran") >> std::ws, line);
+  EXPECT_EQ(line, std::to_string(identity.pid) + ",held");
+  EXPECT_EQ(::waitpid(identity.pid, nullptr, WNOHANG), -1) << "a zombie stayed";
+}
+
+TEST(HeldProcess, EndsUnusedWhenItIsNotReleased) {
+  const test::TempDir folder;
+  int pid = 0;
+  {
+    const auto held =
+        HeldProcess::spawn("/bin/sh", {"-c", "echo > " + (folder / "ran").string()}, {});
+    ASSERT_TRUE(held.ok());
+    pid = (*held)->identity().pid;
+  }
+  EXPECT_FALSE(is_running(pid));
+  EXPECT_FALSE(std::filesystem::exists(folder / "ran"));
+}
+
+TEST(HeldProcess, EndsUnusedWhenItsParentIsKilled) {
+  std::array<int, 2> fds{};
+  ASSERT_EQ(::pipe(fds.data()), 0);
+  const test::TempDir folder;
+  const pid_t parent = ::fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    const auto held =
+        HeldProcess::spawn("/bin/sh", {"-c", "echo > " + (folder / "ran").string()}, {});
+    const int pid = held.ok() ? (*held)->identity().pid : 0;
+    if (::write(fds[1], &pid, sizeof pid) != static_cast<ssize_t>(sizeof pid)) ::_exit(1);
+    ::raise(SIGKILL);
+  }
+  int child = 0;
+  ASSERT_EQ(::read(fds[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_GT(child, 0);
+  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
+  EXPECT_TRUE(eventually([&] { return is_dead(child); }));
+  EXPECT_FALSE(std::filesystem::exists(folder / "ran"));
+  ::close(fds[0]);
+  ::close(fds[1]);
+}
+
+TEST(HeldProcess, LivesOnWhenItsParentIsKilledAfterwards) {
+  std::array<int, 2> fds{};
+  ASSERT_EQ(::pipe(fds.data()), 0);
+  const pid_t parent = ::fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    auto held = HeldProcess::spawn("/bin/sleep", {"1000"}, {});
+    const int pid = held.ok() && (*held)->release().ok() ? (*held)->identity().pid : 0;
+    if (::write(fds[1], &pid, sizeof pid) != static_cast<ssize_t>(sizeof pid)) ::_exit(1);
+    ::raise(SIGKILL);
+  }
+  int child = 0;
+  ASSERT_EQ(::read(fds[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_GT(child, 0);
+  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
+  const auto identity = identify_process(child);
+  ASSERT_TRUE(identity.has_value());
+  EXPECT_EQ(::getsid(child), child);
+  const auto handle = ProcessHandle::open(*identity);
+  ASSERT_TRUE(handle.ok());
+  EXPECT_FALSE(handle->has_ended());
+  handle->send_signal(SIGKILL);
+  EXPECT_TRUE(eventually([&] { return handle->has_ended(); }));
+  EXPECT_FALSE(base::is_running(*identity));
+  ::close(fds[0]);
+  ::close(fds[1]);
+}
+
+TEST(HeldProcess, SaysWhyItCannotRun) {
+  const test::TempDir folder;
+  const auto held = HeldProcess::spawn(folder / "absent", {}, {});
+  ASSERT_TRUE(held.ok());
+  const auto released = (*held)->release();
+  ASSERT_FALSE(released.ok());
+  EXPECT_EQ(released.error().code, ErrorCode::NotFound);
+}
+
+TEST(ProcessTable, TellsARecycledNumberFromTheSameProcess) {
+  const auto process = start_shell("exec sleep 1000");
+  const std::optional<ProcessIdentity> identity = identify_process(process->pid());
+  ASSERT_TRUE(identity.has_value());
+  EXPECT_TRUE(ProcessHandle::open(*identity).ok());
+  ProcessIdentity other = *identity;
+  other.start_ticks -= 1;
+  EXPECT_FALSE(base::is_running(other));
+  EXPECT_EQ(ProcessHandle::open(other).error().code, ErrorCode::NotFound);
+  other = *identity;
+  other.boot_id = "another boot";
+  EXPECT_EQ(ProcessHandle::open(other).error().code, ErrorCode::NotFound);
+}
+
+TEST(ProcessTable, FindsProcessesByWhatTheyInherit) {
+  ProcessOptions options;
+  options.program = "/bin/sh";
+  options.arguments = {"-c", "setsid sleep 1000 & echo $!; wait"};
+  options.environment = {"PATH=/usr/bin:/bin", "LLORCH_TEST_MARK=a1b2"};
+  const auto process = Process::spawn(options);
+  ASSERT_TRUE(process.ok());
+  ASSERT_TRUE(
+      eventually([] { return processes_with_variable("LLORCH_TEST_MARK=a1b2").size() == 2U; }));
+  EXPECT_TRUE(processes_with_variable("LLORCH_TEST_MARK=a1b").empty());
+  EXPECT_EQ(children_of((*process)->pid()).size(), 1U);
+  for (const int pid : processes_with_variable("LLORCH_TEST_MARK=a1b2")) ::kill(pid, SIGKILL);
+  EXPECT_TRUE(eventually([] { return processes_with_variable("LLORCH_TEST_MARK=a1b2").empty(); }));
+}
+
+TEST(ProcessTable, ReadsMemory) {
+  const ProcessMemory memory = read_process_memory(::getpid());
+  EXPECT_GT(memory.resident_bytes, 0);
+  EXPECT_GE(memory.peak_bytes, memory.resident_bytes);
+  EXPECT_GT(memory.anonymous_bytes, 0);
+  EXPECT_LT(memory.anonymous_bytes, memory.resident_bytes);
+  EXPECT_EQ(read_process_memory(0).resident_bytes, 0);
 }
 
 TEST(InterruptWatch, CallsOnceAndRemembers) {

@@ -21,6 +21,7 @@ CONFINED = {
     "boost/asio": ["http/"],
     "boost/beast": ["http/"],
     "boost/json": ["base/json"],
+    "seccomp.h": ["base/confinement"],
     "spdlog/": ["base/log"],
     "hwy/": ["compute/cpu/"],
     "CLI/": ["tools/", "apps/", "cli/", "worker/run", "pool/run", "orchestrator/run"],
