@@ -132,10 +132,10 @@ Result<http::Response> start_download(const Service& service, const http::Reques
   job.kind = "download";
   job.model = wanted.id;
   job.what = wanted.ref;
-  job.work = [&service, wanted](const catalog::OnDownloadEvent& on_event,
-                                std::stop_token stop) -> Result<json::Object> {
-    const Result<contract::ModelEntry> entry =
-        service.pool.download(wanted, on_event, std::move(stop));
+  job.work = [download = service.pool.download, wanted](
+                 const catalog::OnDownloadEvent& on_event,
+                 std::stop_token stop) -> Result<json::Object> {
+    const Result<contract::ModelEntry> entry = download(wanted, on_event, std::move(stop));
     if (!entry.ok()) return entry.error();
     return json::Object{{"model", contract::to_json(*entry)}};
   };
@@ -158,10 +158,9 @@ Result<http::Response> start_verify(const Service& service, const http::Request&
   job.kind = "verify";
   job.model = wanted.id;
   job.what = wanted.repair ? "repair" : "";
-  job.work = [&service, wanted](const catalog::OnDownloadEvent& on_event,
-                                std::stop_token stop) -> Result<json::Object> {
-    const Result<catalog::VerifyReport> report =
-        service.pool.verify(wanted, on_event, std::move(stop));
+  job.work = [verify = service.pool.verify, wanted](const catalog::OnDownloadEvent& on_event,
+                                                    std::stop_token stop) -> Result<json::Object> {
+    const Result<catalog::VerifyReport> report = verify(wanted, on_event, std::move(stop));
     if (!report.ok()) return report.error();
     return report_json(*report);
   };

@@ -31,7 +31,7 @@ constexpr std::array kSchemas = {
     NamedSchema{
         "Health",
         R"({"type":"object","additionalProperties":false,"required":["status","pool_id","version","uptime_seconds",
-"workers_total","workers_ready","workers_failed"],"properties":{"status":{"enum":["healthy","unhealthy","draining"]},
+"workers_total","workers_ready","workers_failed"],"properties":{"status":{"enum":["starting","healthy","unhealthy","draining"]},
 "pool_id":{"type":"string"},"version":{"type":"string"},"uptime_seconds":{"type":"number"},"workers_total":{"type":"integer"},
 "workers_ready":{"type":"integer"},"workers_failed":{"type":"integer"},"reasons":{"type":"array","items":{"type":"string"}},
 "error":{"type":"object"}}})"},

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <string>
@@ -25,6 +26,8 @@
 
 namespace llorch::pool {
 
+enum class PoolPhase : std::uint8_t { Starting, Serving, Draining };
+
 // What the API works with. Everything referred to outlives the server that the router is given to;
 // the functions may be called on any thread, several at a time, and may block.
 struct PoolServices {
@@ -44,8 +47,7 @@ struct PoolServices {
       verify;
   // Asks the process to drain, stop its workers and end; returns at once.
   std::function<void()> request_shutdown;
-  // Whether that has been asked for, by anybody.
-  std::function<bool()> is_draining;
+  std::function<PoolPhase()> phase;
 };
 
 struct RouteSettings {

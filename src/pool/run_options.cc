@@ -15,9 +15,12 @@ namespace {
 
 constexpr int kExitUsage = 2;
 
-constexpr std::array<std::string_view, 10> kSettable = {
-    "host",       "port",        "api-token-file", "log-format",      "workers-first-port",
-    "worker-cpu", "worker-cuda", "keeper",         "confine-workers", "max-downloads"};
+constexpr std::array<std::string_view, 11> kSettable = {"host",           "port",
+                                                        "api-token-file", "log-file",
+                                                        "log-format",     "workers-first-port",
+                                                        "worker-cpu",     "worker-cuda",
+                                                        "keeper",         "confine-workers",
+                                                        "max-downloads"};
 
 constexpr const char* kFooter = R"(Examples:
   llorch-pool serve                      on 127.0.0.1:9200, for this machine
@@ -42,6 +45,8 @@ void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
       ->capture_default_str();
   app.add_option("--api-token-file", options.api_token_file,
                  "file with the bearer token that clients must send")
+      ->type_name("FILE");
+  app.add_option("--log-file", options.log_file, "append the log to this file, not to stderr")
       ->type_name("FILE");
   app.add_option("--log-format", log_format, "default: pretty on a terminal, else json")
       ->type_name("json|pretty")

@@ -122,12 +122,18 @@ Result<http::Response> show_health(const Service& service, const http::Request& 
                             count(PoolWorkerState::Busy) + count(PoolWorkerState::Draining)},
       {"workers_ready", count(PoolWorkerState::Ready) + count(PoolWorkerState::Busy)},
       {"workers_failed", count(PoolWorkerState::Failed)}};
-  const bool is_draining = service.pool.is_draining();
   std::vector<std::string> reasons =
       find_problems(service, catalog.ok() ? ok_status() : Status(catalog.error()));
-  if (is_draining) reasons.insert(reasons.begin(), "the pool manager is being stopped");
+  const PoolPhase phase = service.pool.phase();
+  if (phase != PoolPhase::Serving) {
+    const bool is_starting = phase == PoolPhase::Starting;
+    reasons.insert(reasons.begin(), fmt::format("the pool manager is {}",
+                                                is_starting ? "starting" : "being stopped"));
+    body["status"] = is_starting ? "starting" : "draining";
+  } else if (!reasons.empty()) {
+    body["status"] = "unhealthy";
+  }
   if (reasons.empty()) return json_response(200, body);
-  body["status"] = is_draining ? "draining" : "unhealthy";
   body["reasons"] = json::Array(reasons.begin(), reasons.end());
   // The envelope that every other error has, beside what a probe wants to know.
   const contract::RenderedError rendered =

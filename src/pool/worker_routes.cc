@@ -161,7 +161,7 @@ Result<http::Response> start_worker(const Service& service, const http::Request&
   std::vector<json::FieldError> errors;
   const contract::StartWorkerRequest wanted = contract::parse_start_worker_request(*body, errors);
   if (!errors.empty()) return failures_response(request, std::move(errors));
-  if (service.pool.is_draining())
+  if (service.pool.phase() == PoolPhase::Draining)
     return Error{ErrorCode::Unavailable, "the pool manager is being stopped"};
   return worker_response(202, service.pool.workers.start_worker(wanted));
 }
@@ -182,7 +182,7 @@ Result<http::Response> restart_worker(const Service& service, const http::Reques
   json::FieldReader reader(*body);
   if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
     return failures_response(request, std::move(errors));
-  if (service.pool.is_draining())
+  if (service.pool.phase() == PoolPhase::Draining)
     return Error{ErrorCode::Unavailable, "the pool manager is being stopped"};
   return worker_response(202, service.pool.workers.restart_worker(path_param(request, "id")));
 }
