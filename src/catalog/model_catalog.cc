@@ -264,7 +264,7 @@ Status ModelCatalog::update(const std::function<Status(CatalogContent& content)>
   if (!old.ok()) return old.error();
   CatalogContent content = *old;
   if (Status changed = change(content); !changed.ok()) return changed;
-  if (content == *old) return ok_status();
+  if (content == *old && !old->pool_id.empty()) return ok_status();
   if (Status good = put_in_order(content); !good.ok()) return good;
   if (content.pool_id.empty()) content.pool_id = make_pool_id();
   stamp_changes(*old, content);

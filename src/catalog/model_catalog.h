@@ -58,7 +58,7 @@ class ModelCatalog {
   Result<contract::ModelEntry> find(std::string_view id) const;
 
   // Calls `change` on the newest content under the lock and writes what it leaves; an error it
-  // returns writes nothing, and so does a change of nothing. Entries that differ from what they
+  // returns writes nothing, and so does a change of nothing where there is a file. Entries that differ from what they
   // were get the time as their updated_at. Waits for other writers, Unavailable after
   // kLockPatience. Makes the folder when it is not there.
   Status update(const std::function<Status(CatalogContent& content)>& change) const;
