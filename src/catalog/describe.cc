@@ -106,12 +106,6 @@ std::vector<fs::path> list_paths(const formats::WeightFile& weights, const fs::p
   return paths;
 }
 
-// Where the file has no name of its own, or a path of the machine it was made on.
-std::string name_of(const formats::FileSummary& summary, const fs::path& path) {
-  if (!summary.name.empty() && summary.name.find('/') != 0) return clean(summary.name);
-  return clean(path.stem().string());
-}
-
 }  // namespace
 
 void describe_weights(const formats::WeightFile& weights, ModelEntry& entry) {
@@ -122,7 +116,8 @@ void describe_weights(const formats::WeightFile& weights, ModelEntry& entry) {
   entry.context_length = summary.context_length;
   entry.vocab_size = summary.vocab_size;
   entry.parameters = summary.parameters > 0 ? std::optional(summary.parameters) : std::nullopt;
-  if (entry.name.empty()) entry.name = name_of(summary, weights.path());
+  // A name that is a path is one of the machine where the file was made.
+  if (entry.name.empty() && !summary.name.starts_with('/')) entry.name = clean(summary.name);
   if (entry.license.empty()) {
     const Result<std::string_view> license = weights.metadata().text("general.license");
     if (license.ok()) entry.license = clean(*license);
@@ -157,6 +152,11 @@ Status describe_files(const fs::path& path, ModelEntry& entry) {
     described.files.push_back(file.take());
   }
   describe_weights(*weights, described);
+  // Weights in a folder of their own are called "model" everywhere.
+  if (described.name.empty())
+    described.name =
+        clean(described.format == "gguf" && folder != whole ? whole.stem().string()
+                                                            : folder.filename().string());
   described.downloaded = true;
   entry = std::move(described);
   return ok_status();

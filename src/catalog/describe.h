@@ -18,7 +18,8 @@ namespace llorch::catalog {
 // are empty. The entry is not changed when it fails.
 Status describe_files(const std::filesystem::path& path, contract::ModelEntry& entry);
 
-// The same from weights that are open already: everything but path, files, size and downloaded.
+// The same from weights that are open already: everything but path, files, size and downloaded. The
+// name stays empty when the file has none.
 void describe_weights(const formats::WeightFile& weights, contract::ModelEntry& entry);
 
 // What the paths of its files are relative to.

@@ -58,9 +58,9 @@ class ModelCatalog {
   Result<contract::ModelEntry> find(std::string_view id) const;
 
   // Calls `change` on the newest content under the lock and writes what it leaves; an error it
-  // returns writes nothing, and so does a change of nothing where there is a file. Entries that differ from what they
-  // were get the time as their updated_at. Waits for other writers, Unavailable after
-  // kLockPatience. Makes the folder when it is not there.
+  // returns writes nothing, and so does a change of nothing once the pool has its id. Entries that
+  // differ from what they were get the time as their updated_at. Waits for other writers,
+  // Unavailable after kLockPatience. Makes the folder when it is not there.
   Status update(const std::function<Status(CatalogContent& content)>& change) const;
 
  private:
