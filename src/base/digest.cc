@@ -9,14 +9,30 @@
 
 namespace llorch::base {
 
+namespace {
+
+const EVP_MD* algorithm_of(DigestKind kind) {
+  switch (kind) {
+    case DigestKind::Sha512:
+      return EVP_sha512();
+    case DigestKind::Sha1:
+      return EVP_sha1();
+    case DigestKind::Sha256:
+      break;
+  }
+  return EVP_sha256();
+}
+
+}  // namespace
+
 struct Digest::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
   ~State() { EVP_MD_CTX_free(context); }
 };
 
 Digest::Digest(DigestKind kind) : state_(std::make_unique<State>()) {
-  const EVP_MD* algorithm = kind == DigestKind::Sha256 ? EVP_sha256() : EVP_sha512();
-  CHECK(state_->context != nullptr && EVP_DigestInit_ex(state_->context, algorithm, nullptr) == 1,
+  CHECK(state_->context != nullptr &&
+            EVP_DigestInit_ex(state_->context, algorithm_of(kind), nullptr) == 1,
         "OpenSSL has no such digest");
 }
 

@@ -10,7 +10,8 @@
 
 namespace llorch::base {
 
-enum class DigestKind : std::uint8_t { Sha256, Sha512 };
+// Sha1 is for git's names of things only: it proves nothing against somebody who wants to deceive.
+enum class DigestKind : std::uint8_t { Sha256, Sha512, Sha1 };
 
 // Feed bytes in order, then finish once. One thread.
 class Digest {

@@ -16,6 +16,9 @@ TEST(Digest, AgreesWithThePublishedExamples) {
   EXPECT_EQ(long_one.finish_base64(),
             "3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/uu9RU1EI2Q86A4qmslPpUyknw"
             "==");
+  Digest short_one(DigestKind::Sha1);
+  short_one.add("abc");
+  EXPECT_EQ(short_one.finish_hex(), "a9993e364706816aba3e25717850c26c9cd0d89d");
 }
 
 TEST(Digest, PiecesMakeTheSameHash) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,23 +34,35 @@ std::string holder_of(const std::filesystem::path& file) {
   return fmt::format("process {}", base::quoted(*text));
 }
 
+bool is_file_at(int fd, const std::filesystem::path& file) {
+  struct stat held {};
+  struct stat there {};
+  return ::fstat(fd, &held) == 0 && ::stat(file.c_str(), &there) == 0 &&
+         held.st_ino == there.st_ino && held.st_dev == there.st_dev;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<FileLock>> FileLock::acquire(const std::filesystem::path& file,
                                                     std::chrono::milliseconds patience) {
-  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) {
-    const int reason = errno;
-    return Error{
-        reason == EACCES || reason == EROFS ? ErrorCode::Forbidden : ErrorCode::Unavailable,
-        fmt::format("{}: the lock file cannot be opened: {}", file.string(),
-                    std::error_code(reason, std::generic_category()).message())};
-  }
-  std::unique_ptr<FileLock> lock(new FileLock(fd));
   const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
+    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) {
+      const int reason = errno;
+      return Error{
+          reason == EACCES || reason == EROFS ? ErrorCode::Forbidden : ErrorCode::Unavailable,
+          fmt::format("{}: the lock file cannot be opened: {}", file.string(),
+                      std::error_code(reason, std::generic_category()).message())};
+    }
+    std::unique_ptr<FileLock> lock(new FileLock(file, fd));
     struct flock want = whole_file(F_WRLCK);
-    if (::fcntl(fd, F_OFD_SETLK, &want) == 0) break;
+    if (::fcntl(fd, F_OFD_SETLK, &want) == 0) {
+      // Its last holder may have removed the file since it was opened: then this lock is nobody's.
+      if (!is_file_at(fd, file)) continue;
+      lock->write_pid();
+      return lock;
+    }
     const int reason = errno;
     if (reason != EAGAIN && reason != EACCES && reason != EINTR) {
       return Error{ErrorCode::Unavailable,
@@ -62,11 +75,17 @@ Result<std::unique_ptr<FileLock>> FileLock::acquire(const std::filesystem::path&
     }
     std::this_thread::sleep_for(kPause);
   }
-  // A failure to write costs a name in a message, not the lock.
+}
+
+// A failure to write costs a name in a message, not the lock.
+void FileLock::write_pid() const {
   const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(fd, 0) == 0) [[maybe_unused]]
-    const ssize_t written = ::pwrite(fd, pid.data(), pid.size(), 0);
-  return lock;
+  if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
+    const ssize_t written = ::pwrite(fd_, pid.data(), pid.size(), 0);
+}
+
+void FileLock::remove_file() {
+  ::unlink(file_.c_str());
 }
 
 FileLock::~FileLock() {

@@ -41,6 +41,28 @@ TEST_F(FileLockTest, AskingDoesNotTakeIt) {
   EXPECT_TRUE(FileLock::acquire(file_, milliseconds(0)).ok());
 }
 
+TEST_F(FileLockTest, RemovingTheFileLetsNobodyInBeside) {
+  std::atomic<int> inside = 0;
+  std::atomic<int> worst = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 50; ++round) {
+        Result<std::unique_ptr<FileLock>> lock = FileLock::acquire(file_, milliseconds(10'000));
+        ASSERT_TRUE(lock.ok());
+        const int now = ++inside;
+        if (now > worst) worst = now;
+        std::this_thread::yield();
+        --inside;
+        (*lock)->remove_file();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(worst, 1);
+  EXPECT_FALSE(std::filesystem::exists(file_));
+}
+
 TEST_F(FileLockTest, ThreadsExcludeEachOther) {
   std::atomic<int> inside = 0;
   std::atomic<int> worst = 0;

@@ -17,6 +17,7 @@ Error system_error(std::string_view what, const std::filesystem::path& path) {
   ErrorCode code = ErrorCode::Unavailable;
   if (number == ENOENT || number == ENOTDIR) code = ErrorCode::NotFound;
   if (number == EACCES || number == EPERM || number == EROFS) code = ErrorCode::Forbidden;
+  if (number == ENOSPC || number == EDQUOT || number == EFBIG) code = ErrorCode::OutOfMemory;
   return {code, fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(number))};
 }
 

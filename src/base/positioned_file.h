@@ -40,6 +40,7 @@ class PositionedFile {
 
   // Fills `into`; the count is smaller only where the file ends.
   Result<std::size_t> read_at(std::int64_t offset, std::span<std::byte> into) const;
+  // OutOfMemory when the disk, the quota or the allowed size of a file is full.
   Status write_at(std::int64_t offset, std::span<const std::byte> bytes);
   Status sync();  // what was written is on the disk
 

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <future>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <system_error>
+#include <thread>
 
 #include "base/digest.h"
 #include "base/file.h"
@@ -20,10 +25,9 @@
 namespace llorch::catalog {
 namespace {
 
-constexpr std::size_t kPathBytesMax = 1024;
 constexpr std::int64_t kFileBytesMax = std::int64_t{1} << 50;  // far above any model
 constexpr std::int64_t kChunkBytesMin = 1024;
-constexpr std::int64_t kChunkBytesMax = std::int64_t{1} << 30;
+constexpr std::int64_t kChunkBytesMax = std::int64_t{64} << 20;
 constexpr std::size_t kChunksMax = std::size_t{1} << 20;
 constexpr std::size_t kFilesMax = 10'000;
 constexpr std::size_t kChunksFileBytesMax = std::size_t{64} << 20;
@@ -50,6 +54,71 @@ std::future<void> add_aside(base::Digest& whole, std::span<const std::byte> byte
   return std::async(std::launch::async, [&whole, bytes] { whole.add(bytes); });
 }
 
+// Checks the chunks of one file on threads of its own.
+class RotSearch {
+ public:
+  RotSearch(const base::PositionedFile& file, const FileChunks& expected)
+      : file_(file), expected_(expected) {}
+
+  Result<std::vector<std::size_t>> run(const HashProgress& progress) {
+    const unsigned num_threads = std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < num_threads; ++i) threads.emplace_back([this] { work(); });
+    bool wanted = true;
+    for (bool is_done = false; !is_done;) {
+      std::int64_t bytes = 0;
+      {
+        std::unique_lock lock(mutex_);
+        is_done = changed_.wait_for(lock, kReportInterval, [&] { return ended_ == num_threads; });
+        bytes = bytes_;
+      }
+      wanted = wanted && (!progress || progress(bytes));
+      if (!wanted) stop_ = true;
+    }
+    threads.clear();
+    if (!wanted)
+      return Error{ErrorCode::Cancelled,
+                   fmt::format("checking {} was cancelled", file_.path().string())};
+    std::sort(rotted_.begin(), rotted_.end());
+    return rotted_;
+  }
+
+ private:
+  static constexpr unsigned kThreadsMax = 4;
+  static constexpr std::chrono::milliseconds kReportInterval{100};
+
+  void work() {
+    std::vector<std::byte> buffer(
+        static_cast<std::size_t>(std::min(expected_.chunk_bytes, expected_.size)));
+    std::size_t index = 0;
+    while (!stop_ && (index = next_++) < expected_.chunks.size()) {
+      const std::int64_t offset = static_cast<std::int64_t>(index) * expected_.chunk_bytes;
+      const std::span<std::byte> chunk = std::span(buffer).first(
+          static_cast<std::size_t>(std::min(expected_.chunk_bytes, expected_.size - offset)));
+      const Result<std::size_t> count = file_.read_at(offset, chunk);
+      // A part of the disk that cannot be read is as lost as one that reads wrong.
+      const bool is_right =
+          count.ok() && *count == chunk.size() && sha256_of(chunk) == expected_.chunks[index];
+      const std::lock_guard lock(mutex_);
+      if (!is_right) rotted_.push_back(index);
+      bytes_ += static_cast<std::int64_t>(chunk.size());
+    }
+    const std::lock_guard lock(mutex_);
+    ++ended_;
+    changed_.notify_all();
+  }
+
+  const base::PositionedFile& file_;
+  const FileChunks& expected_;
+  std::atomic<std::size_t> next_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  unsigned ended_ = 0;  // guarded by mutex_, as the next two
+  std::int64_t bytes_ = 0;
+  std::vector<std::size_t> rotted_;
+};
+
 Error changed_while_read(const std::filesystem::path& file) {
   return {ErrorCode::Conflict,
           fmt::format("{} changed while it was read: run this again when nothing writes to it",
@@ -57,19 +126,6 @@ Error changed_while_read(const std::filesystem::path& file) {
 }
 
 }  // namespace
-
-bool is_relative_file_path(std::string_view text) {
-  if (text.empty() || text.size() > kPathBytesMax || !base::is_valid_utf8(text)) return false;
-  for (const char c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F || c == '\\') return false;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('/', begin), text.size());
-    const std::string_view part = text.substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") return false;
-    begin = end + 1;
-  }
-  return true;
-}
 
 bool is_sha256_hex(std::string_view text) {
   return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
@@ -114,7 +170,7 @@ Result<FileChunks> parse_file_chunks(const json::Value& value) {
   if (const auto errors = reader.finish(); !errors.empty())
     return Error{ErrorCode::Corrupt,
                  fmt::format("a file's hashes: {} {}", errors[0].field, errors[0].message)};
-  if (!is_relative_file_path(file.path))
+  if (!contract::is_relative_file_path(file.path))
     return Error{ErrorCode::Corrupt, fmt::format("{} is not a relative path of a model's file",
                                                  base::quoted(file.path))};
   if (!is_sha256_hex(file.sha256) ||
@@ -186,6 +242,20 @@ Result<FileChunks> hash_file(const std::filesystem::path& file, std::string rela
   if (!after.ok()) return after.error();
   if (!(*after == *before)) return changed_while_read(file);
   return result;
+}
+
+Result<std::vector<std::size_t>> find_rotted_chunks(const base::PositionedFile& file,
+                                                    const FileChunks& expected,
+                                                    const HashProgress& progress) {
+  const Result<base::FileStamp> before = file.stamp();
+  if (!before.ok()) return before.error();
+  file.expect_sequential_reading();
+  Result<std::vector<std::size_t>> rotted = RotSearch(file, expected).run(progress);
+  if (!rotted.ok()) return rotted;
+  const Result<base::FileStamp> after = file.stamp();
+  if (!after.ok()) return after.error();
+  if (before->size != expected.size || !(*after == *before)) return changed_while_read(file.path());
+  return rotted;
 }
 
 Result<std::vector<FileChunks>> load_chunks(const std::filesystem::path& folder,

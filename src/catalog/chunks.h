@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/positioned_file.h"
 #include "base/result.h"
 
 namespace llorch::catalog {
@@ -36,9 +37,6 @@ Result<FileChunks> parse_file_chunks(const json::Value& value);
 // A whole list of them, no path twice. `what` names it in errors.
 Result<std::vector<FileChunks>> parse_chunk_list(const json::Value& value, std::string_view what);
 
-// "a/b.gguf": valid UTF-8 without control characters, not absolute, no empty part, ".", ".." or
-// '\'. At most 1024 bytes. Such a path stays below the folder it is appended to.
-bool is_relative_file_path(std::string_view text);
 // 64 lower-case hex digits.
 bool is_sha256_hex(std::string_view text);
 // How many chunks a file of that size has; an empty file has none.
@@ -51,6 +49,13 @@ using HashProgress = std::function<bool(std::int64_t bytes)>;
 // the file is written to meanwhile.
 Result<FileChunks> hash_file(const std::filesystem::path& file, std::string relative_path,
                              const HashProgress& progress, std::int64_t chunk_bytes = kChunkBytes);
+
+// The indices of the chunks that are not what `expected` says, in order. Reads on several threads;
+// `progress` is called on the caller's. The file has the expected size. Conflict when it is written
+// to meanwhile.
+Result<std::vector<std::size_t>> find_rotted_chunks(const base::PositionedFile& file,
+                                                    const FileChunks& expected,
+                                                    const HashProgress& progress);
 
 // The chunk hashes of one model, kept at FOLDER/<id>.json. NotFound when there are none, Corrupt
 // when the file is damaged.

@@ -13,17 +13,12 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "catalog/model_catalog.h"
+#include "catalog/neighbour.h"
 #include "catalog/source.h"
 #include "catalog/transfer.h"
 #include "contract/model_entry.h"
 
 namespace llorch::catalog {
-
-// Another host's pool, whose verified files may be taken.
-struct Neighbour {
-  std::string url;    // "http://10.0.0.2:9200"
-  std::string token;  // may be empty
-};
 
 struct DownloadRequest {
   std::string id;                     // what it is called in the catalog afterwards

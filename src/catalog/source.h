@@ -12,7 +12,9 @@
 
 #include "base/home.h"
 #include "base/result.h"
+#include "catalog/chunks.h"
 #include "catalog/model_ref.h"
+#include "catalog/retry.h"
 
 namespace llorch::catalog {
 
@@ -23,16 +25,22 @@ struct RemoteFile {
   // not to where it redirects.
   std::vector<std::pair<std::string, std::string>> headers;
   std::optional<std::int64_t> size;  // none: the server does not say before the fetch
-  std::string sha256;                // hex; empty: not published
-  std::string integrity;             // npm's "sha512-<base64>" of the whole file; or empty
-  std::vector<std::string>
-      chunk_sha256;  // of each kChunkBytes (chunks.h), from a neighbour; or empty
+  // What the provider published of the content; each is checked where it is not empty.
+  std::string sha256;                     // hex
+  std::string git_sha1;                   // git's name of the blob, hex
+  std::string integrity;                  // npm's "sha512-<base64>" of the whole file
+  std::vector<std::string> chunk_sha256;  // of each chunk_bytes, from a neighbour
+  std::int64_t chunk_bytes = kChunkBytes;
+  // Where none of them is there: what the bytes are put together under. A part without any of these
+  // is never resumed.
+  std::string etag;
 };
 
 struct ModelSource {
-  ModelRef ref;          // with the revision pinned
-  std::string revision;  // commit, version or ETag; what `outdated` compares
-  std::string license;   // where the provider says
+  ModelRef ref;              // with the revision pinned
+  std::string revision;      // commit, version or ETag; what `outdated` compares
+  std::string license;       // where the provider says
+  std::string refusal_hint;  // what to do when the provider refuses a file; or empty
   std::vector<RemoteFile> files;
   // npm: the one file is a tarball; these members of it (by the path they get here) are the model.
   bool is_tarball = false;
@@ -47,6 +55,7 @@ struct SourceOptions {
   std::string ca_file;       // SSL_CERT_FILE; empty: the system's
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds request_timeout{60'000};  // of one metadata request
+  RetryPolicy retry;
 };
 SourceOptions source_options(const base::Environment& environment);
 

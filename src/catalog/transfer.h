@@ -17,13 +17,11 @@ namespace llorch::catalog {
 
 struct TransferOptions {
   int max_connections = 8;
-  std::int64_t range_bytes = kChunkBytes;
+  std::int64_t range_bytes = kChunkBytes;  // of one request, and of the chunks that are hashed
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds stall_timeout{
-      30'000};           // a connection that brings nothing so long is cut
-  int max_attempts = 6;  // of one range; only failures that may pass are tried again
-  std::chrono::milliseconds first_pause{500};  // doubles, with jitter; a Retry-After wins
-  std::chrono::milliseconds longest_pause{30'000};
+      30'000};        // a connection that brings nothing so long is cut
+  RetryPolicy retry;  // of one range
   std::string ca_file;
 };
 

@@ -1,0 +1,88 @@
+#include "catalog/outdated.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "catalog/model_ref.h"
+#include "catalog/verify.h"
+
+namespace llorch::catalog {
+namespace {
+
+constexpr std::size_t kRequestsMax = 8;  // at a time
+
+std::string_view state_name(RevisionCheck::State state) {
+  switch (state) {
+    case RevisionCheck::State::Current:
+      return "current";
+    case RevisionCheck::State::Outdated:
+      return "outdated";
+    case RevisionCheck::State::Untracked:
+      return "untracked";
+    case RevisionCheck::State::Failed:
+      return "failed";
+  }
+  return "failed";
+}
+
+void check(RevisionCheck& model, const SourceOptions& options, const std::stop_token& stop) {
+  const auto untracked = [&](std::string_view why) {
+    model.state = RevisionCheck::State::Untracked;
+    model.note = why;
+  };
+  if (model.ref.empty()) return untracked("registered in place, without a source");
+  const Result<ModelRef> ref = parse_model_ref(model.ref);
+  if (!ref.ok()) return untracked(ref.error().message);
+  if (ref->provider == Provider::File || ref->provider == Provider::CatalogId)
+    return untracked("its source is not one that has revisions");
+  if (model.have.empty()) return untracked("the revision that is here is not known");
+  Result<std::string> newest = newest_revision(*ref, options, stop);
+  if (!newest.ok()) {
+    model.state = RevisionCheck::State::Failed;
+    model.note = newest.error().message;
+    return;
+  }
+  model.newest = newest.take();
+  model.state =
+      model.newest == model.have ? RevisionCheck::State::Current : RevisionCheck::State::Outdated;
+}
+
+}  // namespace
+
+json::Object to_json(const RevisionCheck& check) {
+  json::Object object{{"id", check.id},
+                      {"ref", check.ref},
+                      {"revision", check.have},
+                      {"state", state_name(check.state)}};
+  if (!check.newest.empty()) object["newest"] = check.newest;
+  if (!check.note.empty()) object["note"] = check.note;
+  return object;
+}
+
+std::vector<RevisionCheck> check_revisions(const std::vector<contract::ModelEntry>& models,
+                                           const SourceOptions& options, std::stop_token stop) {
+  std::vector<RevisionCheck> checks;
+  for (const contract::ModelEntry& model : models) {
+    if (!has_files(model)) continue;
+    RevisionCheck check;
+    check.id = model.id;
+    check.ref = model.repo;
+    check.have = model.revision;
+    checks.push_back(std::move(check));
+  }
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    std::size_t i = 0;
+    while (!stop.stop_requested() && (i = next++) < checks.size()) check(checks[i], options, stop);
+  };
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < std::min(kRequestsMax, checks.size()); ++i)
+    threads.emplace_back(work);
+  threads.clear();  // joins
+  return checks;
+}
+
+}  // namespace llorch::catalog

@@ -1,0 +1,36 @@
+// Has a model's source something newer than what is here?
+#pragma once
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "catalog/source.h"
+#include "contract/model_entry.h"
+
+namespace llorch::catalog {
+
+struct RevisionCheck {
+  enum class State : std::uint8_t {
+    Current,
+    Outdated,
+    Untracked,  // there is nothing to compare: `note` says why
+    Failed,     // the source did not say: `note` has its words
+  };
+  std::string id;
+  std::string ref;     // where it came from
+  std::string have;    // the revision that was fetched
+  std::string newest;  // Current and Outdated
+  State state = State::Untracked;
+  std::string note;
+};
+json::Object to_json(const RevisionCheck& check);
+
+// Every downloaded model of the list, in its order; the sources are asked several at a time, and
+// one that fails does not keep the others.
+std::vector<RevisionCheck> check_revisions(const std::vector<contract::ModelEntry>& models,
+                                           const SourceOptions& options, std::stop_token stop);
+
+}  // namespace llorch::catalog

@@ -1,0 +1,27 @@
+// What of a file that is still being fetched is right: written beside it, read by whoever goes on.
+// Private to catalog/.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace llorch::catalog {
+
+struct PartState {
+  std::string identity;  // of the content: another one, another file
+  std::int64_t size = 0;
+  std::int64_t chunk_bytes = 0;
+  std::vector<std::string> chunks;  // sha256 of each that is whole and on the disk; empty: not yet
+
+  friend bool operator==(const PartState&, const PartState&) = default;
+};
+
+// NotFound or Corrupt: begin from nothing.
+Result<PartState> load_part_state(const std::filesystem::path& file);
+Status save_part_state(const std::filesystem::path& file, const PartState& state);
+
+}  // namespace llorch::catalog

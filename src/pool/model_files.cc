@@ -1,0 +1,217 @@
+#include "pool/model_files.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/positioned_file.h"
+#include "base/utf8.h"
+#include "catalog/chunks.h"
+#include "catalog/verify.h"
+#include "contract/error_table.h"
+#include "http/file_body.h"
+#include "http/work_threads.h"
+
+namespace llorch::pool {
+namespace {
+
+constexpr std::size_t kModelsMax = 64;  // whose manifests are kept in memory
+
+// Which file lies at a path: one that replaces it differs in one of these.
+struct FileIdentity {
+  std::uint64_t inode = 0;
+  std::int64_t size = -1;
+  std::int64_t modified_ns = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+FileIdentity identity_of(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return {};
+  return {.inode = info.st_ino,
+          .size = info.st_size,
+          .modified_ns = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+struct ServedModel {
+  FileIdentity catalog;  // of the two files that this was read from
+  FileIdentity chunks;
+  std::filesystem::path folder;
+  std::vector<catalog::FileChunks> files;
+  std::string manifest;  // JSON
+};
+using ServedModelPtr = std::shared_ptr<const ServedModel>;
+
+Error changed_since_verified(std::string_view id, const std::string& path) {
+  return {ErrorCode::Conflict,
+          fmt::format("{} of {} is not as it was when it was verified: run `llorch-pool models "
+                      "verify {}` on this host",
+                      base::quoted(path), id, id)};
+}
+
+bool is_as_verified(const catalog::FileChunks& file, std::int64_t size, std::int64_t modified_ns) {
+  return file.size == size && file.modified_ns == modified_ns;
+}
+
+// Owns the threads that read. Functions without `http` in their types block, and run there.
+class ModelFiles {
+ public:
+  ModelFiles(catalog::ModelCatalog catalog, std::filesystem::path chunks_folder)
+      : catalog_(std::move(catalog)), chunks_folder_(std::move(chunks_folder)) {}
+
+  Result<std::string> manifest(const std::string& id) {
+    const Result<ServedModelPtr> model = find(id);
+    if (!model.ok()) return model.error();
+    for (const catalog::FileChunks& file : (*model)->files) {
+      const FileIdentity now = identity_of((*model)->folder / file.path);
+      if (!is_as_verified(file, now.size, now.modified_ns))
+        return changed_since_verified(id, file.path);
+    }
+    return (*model)->manifest;
+  }
+
+  Result<http::FileBody> open(const std::string& id, const std::string& number) {
+    const Result<ServedModelPtr> model = find(id);
+    if (!model.ok()) return model.error();
+    const std::vector<catalog::FileChunks>& files = (*model)->files;
+    std::size_t index = 0;
+    const char* end = number.data() + number.size();
+    const auto parsed = std::from_chars(number.data(), end, index);
+    if (parsed.ec != std::errc() || parsed.ptr != end || index >= files.size())
+      return Error{ErrorCode::NotFound,
+                   fmt::format("{} has {} files, numbered from 0: there is none with the number {}",
+                               id, files.size(), base::quoted(number))};
+    const catalog::FileChunks& file = files[index];
+    Result<std::shared_ptr<base::PositionedFile>> opened =
+        base::PositionedFile::open((*model)->folder / file.path);
+    if (!opened.ok()) return changed_since_verified(id, file.path);
+    const Result<base::FileStamp> stamp = (*opened)->stamp();
+    if (!stamp.ok()) return stamp.error();
+    if (!is_as_verified(file, stamp->size, stamp->modified_ns))
+      return changed_since_verified(id, file.path);
+    http::FileBody body;
+    body.file = opened.take();
+    body.size = file.size;
+    body.etag = file.sha256;
+    return body;
+  }
+
+  http::WorkThreads& threads() { return threads_; }
+
+ private:
+  // A download asks for every range by itself: the catalog is parsed again only when it changed.
+  Result<ServedModelPtr> find(const std::string& id) {
+    if (!contract::is_model_id(id))
+      return Error{ErrorCode::NotFound, fmt::format("{} is not a model id", base::quoted(id))};
+    const FileIdentity catalog = identity_of(catalog_.file());
+    const FileIdentity chunks = identity_of(chunks_folder_ / (id + ".json"));
+    {
+      const std::lock_guard lock(mutex_);
+      const auto known = models_.find(id);
+      if (known != models_.end() && known->second->catalog == catalog &&
+          known->second->chunks == chunks)
+        return known->second;
+    }
+    Result<ServedModel> read = read_model(id);
+    if (!read.ok()) return read.error();
+    read->catalog = catalog;
+    read->chunks = chunks;
+    const auto model = std::make_shared<const ServedModel>(read.take());
+    const std::lock_guard lock(mutex_);
+    if (models_.size() >= kModelsMax) models_.clear();
+    models_[id] = model;
+    return model;
+  }
+
+  Result<ServedModel> read_model(const std::string& id) const {
+    const Result<contract::ModelEntry> entry = catalog_.find(id);
+    if (!entry.ok()) return entry.error();
+    if (!catalog::has_files(*entry))
+      return Error{ErrorCode::NotFound, fmt::format("{} has no files on this host", id)};
+    ServedModel model;
+    model.folder = catalog::folder_of_files(*entry);
+    Result<std::vector<catalog::FileChunks>> files = catalog::load_chunks(chunks_folder_, id);
+    if (!files.ok() && files.error().code == ErrorCode::NotFound)
+      return Error{ErrorCode::NotFound,
+                   fmt::format("{} was never verified on this host: run `llorch-pool models verify "
+                               "{}` there",
+                               id, id)};
+    if (!files.ok()) return files.error();
+    model.files = files.take();
+    json::Array list;
+    for (const catalog::FileChunks& file : model.files) list.push_back(to_json(file));
+    model.manifest = json::serialize(json::Object{{"id", id},
+                                                  {"ref", entry->repo},
+                                                  {"revision", entry->revision},
+                                                  {"files", std::move(list)}});
+    return model;
+  }
+
+  const catalog::ModelCatalog catalog_;
+  const std::filesystem::path chunks_folder_;
+  std::mutex mutex_;
+  std::map<std::string, ServedModelPtr> models_;  // guarded by mutex_
+  http::WorkThreads threads_{2};                  // last: they use the others
+};
+
+std::string param(const http::Request& request, const std::string& name) {
+  return request.path_params.at(name);  // the route has it
+}
+
+http::Task<Status> answer_manifest(std::shared_ptr<ModelFiles> files, std::string id,
+                                   http::Responder& responder) {
+  std::function<Result<std::string>()> work = [files = files.get(), id = std::move(id)] {
+    return files->manifest(id);
+  };
+  Result<std::string> text = co_await files->threads().run<std::string>(std::move(work));
+  if (!text.ok()) co_return text.error();
+  http::Response response(200, "application/json", text.take());
+  co_return co_await responder.send(std::move(response));
+}
+
+http::Task<Status> answer_file(std::shared_ptr<ModelFiles> files, const http::Request& request,
+                               http::Responder& responder) {
+  std::function<Result<http::FileBody>()> work = [files = files.get(), id = param(request, "id"),
+                                                  number = param(request, "n")] {
+    return files->open(id, number);
+  };
+  Result<http::FileBody> body = co_await files->threads().run<http::FileBody>(std::move(work));
+  if (!body.ok()) co_return body.error();
+  const http::ByteRange range = http::choose_range(request, body->size, body->etag);
+  if (range.kind == http::ByteRange::Kind::Unsatisfiable) {
+    const Error error{ErrorCode::InvalidArgument,
+                      fmt::format("the range begins behind the file's {} bytes", body->size)};
+    // The contract's envelope under HTTP's own status for this.
+    http::Response response(416, "application/json",
+                            contract::render_error(error, request.correlation_id).body);
+    response.headers.add("Content-Range", http::unsatisfied_content_range(body->size));
+    co_return co_await responder.send(std::move(response));
+  }
+  co_return co_await http::send_file(responder, files->threads(), body.take(), range);
+}
+
+}  // namespace
+
+void add_model_file_routes(http::Router& router, const catalog::ModelCatalog& catalog,
+                           std::filesystem::path chunks_folder) {
+  const auto files = std::make_shared<ModelFiles>(catalog, std::move(chunks_folder));
+  router.add(http::Method::Get, "/v2/models/{id}/manifest",
+             [files](const http::Request& request, http::Responder& responder) {
+               return answer_manifest(files, param(request, "id"), responder);
+             });
+  router.add(http::Method::Get, "/v2/models/{id}/files/{n}",
+             [files](const http::Request& request, http::Responder& responder) {
+               return answer_file(files, request, responder);
+             });
+}
+
+}  // namespace llorch::pool
