@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <limits>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_fields.h"
+#include "base/positioned_file.h"
 #include "catalog/chunks.h"
 
 namespace llorch::catalog {
@@ -15,6 +17,10 @@ namespace {
 constexpr int kVersion = 1;
 constexpr std::size_t kStateBytesMax = std::size_t{128} << 20;
 constexpr std::size_t kChunksMax = std::size_t{1} << 20;
+std::filesystem::path next_state_file(const std::filesystem::path& file) {
+  return file.native() + ".new";
+}
+
 constexpr std::int64_t kIntMax = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
@@ -51,7 +57,30 @@ Status save_part_state(const std::filesystem::path& file, const PartState& state
                       {"size", state.size},
                       {"chunk_bytes", state.chunk_bytes},
                       {"chunks", std::move(chunks)}};
-  return base::write_file_atomically(file, json::serialize(std::move(object)));
+  // Always the same name, unlike base::AtomicFile's: one process at a time writes here, and a
+  // killed one leaves nothing that the next does not write over.
+  const std::filesystem::path next = next_state_file(file);
+  {
+    std::ofstream out(next, std::ios::binary | std::ios::trunc);
+    out << json::serialize(std::move(object));
+    out.flush();
+    if (!out) return Error{ErrorCode::Unavailable, fmt::format("cannot write {}", next.string())};
+  }
+  const auto written = base::PositionedFile::open(next, base::PositionedFile::Mode::ReadWrite);
+  if (!written.ok()) return written.error();
+  if (const Status synced = (*written)->sync(); !synced.ok()) return synced;
+  std::error_code error;
+  std::filesystem::rename(next, file, error);
+  if (error)
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("cannot rename {}: {}", next.string(), error.message())};
+  return ok_status();
+}
+
+void remove_part_state(const std::filesystem::path& file) {
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);
+  std::filesystem::remove(next_state_file(file), ignored);
 }
 
 }  // namespace llorch::catalog

@@ -22,6 +22,8 @@ struct PartState {
 
 // NotFound or Corrupt: begin from nothing.
 Result<PartState> load_part_state(const std::filesystem::path& file);
+// A kill at any moment leaves the old state or the new one. One process at a time.
 Status save_part_state(const std::filesystem::path& file, const PartState& state);
+void remove_part_state(const std::filesystem::path& file);
 
 }  // namespace llorch::catalog

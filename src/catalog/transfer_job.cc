@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/file_lock.h"
 #include "base/utf8.h"
+#include "catalog/part_state.h"
 
 namespace llorch::catalog {
 namespace {
@@ -356,8 +357,7 @@ Status Transfer::begin_again() {
   location_.clear();
   size_ = file_.size;
   clear_chunks();
-  std::error_code ignored;
-  fs::remove(state_file_, ignored);
+  remove_part_state(state_file_);
   return ok_status();
 }
 

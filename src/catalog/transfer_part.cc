@@ -136,7 +136,7 @@ void Transfer::load_state() {
                     state->chunk_bytes == chunk_bytes_ && (!size_ || *size_ == state->size) &&
                     fs::exists(part_, ignored);
   if (!fits) {
-    fs::remove(state_file_, ignored);
+    remove_part_state(state_file_);
     fs::remove(part_, ignored);
     return;
   }
@@ -216,7 +216,7 @@ Status Transfer::mend(const std::pair<std::string, std::string>& expected_found)
                         file_.path, expected_found.second, expected_found.first);
   } else {
     std::error_code ignored;
-    fs::remove(state_file_, ignored);
+    remove_part_state(state_file_);
     fs::remove(part_, ignored);
     const auto differing = std::count_if(chunks_.begin(), chunks_.end(), [](const Chunk& chunk) {
       return !chunk.earlier_sha256.empty() && chunk.earlier_sha256 != chunk.sha256;
@@ -261,7 +261,7 @@ Result<FileChunks> Transfer::commit(const WholeHashes& hashes) {
     ::fsync(folder);
     ::close(folder);
   }
-  fs::remove(state_file_, error);
+  remove_part_state(state_file_);
   return result;
 }
 

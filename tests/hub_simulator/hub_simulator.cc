@@ -166,7 +166,7 @@ void HubSimulator::clear_faults() {
 std::vector<SimRequest> HubSimulator::requests(std::string_view path_part) const {
   const std::scoped_lock lock(mutex_);
   std::vector<SimRequest> found;
-  for (const SimRequest& request : requests_) {
+  for (const auto& [number, request] : requests_) {
     if (request.target.find(path_part) != std::string::npos) found.push_back(request);
   }
   return found;
@@ -199,12 +199,12 @@ void HubSimulator::serve(SimConnection& connection, const std::string& origin) {
     std::size_t index = 0;
     {
       const std::scoped_lock lock(mutex_);
-      index = requests_.size();
-      requests_.push_back(*request);
+      index = next_request_++;
+      requests_[index] = *request;
     }
     const bool goes_on = answer(connection, *request);
     const std::scoped_lock lock(mutex_);
-    if (index < requests_.size()) requests_[index] = *request;
+    if (requests_.contains(index)) requests_[index] = *request;
     if (!goes_on) return;
   }
 }
@@ -389,6 +389,8 @@ bool HubSimulator::send_file(SimConnection& connection, SimRequest& request, con
   for (const auto& [name, value] : answer.headers) head += fmt::format("{}: {}\r\n", name, value);
   if (!connection.write(head + "\r\n")) return false;
   if (request.method == "HEAD") return true;
+  // A size that is a lie is not kept.
+  first = std::min(first, real_size);
   last = std::min(last, real_size - 1);
   std::string_view body =
       std::string_view(file.content)
@@ -431,7 +433,7 @@ bool HubSimulator::send_body(SimConnection& connection, SimRequest& request, std
     if (!connection.write(now)) return false;
     request.body_bytes += static_cast<std::int64_t>(now.size());
     body.remove_prefix(now.size());
-    if (fault.bytes_per_second > 0)
+    if (fault.bytes_per_second > 0 && !body.empty())
       std::this_thread::sleep_for(std::chrono::milliseconds(1000 / kTicksPerSecond));
   }
   if (fault.stall_after >= 0) connection.wait_for_end();

@@ -124,7 +124,8 @@ class HubSimulator {
   std::map<std::string, std::shared_ptr<const SimRepo>> repos_;
   std::map<std::string, std::string> packages_;  // metadata by name
   std::vector<FaultState> faults_;
-  std::vector<SimRequest> requests_;
+  std::map<std::size_t, SimRequest> requests_;  // in the order they came
+  std::size_t next_request_ = 0;
   int at_once_ = 0;
   int most_at_once_ = 0;
   std::string main_url_;  // written before anybody is served
