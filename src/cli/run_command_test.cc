@@ -1,4 +1,4 @@
-// llorch run as a user would use it, against a worker that computes nothing (fake_worker.cc).
+// llorch run as a user would use it, against a worker that computes nothing (tests/fake_worker).
 #include "cli/run_command.h"
 
 #include <gmock/gmock.h>

@@ -376,10 +376,10 @@ Task<Result<Response>> read_whole(ResponseStream& stream, std::size_t max_bytes,
   }
 }
 
-// Runs one coroutine on a context of its own, on this thread, until it is done.
-Result<Response> run_here(Task<Result<Response>> task) {
-  asio::io_context io(1);
+// Runs one coroutine on a context of its own, on this thread, until it is done or to be stopped.
+Result<Response> run_here(Task<Result<Response>> task, const std::stop_token& stop) {
   std::optional<Result<Response>> outcome;
+  asio::io_context io(1);
   const auto keep = [](Task<Result<Response>> inner,
                        std::optional<Result<Response>>& into) -> Task<void> {
     into.emplace(co_await std::move(inner));
@@ -387,9 +387,11 @@ Result<Response> run_here(Task<Result<Response>> task) {
   asio::co_spawn(io, keep(std::move(task), outcome), [](const std::exception_ptr& failure) {
     if (failure) std::rethrow_exception(failure);
   });
+  const std::stop_callback end(stop, [&io] { io.stop(); });
   io.run();
-  CHECK(outcome.has_value(), "the client's coroutine did not end");
-  return std::move(*outcome);
+  if (outcome.has_value()) return std::move(*outcome);
+  CHECK(stop.stop_requested(), "the client's coroutine did not end");
+  return Error{ErrorCode::Cancelled, "the request was given up"};
 }
 
 Task<Result<Response>> stream_to(Client& client, ClientRequest request,
@@ -418,12 +420,12 @@ Client::Client(const ClientOptions& options)
 Client::~Client() = default;
 
 Result<Response> Client::send(const ClientRequest& request) {
-  return run_here(async_send(request));
+  return run_here(async_send(request), request.stop);
 }
 
 Result<Response> Client::stream(const ClientRequest& request,
                                 const std::function<bool(std::string_view)>& on_bytes) {
-  return run_here(stream_to(*this, request, on_bytes));
+  return run_here(stream_to(*this, request, on_bytes), request.stop);
 }
 
 Task<Result<Response>> Client::async_send(ClientRequest request) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,7 @@ struct ClientRequest {
       60'000};  // the longest silence of the peer once the request is sent
   std::size_t max_response_bytes = std::size_t{16}
                                    << 20;  // of a whole body; streams are not bounded
+  std::stop_token stop;                    // ends a blocking call with Cancelled, from any thread
 };
 
 // A response whose body is read as it comes. Used on one strand; destroying it closes the

@@ -242,6 +242,35 @@ TEST(Client, GivesUpAtItsDeadlines) {
   EXPECT_THAT(body.message, HasSubstr("3 bytes had come"));
 }
 
+TEST(Client, ABlockingCallCanBeGivenUp) {
+  Router router;
+  test::Gate arrived;
+  router.add(Method::Get, "/never",
+             Handler([&](const Request&, Responder& responder) -> Task<Status> {
+               Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
+               arrived.open();
+               auto feed = std::make_shared<EventFeed<std::string>>(1);
+               stream->on_disconnect([feed] { feed->close(); });
+               co_return co_await pump_events(*stream, feed, std::chrono::milliseconds(60'000));
+             }));
+  const auto server = start(std::move(router));
+  std::stop_source stop;
+  Client client;
+  ClientRequest request(Method::Get, fmt::format("http://127.0.0.1:{}/never", server->port()));
+  request.stop = stop.get_token();
+  std::thread other([&] {
+    EXPECT_TRUE(arrived.wait());
+    stop.request_stop();
+  });
+  const Result<Response> given_up = client.send(request);
+  other.join();
+  ASSERT_FALSE(given_up.ok());
+  EXPECT_EQ(given_up.error().code, ErrorCode::Cancelled);
+  const Result<Response> at_once = client.send(request);
+  ASSERT_FALSE(at_once.ok());
+  EXPECT_EQ(at_once.error().code, ErrorCode::Cancelled);
+}
+
 TEST(Client, RefusesBrokenResponses) {
   struct Case {
     const char* answer;

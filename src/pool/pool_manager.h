@@ -6,10 +6,11 @@
 // their records (Home::workers()/<id>.json) and adopts them.
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,24 +19,12 @@
 #include "base/result.h"
 #include "contract/pool_info.h"
 #include "contract/worker_info.h"
-#include "pool/devices.h"
 #include "pool/memory_plan.h"
+#include "pool/pool_sources.h"
+#include "pool/pool_timing.h"
 #include "pool/workers.h"
 
 namespace llorch::pool {
-
-struct PoolTiming {
-  std::chrono::milliseconds health_interval{1'000};
-  std::chrono::milliseconds health_timeout{5'000};  // one answer
-  int health_failures = 5;                          // in a row: the worker hangs
-  std::chrono::milliseconds token_patience{
-      60'000};                                   // busy slots and no token for so long: it hangs
-  std::chrono::milliseconds ready_base{60'000};  // the deadline of an empty file
-  double ready_bytes_per_second = 50e6;          // and what a slow disk brings on top
-  std::chrono::milliseconds drain_patience{30'000};
-  std::chrono::milliseconds term_patience{30'000};    // SIGTERM → SIGKILL
-  std::chrono::milliseconds orphan_patience{60'000};  // no manager: the keeper ends its worker
-};
 
 struct PoolManagerOptions {
   base::Home home;
@@ -46,7 +35,9 @@ struct PoolManagerOptions {
   std::uint16_t first_port = 8000;
   PoolTiming timing;
   std::int64_t log_bytes_max = std::int64_t{8} << 20;  // one log file; three older ones are kept
-  bool confine_workers = true;  // landlock and seccomp where the kernel has them
+  bool confine_workers = true;         // landlock and seccomp where the kernel has them
+  base::Environment environment;       // workers get a few variables of it; null: none
+  std::optional<PoolSources> sources;  // none: those of this host (system_sources)
 };
 
 // Any thread may call everything; answers come from the owner's thread.

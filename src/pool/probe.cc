@@ -1,0 +1,135 @@
+#include "pool/probe.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <tuple>
+#include <utility>
+
+#include "http/sse.h"
+
+namespace llorch::pool {
+namespace {
+
+constexpr std::size_t kAnswerBytesMax = std::size_t{1} << 20;
+// Nobody else may use it: one of a kind at a time, and told apart in the worker's log.
+constexpr std::string_view kTokenRequest =
+    R"({"job_id":"llorch-pool.probe","prompt":"a","max_tokens":1})";
+
+}  // namespace
+
+std::optional<double> find_metric(std::string_view page, std::string_view name) {
+  const std::string wanted = "\n" + std::string(name) + " ";
+  const std::size_t at = page.find(wanted);
+  if (at == std::string_view::npos) return std::nullopt;
+  page.remove_prefix(at + wanted.size());
+  double value = 0;
+  const auto [end, error] = std::from_chars(page.data(), page.data() + page.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  return value;
+}
+
+Prober::Prober(int num_threads, VramOf vram_of, std::function<void(ProbeResult)> on_result)
+    : vram_of_(std::move(vram_of)), on_result_(std::move(on_result)) {
+  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+Prober::~Prober() {
+  {
+    const std::scoped_lock lock(mutex_);
+    closed_ = true;
+    jobs_.clear();
+  }
+  stop_.request_stop();
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Prober::submit(ProbeJob job) {
+  {
+    const std::scoped_lock lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+void Prober::run() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return closed_ || !jobs_.empty(); });
+    if (closed_) return;
+    const ProbeJob job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    on_result_(answer(job));
+  }
+}
+
+ProbeResult Prober::answer(const ProbeJob& job) {
+  ProbeResult result;
+  result.job = job;
+  switch (job.kind) {
+    case ProbeJob::Kind::Health:
+      result.health = ask_health(job, result.tokens_per_second);
+      break;
+    case ProbeJob::Kind::Token:
+      result.token_failed = ask_token(job);
+      break;
+    case ProbeJob::Kind::Shutdown:
+      std::ignore = client_.send(request_to(job, http::Method::Post, "/shutdown"));
+      break;
+    case ProbeJob::Kind::Memory:
+      break;
+  }
+  if (job.pid > 0) {
+    result.memory = base::read_process_memory(job.pid);
+    if (job.gpu) result.vram_bytes = vram_of_(*job.gpu, job.pid);
+  }
+  return result;
+}
+
+http::ClientRequest Prober::request_to(const ProbeJob& job, http::Method method,
+                                       std::string_view path) const {
+  http::ClientRequest request(method, fmt::format("http://127.0.0.1:{}{}", job.port, path));
+  request.connect_timeout = job.timeout;
+  request.total_timeout = job.timeout;
+  request.idle_timeout = job.timeout;
+  request.max_response_bytes = kAnswerBytesMax;
+  request.stop = stop_.get_token();
+  return request;
+}
+
+Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, double& tokens_per_second) {
+  const Result<http::Response> response =
+      client_.send(request_to(job, http::Method::Get, "/health"));
+  if (!response.ok()) return response.error();
+  Result<contract::HealthReport> report = contract::parse_health_report(response->body);
+  if (!report.ok()) return report.error();
+  HealthAnswer answer{report.take(), std::nullopt};
+  if (!job.with_metrics && answer.report.slots_busy == 0) return answer;
+  const Result<http::Response> page = client_.send(request_to(job, http::Method::Get, "/metrics"));
+  if (!page.ok()) return page.error();
+  if (const auto steps = find_metric(page->body, "llorch_steps_total"))
+    answer.steps = static_cast<std::int64_t>(*steps);
+  tokens_per_second = find_metric(page->body, "llorch_decode_tokens_per_second").value_or(0);
+  return answer;
+}
+
+// True when no token came in time. A refusal (it is full, it drains) is a sign of life.
+bool Prober::ask_token(const ProbeJob& job) {
+  http::ClientRequest request = request_to(job, http::Method::Post, "/execute");
+  request.headers.add("Content-Type", "application/json");
+  request.body = kTokenRequest;
+  bool has_token = false;
+  http::SseReader reader;
+  const Result<http::Response> response = client_.stream(request, [&](std::string_view bytes) {
+    std::vector<http::SseEvent> events;
+    if (!reader.feed(bytes, events).ok()) return false;
+    for (const http::SseEvent& event : events)
+      has_token |= event.event == "token" || event.event == "end";
+    return !has_token;
+  });
+  return !response.ok() && !has_token && response.error().code == ErrorCode::DeadlineExceeded;
+}
+
+}  // namespace llorch::pool

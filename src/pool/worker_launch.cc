@@ -1,0 +1,282 @@
+#include "pool/worker_launch.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+
+#include "base/terminal.h"
+#include "base/utf8.h"
+
+namespace llorch::pool {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kBuiltin = "builtin";
+constexpr std::uint32_t kPortsTried = 1000;
+constexpr std::size_t kModelFilesMax = 1000;
+constexpr std::string_view kMarkName = "LLORCH_WORKER_MARK=";
+
+// What of our environment a worker may see. Its own settings come as flags; the configuration file
+// is found through these.
+constexpr std::array kPassedVariables = {"PATH",
+                                         "HOME",
+                                         "LANG",
+                                         "LC_ALL",
+                                         "TZ",
+                                         "LLORCH_HOME",
+                                         "LLORCH_CONFIG",
+                                         "LD_LIBRARY_PATH",
+                                         "XDG_CONFIG_HOME",
+                                         "CUDA_VISIBLE_DEVICES",
+                                         "CUDA_HOME",
+                                         "CUDA_DEVICE_ORDER",
+                                         "CUDA_MODULE_LOADING",
+                                         "NVIDIA_VISIBLE_DEVICES"};
+
+Error refusal(ErrorCode code, std::string message) {
+  return Error{code, std::move(message)};
+}
+
+Status check_whole(const contract::ModelEntry& model) {
+  if (!model.downloaded || model.path.empty()) {
+    return refusal(ErrorCode::Conflict,
+                   fmt::format("model {} is not here: run `llorch-pool models download {}` first",
+                               base::quoted(model.id), model.id));
+  }
+  if (model.path == kBuiltin) return ok_status();
+  if (!base::is_valid_utf8(model.path)) {
+    return refusal(ErrorCode::Unsupported,
+                   fmt::format("model {}: its path {} is no UTF-8 text; rename it",
+                               base::quoted(model.id), base::quoted(model.path)));
+  }
+  std::error_code error;
+  const fs::path folder = fs::is_directory(model.path, error) ? fs::path(model.path)
+                                                              : fs::path(model.path).parent_path();
+  if (!fs::exists(model.path, error)) {
+    return refusal(ErrorCode::NotFound,
+                   fmt::format("model {}: {} is gone; download or register it again",
+                               base::quoted(model.id), model.path));
+  }
+  for (const contract::ModelFile& file : model.files) {
+    const auto size = static_cast<std::int64_t>(fs::file_size(folder / file.path, error));
+    if (!error && size == file.size) continue;
+    return refusal(
+        ErrorCode::Corrupt,
+        fmt::format("model {}: {} has {} bytes, expected {}: run `llorch-pool models "
+                    "verify {}`",
+                    base::quoted(model.id), (folder / file.path).string(),
+                    error ? std::string("no") : std::to_string(size), file.size, model.id));
+  }
+  return ok_status();
+}
+
+Status check_backend(const contract::ModelEntry& model, const std::string& backend) {
+  if (std::find(model.backends.begin(), model.backends.end(), backend) != model.backends.end())
+    return ok_status();
+  if (model.backends.empty()) {
+    return refusal(
+        ErrorCode::Unsupported,
+        fmt::format("model {} cannot be run here: {}", base::quoted(model.id),
+                    model.unsupported.empty() ? "no backend knows it" : model.unsupported));
+  }
+  return refusal(ErrorCode::Unsupported,
+                 fmt::format("model {} does not run on {}, only on {}", base::quoted(model.id),
+                             backend, fmt::join(model.backends, ", ")));
+}
+
+// A GPU that was asked for and is not there is an error, never a run on the CPU.
+Status check_device(const contract::StartWorkerRequest& request, const contract::HostInfo& host) {
+  if (request.backend != "cuda") return ok_status();
+  const std::int32_t wanted = request.gpu.value_or(0);
+  for (const contract::GpuInfo& gpu : host.gpus) {
+    if (gpu.index == wanted) return ok_status();
+  }
+  const std::string found = host.gpus.empty()
+                                ? (host.gpu_note.empty() ? "there is none" : host.gpu_note)
+                                : fmt::format("there are {}, numbered from 0", host.gpus.size());
+  return refusal(
+      ErrorCode::Unavailable,
+      fmt::format("GPU {} is not here: {}; ask for cpu instead if that is meant", wanted, found));
+}
+
+contract::HostInfo without(contract::HostInfo host, const PromisedMemory& promised) {
+  host.memory_free_bytes = std::max<std::int64_t>(0, host.memory_free_bytes - promised.host_bytes);
+  for (contract::GpuInfo& gpu : host.gpus) {
+    const auto found = promised.vram_bytes.find(gpu.index);
+    if (found == promised.vram_bytes.end()) continue;
+    gpu.vram_free_bytes = std::max<std::int64_t>(0, gpu.vram_free_bytes - found->second);
+  }
+  return host;
+}
+
+std::string does_not_fit(const contract::ModelEntry& model, const MemoryPlan& plan,
+                         const PromisedMemory& promised) {
+  std::string text = fmt::format(
+      "model {} does not fit on {}: it needs {} and {} are to stay free, {} of {} are free",
+      base::quoted(model.id), plan.device, base::human_bytes(plan.required_bytes()),
+      base::human_bytes(plan.margin_bytes), base::human_bytes(plan.free_bytes),
+      base::human_bytes(plan.total_bytes));
+  if (promised.host_bytes > 0 || !promised.vram_bytes.empty())
+    text += " (what running workers will still take is counted)";
+  if (!plan.advice.empty()) text += "; " + plan.advice;
+  return text;
+}
+
+std::vector<std::string> make_environment(const PoolManagerOptions& options,
+                                          const std::string& backend, std::string_view mark) {
+  std::vector<std::string> environment;
+  for (const char* name : kPassedVariables) {
+    const char* value = options.environment ? options.environment(name) : nullptr;
+    if (value != nullptr && base::is_valid_utf8(value))
+      environment.push_back(fmt::format("{}={}", name, value));
+  }
+  if (backend == "cuda")
+    environment.push_back("CUDA_CACHE_PATH=" + (options.home.cache / "cuda").string());
+  environment.push_back(mark_variable(mark));
+  return environment;
+}
+
+// The model's files, also those that are links to elsewhere.
+void allow_model(const std::string& path, std::vector<fs::path>& readable) {
+  if (path == kBuiltin) return;
+  readable.emplace_back(path);
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path, error)) {
+    if (readable.size() > kModelFilesMax) return;
+    if (entry.is_symlink(error)) readable.push_back(entry.path());
+  }
+}
+
+void allow_gpu(const PoolManagerOptions& options, base::ConfinementRules& rules) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/dev", error)) {
+    if (entry.path().filename().string().starts_with("nvidia"))
+      rules.writable.push_back(entry.path());
+  }
+  for (const char* path : {"/dev/shm", "/dev/dxg"}) rules.writable.emplace_back(path);
+  fs::create_directories(options.home.cache / "cuda", error);
+  rules.writable.push_back(options.home.cache / "cuda");
+}
+
+base::ConfinementRules make_rules(const PoolManagerOptions& options, const fs::path& program,
+                                  const PreparedStart& start) {
+  base::ConfinementRules rules;
+  rules.readable = {"/etc",
+                    "/opt",
+                    "/proc",
+                    "/sys",
+                    "/run/resolvconf",
+                    "/dev/zero",
+                    "/dev/random",
+                    "/dev/urandom",
+                    program.parent_path(),
+                    options.home.config_file};
+  allow_model(start.model.path, rules.readable);
+  rules.executable = {"/usr", "/lib", "/lib64", program};
+  rules.writable = {"/dev/null"};
+  if (start.request.backend == "cuda") allow_gpu(options, rules);
+  return rules;
+}
+
+}  // namespace
+
+fs::path pool_lock_file(const base::Home& home) {
+  return home.state / "pool.lock";
+}
+
+Result<PreparedStart> prepare_start(const contract::StartWorkerRequest& request,
+                                    const PoolSources& sources, const PromisedMemory& promised) {
+  Result<contract::ModelEntry> model = sources.find_model(request.model);
+  if (!model.ok()) return model.error();
+  if (Status whole = check_whole(*model); !whole.ok()) return whole.error();
+  if (Status backend = check_backend(*model, request.backend); !backend.ok())
+    return backend.error();
+  const contract::HostInfo host = without(sources.read_host(), promised);
+  if (Status device = check_device(request, host); !device.ok()) return device.error();
+  PlanRequest wanted{.backend = request.backend,
+                     .gpu = std::nullopt,
+                     .context = request.context,
+                     .slots = request.slots,
+                     .kv_type = request.kv_type};
+  if (request.backend == "cuda") wanted.gpu = request.gpu.value_or(0);
+  Result<std::vector<MemoryPlan>> plans = sources.plan(*model, wanted, host);
+  if (!plans.ok()) return plans.error();
+  if (plans->empty())
+    return refusal(ErrorCode::Internal, "the memory plan names no device: a bug of the planner");
+  MemoryPlan& plan = plans->front();
+  if (!plan.fits) return refusal(ErrorCode::OutOfMemory, does_not_fit(*model, plan, promised));
+  return PreparedStart{request, model.take(), std::move(plan)};
+}
+
+bool is_port_free(std::uint16_t port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const int yes = 1;  // as the worker's server has it: a port that was just left is free
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool is_free =
+      ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::listen(fd, 1) == 0;
+  ::close(fd);
+  return is_free;
+}
+
+Result<std::uint16_t> find_free_port(std::uint32_t first, const std::set<std::uint16_t>& taken) {
+  const std::uint32_t end = std::min<std::uint32_t>(first + kPortsTried, 65536);
+  for (std::uint32_t number = first; number < end; ++number) {
+    const auto port = static_cast<std::uint16_t>(number);
+    if (!taken.contains(port) && is_port_free(port)) return port;
+  }
+  return refusal(ErrorCode::Unavailable,
+                 fmt::format("no free port for a worker from {} to {}", first, end - 1));
+}
+
+LaunchPlan make_launch(const PreparedStart& start, const PoolManagerOptions& options,
+                       const LaunchNames& names) {
+  const bool is_cuda = start.request.backend == "cuda";
+  LaunchPlan launch;
+  launch.program = is_cuda ? options.planner.worker_cuda : options.planner.worker_cpu;
+  launch.arguments = {"--worker-id",    names.id,
+                      "--model",        start.model.path,
+                      "--port",         std::to_string(names.port),
+                      "--callback-url", options.callback_url};
+  if (is_cuda) {
+    launch.arguments.emplace_back("--gpu-device");
+    launch.arguments.push_back(std::to_string(start.request.gpu.value_or(0)));
+  }
+  for (std::string& flag : options.sources->worker_flags(start.plan.need))
+    launch.arguments.push_back(std::move(flag));
+  launch.environment = make_environment(options, start.request.backend, names.mark);
+  launch.log_file = options.home.logs() / (names.id + ".log");
+  launch.log_bytes_max = options.log_bytes_max;
+  launch.lock_file = pool_lock_file(options.home);
+  launch.orphan_patience = options.timing.orphan_patience;
+  launch.term_patience = options.timing.term_patience;
+  if (options.confine_workers) launch.confinement = make_rules(options, launch.program, start);
+  return launch;
+}
+
+void set_port(LaunchPlan& launch, std::uint16_t port) {
+  const auto flag = std::find(launch.arguments.begin(), launch.arguments.end(), "--port");
+  CHECK(flag != launch.arguments.end() && flag + 1 != launch.arguments.end(),
+        "every launch has a port");
+  *(flag + 1) = std::to_string(port);
+}
+
+void set_mark(LaunchPlan& launch, std::string_view mark) {
+  std::erase_if(launch.environment,
+                [](const std::string& entry) { return entry.starts_with(kMarkName); });
+  launch.environment.push_back(mark_variable(mark));
+}
+
+}  // namespace llorch::pool

@@ -1,0 +1,523 @@
+// The life of a worker without a process: every state driven by hand, then by chance.
+#include "pool/worker_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <random>
+
+namespace llorch::pool {
+namespace {
+
+using contract::ExitCategory;
+using contract::PoolWorkerState;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A worker under a clock of its own, with everything it was told to do.
+class Life {
+ public:
+  explicit Life(bool gpu = false) {
+    facts.uses_gpu = gpu;
+    note_spawned(facts, now, now + seconds(60));
+  }
+
+  // The actions of now.
+  std::vector<Action> step() {
+    const Step step = next_step(facts, now, timing);
+    EXPECT_GT(step.wake, now) << "asks to be asked again at once, for ever";
+    EXPECT_THAT(next_step(facts, now, timing).actions, IsEmpty()) << "an action was given twice";
+    return step.actions;
+  }
+  std::vector<Action> after(milliseconds time) {
+    now += time;
+    return step();
+  }
+  std::vector<Action> healthy(std::int64_t busy = 0, std::optional<std::int64_t> age_ms = 0,
+                              std::optional<std::int64_t> steps = std::nullopt) {
+    HealthAnswer answer;
+    answer.report.status = contract::WorkerStatus::Healthy;
+    answer.report.slots_busy = busy;
+    answer.report.last_token_age_ms = age_ms;
+    answer.steps = steps;
+    note_health(facts, answer, now);
+    return step();
+  }
+  std::vector<Action> ready() {
+    step();
+    healthy();
+    note_ready(facts);
+    return step();
+  }
+  std::vector<Action> stop() {
+    ask_stop(facts);
+    return step();
+  }
+  std::vector<Action> end(EndFacts end) {
+    facts.end = std::move(end);
+    return step();
+  }
+  static EndFacts exited(int code) { return {.has_note = true, .code = code}; }
+  static EndFacts killed_by(int signal) { return {.has_note = true, .signal = signal}; }
+
+  PoolTiming timing;
+  TimePoint now{seconds(1000)};
+  WorkerFacts facts;
+};
+
+TEST(WorkerPolicy, BecomesReadyByItsCallback) {
+  Life life;
+  EXPECT_THAT(life.step(), ElementsAre(Action::Probe));
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Starting);
+  EXPECT_THAT(life.healthy(), IsEmpty()) << "anybody may answer on that port";
+  note_ready(life.facts);
+  EXPECT_THAT(life.step(), ElementsAre(Action::BecameReady));
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Ready);
+  EXPECT_THAT(life.after(seconds(1)), ElementsAre(Action::Probe));
+  life.healthy(2);
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Busy);
+}
+
+TEST(WorkerPolicy, AnAdoptedWorkerBecomesReadyByItsHealth) {
+  Life life;
+  life.facts.adopted = true;
+  life.step();
+  EXPECT_THAT(life.healthy(), ElementsAre(Action::BecameReady));
+}
+
+TEST(WorkerPolicy, ADeadlineIsATimeout) {
+  Life life;
+  life.step();
+  life.healthy();
+  EXPECT_THAT(life.after(seconds(60)), ElementsAre(Action::EndBegan, Action::SendTerm));
+  EXPECT_EQ(life.facts.category, ExitCategory::Timeout);
+  EXPECT_THAT(life.after(life.timing.term_patience), ElementsAre(Action::OrderKill));
+  EXPECT_THAT(life.end({.has_note = true, .signal = SIGKILL, .ordered = true}),
+              ElementsAre(Action::Ended));
+  EXPECT_EQ(life.facts.category, ExitCategory::Timeout);
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Failed);
+}
+
+TEST(WorkerPolicy, StopGoesFromAskingToKilling) {
+  Life life;
+  life.ready();
+  EXPECT_THAT(life.stop(), ElementsAre(Action::EndBegan, Action::AskShutdown));
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Draining);
+  EXPECT_THAT(life.stop(), IsEmpty()) << "idempotent";
+  EXPECT_THAT(life.after(life.timing.drain_patience), ElementsAre(Action::SendTerm));
+  EXPECT_THAT(life.after(life.timing.term_patience), ElementsAre(Action::OrderKill));
+  EXPECT_THAT(life.after(life.timing.kill_patience), ElementsAre(Action::KillKeeper));
+  EXPECT_THAT(life.after(seconds(100)), IsEmpty());
+  EXPECT_THAT(life.end({}), ElementsAre(Action::Ended));
+  EXPECT_EQ(life.facts.category, ExitCategory::Stopped);
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Stopped);
+}
+
+TEST(WorkerPolicy, AStopThatTookAKillSaysSo) {
+  Life life;
+  life.ready();
+  life.stop();
+  life.end({.has_note = true, .signal = SIGKILL, .ordered = true});
+  EXPECT_THAT(life.facts.reason, HasSubstr("did not end by itself and was killed"));
+}
+
+TEST(WorkerPolicy, AWorkerThatDoesNotAnswerHangs) {
+  Life life;
+  life.ready();
+  for (int i = 1; i <= life.timing.health_failures; ++i) {
+    EXPECT_THAT(life.facts.category, ExitCategory::None);
+    life.after(seconds(1));
+    ASSERT_TRUE(life.facts.probing);
+    note_health(life.facts, Error{ErrorCode::DeadlineExceeded, "no answer"}, life.now);
+  }
+  EXPECT_THAT(life.step(), ElementsAre(Action::EndBegan, Action::OrderKill));
+  EXPECT_EQ(life.facts.category, ExitCategory::Hang);
+  EXPECT_THAT(life.facts.reason, HasSubstr("no answer"));
+}
+
+TEST(WorkerPolicy, FailedAnswersMustBeInARow) {
+  Life life;
+  life.ready();
+  for (int i = 0; i < 50; ++i) {
+    life.after(seconds(1));
+    if (i % life.timing.health_failures == 0) {
+      life.healthy();
+    } else {
+      note_health(life.facts, Error{ErrorCode::Unavailable, "no"}, life.now);
+      life.step();
+    }
+  }
+  EXPECT_EQ(life.facts.phase, Phase::Serving);
+}
+
+TEST(WorkerPolicy, ALoadingWorkerMayBeSilent) {
+  Life life;
+  for (int i = 0; i < 20; ++i) {
+    life.after(seconds(1));
+    note_health(life.facts, Error{ErrorCode::Unavailable, "refused"}, life.now);
+  }
+  EXPECT_EQ(life.facts.phase, Phase::Starting);
+}
+
+TEST(WorkerPolicy, AnUnhealthyWorkerHangs) {
+  Life life;
+  life.ready();
+  HealthAnswer answer;
+  answer.report.status = contract::WorkerStatus::Unhealthy;
+  answer.report.reason = "the engine stopped";
+  for (int i = 0; i < life.timing.health_failures; ++i) {
+    life.after(seconds(1));
+    note_health(life.facts, answer, life.now);
+  }
+  EXPECT_THAT(life.step(), ElementsAre(Action::EndBegan, Action::OrderKill));
+  EXPECT_THAT(life.facts.reason, HasSubstr("the engine stopped"));
+}
+
+TEST(WorkerPolicy, WorkWithoutATokenIsAHang) {
+  Life life;
+  life.ready();
+  std::int64_t age_ms = 0;
+  // Long idle first: the age of the last token alone means nothing.
+  for (int i = 0; i < 200; ++i, age_ms += 1000) {
+    life.after(seconds(1));
+    ASSERT_THAT(life.healthy(0, age_ms), IsEmpty());
+  }
+  int busy_seconds = 0;
+  for (;; age_ms += 1000, ++busy_seconds) {
+    life.after(seconds(1));
+    if (!life.healthy(1, age_ms).empty()) break;
+    ASSERT_LT(busy_seconds, 100);
+  }
+  EXPECT_EQ(life.facts.category, ExitCategory::Hang);
+  EXPECT_EQ(life.facts.phase, Phase::Killing);
+  EXPECT_EQ(busy_seconds, 61) << "a minute after the work was first seen";
+}
+
+TEST(WorkerPolicy, RequestsThatOnlyWaitAreWorkToo) {
+  Life life;
+  life.ready();
+  HealthAnswer answer;
+  answer.report.status = contract::WorkerStatus::Healthy;
+  answer.report.queue_depth = 3;
+  for (int i = 0; i < 70 && life.facts.phase == Phase::Serving; ++i) {
+    life.after(seconds(1));
+    note_health(life.facts, answer, life.now);
+    life.step();
+  }
+  EXPECT_EQ(life.facts.category, ExitCategory::Hang);
+}
+
+TEST(WorkerPolicy, ALongPromptIsNoHangWhileItIsRead) {
+  Life life;
+  life.ready();
+  for (int i = 0; i < 300; ++i) {
+    life.after(seconds(1));
+    life.healthy(1, 1000 * i, i / 20);  // a forward pass takes 20 s
+  }
+  EXPECT_EQ(life.facts.phase, Phase::Serving);
+}
+
+TEST(WorkerPolicy, ALongIdleWorkerIsAskedForAToken) {
+  Life life;
+  life.ready();
+  std::vector<Action> last;
+  for (int i = 0; i < 300; ++i) {
+    last = life.after(seconds(1));
+    life.healthy();
+  }
+  EXPECT_THAT(last, ElementsAre(Action::Probe, Action::ProbeToken));
+  note_token_probe(life.facts, /*failed=*/false);
+  life.step();
+  EXPECT_EQ(life.facts.phase, Phase::Serving);
+  note_token_probe(life.facts, /*failed=*/true);
+  EXPECT_THAT(life.step(), ElementsAre(Action::EndBegan, Action::OrderKill));
+  EXPECT_EQ(life.facts.category, ExitCategory::Hang);
+}
+
+TEST(WorkerPolicy, TheNextPortIsTriedButNotForEver) {
+  Life life;
+  EndFacts taken = Life::exited(1);
+  taken.port_taken = true;
+  for (int i = 0; i < kPortTriesMax; ++i) {
+    life.step();
+    ASSERT_THAT(life.end(taken), ::testing::Contains(Action::SpawnAgain)) << i;
+    note_spawned(life.facts, life.now, life.now + seconds(60));
+  }
+  EXPECT_THAT(life.end(taken), ElementsAre(Action::Ended));
+  EXPECT_EQ(life.facts.category, ExitCategory::StartFailed);
+}
+
+TEST(WorkerPolicy, AGpusMemoryIsSeenBack) {
+  Life life(/*gpu=*/true);
+  life.ready();
+  life.stop();
+  EXPECT_THAT(life.end(Life::exited(0)), ElementsAre(Action::CheckMemory));
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Draining);
+  note_memory(life.facts, /*is_back=*/false, life.now);
+  EXPECT_THAT(life.step(), IsEmpty());
+  EXPECT_THAT(life.after(milliseconds(100)), ElementsAre(Action::CheckMemory));
+  note_memory(life.facts, /*is_back=*/true, life.now);
+  EXPECT_THAT(life.step(), ElementsAre(Action::Ended));
+  EXPECT_EQ(life.facts.reason, "was asked to stop");
+
+  Life lost(/*gpu=*/true);
+  lost.ready();
+  lost.end(Life::killed_by(SIGSEGV));
+  EXPECT_THAT(lost.after(lost.timing.reclaim_patience), ElementsAre(Action::Ended));
+  EXPECT_EQ(lost.facts.category, ExitCategory::Crash);
+  EXPECT_THAT(lost.facts.reason, HasSubstr("was not seen back within 10 s"));
+}
+
+TEST(WorkerPolicy, RestartComesBackToTheBeginning) {
+  Life life;
+  life.ready();
+  ask_restart(life.facts);
+  EXPECT_THAT(life.step(), ElementsAre(Action::EndBegan, Action::AskShutdown));
+  EXPECT_THAT(life.end(Life::exited(0)), ElementsAre(Action::Plan)) << "not an end";
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Starting);
+  EXPECT_EQ(life.facts.category, ExitCategory::None);
+  note_spawned(life.facts, life.now, life.now + seconds(60));
+  EXPECT_THAT(life.ready(), ElementsAre(Action::BecameReady));
+
+  Life failed;
+  failed.end(Life::exited(1));
+  ask_restart(failed.facts);
+  EXPECT_THAT(failed.step(), ElementsAre(Action::Plan));
+  note_not_spawned(failed.facts, "does not fit");
+  EXPECT_THAT(failed.step(), ElementsAre(Action::Ended));
+  EXPECT_EQ(failed.facts.category, ExitCategory::StartFailed);
+  EXPECT_EQ(failed.facts.reason, "does not fit");
+}
+
+TEST(WorkerPolicy, AStopTakesARestartBack) {
+  Life life;
+  life.ready();
+  ask_restart(life.facts);
+  life.step();
+  life.stop();
+  EXPECT_THAT(life.end(Life::exited(0)), ElementsAre(Action::Ended));
+
+  Life planning;
+  planning.end(Life::exited(1));
+  ask_restart(planning.facts);
+  planning.step();
+  EXPECT_THAT(planning.stop(), ElementsAre(Action::Ended));
+  EXPECT_EQ(shown_state(planning.facts), PoolWorkerState::Stopped);
+}
+
+struct Ending {
+  std::string_view name;
+  EndFacts end;
+  bool was_ready;
+  ExitCategory category;
+  std::string_view reason;
+};
+
+TEST(WorkerPolicy, SaysWhyAWorkerEnded) {
+  const std::vector<Ending> endings = {
+      {"bad model",
+       {.has_note = true, .code = 1, .last_line = "no such file"},
+       false,
+       ExitCategory::StartFailed,
+       "exited with code 1 before it was ready: no such file"},
+      {"crash at start",
+       {.has_note = true, .signal = SIGSEGV},
+       false,
+       ExitCategory::StartFailed,
+       "signal 11"},
+      {"crash",
+       {.has_note = true, .signal = SIGABRT, .last_line = "CHECK failed"},
+       true,
+       ExitCategory::Crash,
+       "was ended by signal 6 (Aborted): CHECK failed"},
+      {"code", {.has_note = true, .code = 3}, true, ExitCategory::Crash, "exited with code 3"},
+      {"somebody's shutdown", {.has_note = true}, true, ExitCategory::Stopped, "asked it to"},
+      {"kill -9", {.has_note = true, .signal = SIGKILL}, true, ExitCategory::Crash, "signal 9"},
+      {"out of memory",
+       {.has_note = true, .signal = SIGKILL, .oom_kill = true},
+       true,
+       ExitCategory::OomKill,
+       "smaller context"},
+      {"out of memory at start",
+       {.has_note = true, .signal = SIGKILL, .oom_kill = true},
+       false,
+       ExitCategory::OomKill,
+       "memory"},
+      {"another's oom kill",
+       {.has_note = true, .signal = SIGSEGV, .oom_kill = true},
+       true,
+       ExitCategory::Crash,
+       "signal 11"},
+      {"keeper killed", {}, true, ExitCategory::Crash, "its keeper was killed"},
+      {"keeper killed at start", {}, false, ExitCategory::Crash, "its keeper was killed"},
+      {"keeper told", {.has_note = true, .told = true}, true, ExitCategory::Stopped, "SIGTERM"},
+      {"orphan",
+       {.has_note = true, .signal = SIGKILL, .orphaned = true},
+       true,
+       ExitCategory::Stopped,
+       "no pool manager"},
+      {"reboot", {.rebooted = true}, true, ExitCategory::Stopped, "restarted"},
+      {"no program",
+       {.has_note = true, .start_error = "x cannot be started"},
+       false,
+       ExitCategory::StartFailed,
+       "x cannot be started"},
+  };
+  for (const Ending& ending : endings) {
+    SCOPED_TRACE(ending.name);
+    Life life;
+    if (ending.was_ready) life.ready();
+    life.end(ending.end);
+    EXPECT_EQ(life.facts.phase, Phase::Ended);
+    EXPECT_EQ(life.facts.category, ending.category);
+    EXPECT_THAT(life.facts.reason, HasSubstr(std::string(ending.reason)));
+  }
+}
+
+// One worker and a world that does anything at any time.
+class RandomWorld {
+ public:
+  explicit RandomWorld(std::uint32_t seed) : random_(seed), life_(random_() % 2 == 0) {
+    has_process_ = true;
+  }
+
+  void run() {
+    for (int i = 0; i < 400; ++i) {
+      life_.now += milliseconds(random_() % 5000);
+      happen();
+      perform(life_.step());
+      check();
+    }
+    // Whatever was: a stop ends it, and once only.
+    ask_stop(life_.facts);
+    for (int i = 0; i < 100 && life_.facts.phase != Phase::Ended; ++i) {
+      perform(life_.after(seconds(10)));
+      if (killed_) leave();
+      check();
+    }
+    EXPECT_EQ(life_.facts.phase, Phase::Ended) << name(life_.facts.phase);
+    EXPECT_NE(life_.facts.category, ExitCategory::None);
+    EXPECT_EQ(num_ends_, num_lives_) << "each life ends exactly once";
+  }
+
+ private:
+  void leave() {
+    if (!has_process_) return;
+    has_process_ = false;
+    EndFacts end;
+    end.has_note = random_() % 4 != 0;
+    end.code = static_cast<std::int32_t>(random_() % 3);
+    end.signal = random_() % 2 == 0 ? 0 : SIGKILL;
+    end.port_taken = random_() % 3 == 0;
+    end.oom_kill = random_() % 3 == 0;
+    life_.facts.end = end;
+  }
+
+  void happen() {
+    switch (random_() % 14) {
+      case 0:
+        return leave();
+      case 1:
+        return note_ready(life_.facts);
+      case 2:
+        return ask_stop(life_.facts);
+      case 3:
+        if (life_.facts.phase == Phase::Ended && !life_.facts.restart_asked) ++num_lives_;
+        if (life_.facts.phase == Phase::Ended) life_.facts.restart_asked = false;
+        return ask_restart(life_.facts);
+      case 4:
+      case 5:
+        if (life_.facts.probing && life_.facts.phase < Phase::Reclaiming)
+          note_health(life_.facts, Error{ErrorCode::Unavailable, "no"}, life_.now);
+        return;
+      case 6:
+        if (life_.facts.phase == Phase::Reclaiming && life_.facts.probing)
+          note_memory(life_.facts, random_() % 2 == 0, life_.now);
+        return;
+      case 7:
+        if (life_.facts.probing_token) note_token_probe(life_.facts, random_() % 4 == 0);
+        return;
+      case 8:
+        if (life_.facts.phase == Phase::Planning && !life_.facts.end) {
+          if (random_() % 3 == 0) return note_not_spawned(life_.facts, "does not fit");
+          spawn();
+        }
+        return;
+      default:
+        if (life_.facts.probing && life_.facts.phase < Phase::Draining) {
+          HealthAnswer answer;
+          answer.report.status = contract::WorkerStatus::Healthy;
+          answer.report.slots_busy = static_cast<std::int64_t>(random_() % 2);
+          answer.report.last_token_age_ms = static_cast<std::int64_t>(random_() % 100'000);
+          note_health(life_.facts, answer, life_.now);
+        }
+    }
+  }
+
+  void spawn() {
+    EXPECT_FALSE(has_process_) << "two processes for one worker";
+    has_process_ = true;
+    killed_ = false;
+    note_spawned(life_.facts, life_.now, life_.now + seconds(60));
+  }
+
+  void perform(const std::vector<Action>& actions) {
+    for (const Action action : actions) {
+      SCOPED_TRACE(name(action));
+      switch (action) {
+        case Action::SpawnAgain:
+          spawn();
+          break;
+        case Action::Plan:
+          EXPECT_FALSE(has_process_);
+          break;
+        case Action::Ended:
+          EXPECT_FALSE(has_process_) << "ended while a process is there";
+          ++num_ends_;
+          break;
+        case Action::CheckMemory:
+          EXPECT_FALSE(has_process_);
+          break;
+        case Action::OrderKill:
+        case Action::KillKeeper:
+          killed_ = true;
+          [[fallthrough]];
+        default:
+          EXPECT_TRUE(has_process_ || life_.facts.end) << "an action on a worker without a process";
+      }
+    }
+  }
+
+  void check() const {
+    if (life_.facts.phase == Phase::Ended) {
+      EXPECT_NE(life_.facts.category, ExitCategory::None);
+      EXPECT_FALSE(life_.facts.reason.empty());
+    }
+    if (!life_.facts.end) {
+      EXPECT_EQ(has_process_, has_process(life_.facts)) << name(life_.facts.phase);
+    }
+  }
+
+  std::mt19937 random_;
+  Life life_;
+  bool has_process_ = false;
+  bool killed_ = false;
+  int num_lives_ = 1;
+  int num_ends_ = 0;
+};
+
+TEST(WorkerPolicy, HoldsItsInvariantsWhateverHappens) {
+  const std::uint32_t first = std::random_device()();
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    SCOPED_TRACE(::testing::Message() << "seed " << first + i);
+    RandomWorld(first + i).run();
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace llorch::pool

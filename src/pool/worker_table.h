@@ -1,0 +1,106 @@
+// The workers of this host: their state, and every effect on their processes. Belongs to the
+// manager's thread; what may take long is handed to hooks and comes back as a call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/process_table.h"
+#include "base/result.h"
+#include "contract/pool_info.h"
+#include "contract/worker_info.h"
+#include "pool/pool_manager.h"
+#include "pool/probe.h"
+#include "pool/worker_launch.h"
+#include "pool/worker_policy.h"
+#include "pool/worker_record.h"
+
+namespace llorch::pool {
+
+struct TableHooks {
+  std::function<void(ProbeJob job)> probe;  // the answer comes through take()
+  // Prepares a restart; the answer comes through take_plan().
+  std::function<void(std::string id, contract::StartWorkerRequest request)> plan;
+  std::function<void(contract::PoolWorker worker, std::int64_t peak_bytes)> keep_measurement;
+};
+
+class WorkerTable {
+ public:
+  WorkerTable(const PoolManagerOptions& options, TableHooks hooks);
+
+  // What the manager before left, from its records.
+  void adopt(TimePoint now);
+  // From now on nothing is started.
+  void close() { closed_ = true; }
+
+  Result<contract::PoolWorker> spawn(const PreparedStart& start, TimePoint now);
+  void take_plan(const std::string& id, const Result<PreparedStart>& plan, TimePoint now);
+  Result<contract::PoolWorker> stop(std::string_view id, TimePoint now);
+  Result<contract::PoolWorker> restart(std::string_view id, TimePoint now);
+  Status ready(const contract::ReadyCallback& callback, TimePoint now);
+  void take(const ProbeResult& result, TimePoint now);
+
+  // Does what is due. Returns when to come again; before that when one of files() is readable.
+  TimePoint advance(TimePoint now);
+  std::vector<int> files() const;
+
+  PromisedMemory promised() const;
+  std::vector<contract::PoolWorker> show() const;
+  Result<contract::PoolWorker> show(std::string_view id) const;
+  bool uses_model(std::string_view model) const;
+  std::vector<std::string> running() const;  // ids of all that have not ended
+
+ private:
+  struct Worker {
+    WorkerRecord record;
+    WorkerFacts facts;
+    base::ProcessHandle keeper;     // not open: it had ended when it was found
+    std::uint64_t start = 0;        // tells answers about this process from those about one before
+    std::uint64_t ended_order = 0;  // the smaller, the longer ago
+    bool measured = false;          // its peak was kept
+    double tokens_per_second = 0;
+    base::ProcessMemory memory;
+    std::int64_t vram_bytes = 0;
+  };
+
+  Result<std::string> choose_id(const std::string& backend) const;
+  std::set<std::uint16_t> taken_ports() const;
+  Status prepare_record(Worker& worker, const std::string& id, const PreparedStart& start);
+  Status launch(Worker& worker, TimePoint now);
+  void adopt_one(const std::filesystem::path& file, TimePoint now);
+
+  TimePoint advance_one(Worker& worker, TimePoint now);
+  bool look_for_end(Worker& worker);
+  void perform(Worker& worker, Action action, TimePoint now);
+  void submit(Worker& worker, ProbeJob::Kind kind);
+  void spawn_again(Worker& worker, TimePoint now);
+  void become_ready(Worker& worker);
+  void finish(Worker& worker);
+  void save(const Worker& worker) const;
+  void forget_oldest();
+
+  static contract::PoolWorker show_one(const Worker& worker);
+  Worker* find(std::string_view id);
+  std::filesystem::path file_of(const Worker& worker) const;
+  Error unknown(std::string_view id) const;
+
+  const PoolManagerOptions& options_;
+  const TableHooks hooks_;
+  bool closed_ = false;
+  std::uint64_t next_start_ = 0;
+  std::uint64_t next_ended_ = 0;
+  std::map<std::string, Worker, std::less<>> workers_;
+};
+
+// The facts of a worker as its record has them, and how its processes ended when they have.
+WorkerFacts facts_of(const WorkerRecord& record, TimePoint now, const PoolTiming& timing);
+EndFacts find_end(const std::filesystem::path& file, const WorkerRecord& record);
+// The record's worker with what the facts say about it.
+contract::PoolWorker show_worker(const WorkerRecord& record, const WorkerFacts& facts);
+
+}  // namespace llorch::pool
