@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/host_limits.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/thread_pool.h"
 #include "compute/create.h"
@@ -37,7 +38,7 @@ Buffer allocate(Backend& backend, std::int64_t bytes) {
 }
 
 void read_memory(benchmark::State& state) {
-  compute::ThreadPool pool(compute::usable_cores());
+  compute::ThreadPool pool(base::usable_cores());
   std::vector<std::uint64_t> memory(
       static_cast<std::size_t>(kWorkingSetBytes) / sizeof(std::uint64_t), 1);
   for (auto _ : state) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -92,6 +93,32 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::forget(std::span<const std::byte> part) const {
+  if (part.empty() || part.data() < data_ || part.data() + part.size() > data_ + size_) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = static_cast<std::size_t>(part.data() - data_);  // data_ begins a page
+  const std::size_t begin = (first + page - 1) / page * page;
+  // The last page of a file has nothing behind its end.
+  const std::size_t end = first + part.size() == size_ ? size_ : (first + part.size()) / page * page;
+  if (begin >= end) return;
+  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
+void touch_pages(std::span<const std::byte> memory) {
+  if (memory.empty()) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+#ifdef MADV_POPULATE_READ
+  // One call for all pages where the kernel has it (Linux 5.14): a tenth of the time of the loop.
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uintptr_t begin = address / page * page;
+  void* const from = reinterpret_cast<void*>(begin);
+  if (::madvise(from, address + memory.size() - begin, MADV_POPULATE_READ) == 0) return;
+#endif
+  const volatile std::byte* bytes = memory.data();
+  for (std::size_t at = 0; at < memory.size(); at += page) [[maybe_unused]] const std::byte seen = bytes[at];
+  [[maybe_unused]] const std::byte last = bytes[memory.size() - 1];
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {

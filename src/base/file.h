@@ -22,6 +22,10 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // Gives the pages that lie wholly inside `part` back to the system, for content that was copied
+  // elsewhere: they are read again when somebody looks. Nothing happens to parts of other memory.
+  void forget(std::span<const std::byte> part) const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -32,6 +36,10 @@ class MappedFile {
   const std::byte* data_;  // null when the file is empty
   std::size_t size_;
 };
+
+// Reads every page of the memory once, so that what is mapped is there before it is needed and counts from
+// now on.
+void touch_pages(std::span<const std::byte> memory);
 
 // The whole file as text; refuses a file larger than max_bytes before reading it.
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes);

@@ -29,7 +29,9 @@ class Backend {
 
   virtual std::string name() const = 0;  // "reference", "cpu (AVX2, 8 threads)", "cuda:0 (NVIDIA …)"
 
-  // Memory. Fresh buffers are zeroed. A failure names the bytes asked for.
+  // Memory that buffers can still be made of.
+  virtual std::int64_t free_bytes() const = 0;
+  // Memory. Fresh buffers are zeroed, and theirs from then on: nothing is taken on first use. A failure names the bytes asked for.
   virtual Result<Buffer> allocate(std::int64_t bytes) = 0;
   virtual void upload(std::span<const std::byte> host, void* device) = 0;
   virtual void download(const void* device, std::span<std::byte> host) = 0;

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/host_limits.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cuda/create_cuda.h"
 #include "compute/reference/reference_backend.h"
@@ -34,7 +35,8 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
           ErrorCode::InvalidArgument,
           fmt::format("cpu: {} threads, expected at least 1, or 0 for all cores", options.threads)};
     }
-    return make_cpu_backend(options.threads > 0 ? options.threads : usable_cores(), options.isa);
+    return make_cpu_backend(options.threads > 0 ? options.threads : base::usable_cores(),
+                            options.isa);
   }
   if (const auto device = cuda_device(name)) return make_cuda_backend(*device);
   return Error{

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/host_limits.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/kernels.h"
 
@@ -21,9 +22,9 @@ TEST(MakeBackend, MakesEachByName) {
 }
 
 TEST(MakeBackend, TakesAllCoresWhenNotTold) {
-  ASSERT_GE(usable_cores(), 1);
+  ASSERT_GE(base::usable_cores(), 1);
   EXPECT_THAT(make_backend("cpu").value()->name(),
-              HasSubstr(std::to_string(usable_cores()) + " thread"));
+              HasSubstr(std::to_string(base::usable_cores()) + " thread"));
 }
 
 TEST(MakeBackend, ForcesAnInstructionSet) {

@@ -103,22 +103,28 @@ Result<Buffer> allocate_host(std::int64_t bytes) {
   return Buffer(memory, bytes, std::free);
 }
 
-Result<Weight> load_host_weight(const WeightSource& source) {
+Result<HostPlacement> place_host_weight(const WeightSource& source) {
   if (const Status status = validate(source); !status.ok()) return status.error();
-  Weight weight;
-  weight.dtype = source.dtype;
-  weight.rows = source.rows;
-  weight.cols = source.cols;
-  if (serves_in_place(source)) {
-    weight.data = source.bytes.data();
-    return weight;
-  }
   std::int64_t elems = 0;
   const auto bytes = __builtin_mul_overflow(source.rows, source.cols, &elems)
                          ? std::nullopt
                          : tensor::storage_bytes(source.dtype, elems);
   if (!bytes) return bad_source(source, ErrorCode::InvalidArgument, "its size overflows");
-  Result<Buffer> storage = allocate_host(*bytes);
+  return HostPlacement{serves_in_place(source), *bytes};
+}
+
+Result<Weight> load_host_weight(const WeightSource& source) {
+  const Result<HostPlacement> placement = place_host_weight(source);
+  if (!placement.ok()) return placement.error();
+  Weight weight;
+  weight.dtype = source.dtype;
+  weight.rows = source.rows;
+  weight.cols = source.cols;
+  if (placement->in_place) {
+    weight.data = source.bytes.data();
+    return weight;
+  }
+  Result<Buffer> storage = allocate_host(placement->bytes);
   if (!storage.ok()) return storage.error().in(source.name);
   gather_rows(source, static_cast<std::byte*>(storage->data()));
   weight.data = storage->data();

@@ -11,6 +11,13 @@ namespace llorch::compute {
 // Zeroed, aligned to a cache line.
 Result<Buffer> allocate_host(std::int64_t bytes);
 
+// How load_host_weight would keep a matrix. Fails as it does.
+struct HostPlacement {
+  bool in_place = false;   // the source's own bytes serve
+  std::int64_t bytes = 0;  // of the matrix in RowMajor layout
+};
+Result<HostPlacement> place_host_weight(const WeightSource& source);
+
 // The matrix in RowMajor layout with its own dtype: the source's bytes themselves when they already
 // are that, aligned for their element type, else a gathered copy. Fails naming the tensor when we
 // have no decoder for its type or when its bytes do not hold what shape and strides say.

@@ -40,6 +40,7 @@ void visit_need(V& v, T& need) {
   v("slots", need.slots);
   v("kv_type", need.kv_type);
   v("kv_bytes_per_token", need.kv_bytes_per_token);
+  v("kv_q8_0_bytes", need.kv_q8_0_bytes);
 }
 
 template <class V, class T>
@@ -126,6 +127,15 @@ std::string_view name(ExitCategory category) {
 }
 std::optional<ExitCategory> exit_category_from_name(std::string_view text) {
   return from_name<ExitCategory>(kCategories, text);
+}
+
+std::int64_t cache_tokens(std::int32_t context, std::int32_t slots) {
+  // Few requests fill a long context; more than this is not kept ready for each of them.
+  constexpr std::int32_t kUsualTokens = 4096;
+  const auto whole_blocks = [](std::int64_t tokens) {
+    return (tokens + kCacheBlockTokens - 1) / kCacheBlockTokens * kCacheBlockTokens;
+  };
+  return std::max(whole_blocks(context), whole_blocks(std::min(context, kUsualTokens)) * slots);
 }
 
 json::Object to_json(const MemoryNeed& need) {

@@ -33,6 +33,11 @@ std::string_view name(
     ExitCategory category);  // "none", "stopped", "start_failed", "crash", "oom_kill", …
 std::optional<ExitCategory> exit_category_from_name(std::string_view text);
 
+// Tokens that a worker's cache has room for, unless its --kv-memory says otherwise: one whole
+// context, and for each slot as much as most requests use. Whole blocks of kCacheBlockTokens.
+inline constexpr std::int32_t kCacheBlockTokens = 16;
+std::int64_t cache_tokens(std::int32_t context, std::int32_t slots);
+
 // The memory one worker needs, in parts. On a GPU, `device` parts are VRAM and `host_bytes` is what
 // the process needs beside them; on the CPU everything is host memory and host_bytes is 0.
 struct MemoryNeed {
@@ -45,6 +50,7 @@ struct MemoryNeed {
   std::int32_t slots = 0;          // sequences at once
   std::string kv_type;             // "f16", "q8_0"
   std::int64_t kv_bytes_per_token = 0;
+  std::int64_t kv_q8_0_bytes = 0;  // what kv_bytes would be as q8_0; 0: it is, or it cannot be
 
   std::int64_t device_bytes() const {
     return weights_bytes + kv_bytes + scratch_bytes + runtime_bytes;

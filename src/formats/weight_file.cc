@@ -31,6 +31,10 @@ void WeightFile::count_borrowed(std::span<const std::byte> image) {
   file_bytes_ += static_cast<std::int64_t>(image.size());
 }
 
+void WeightFile::forget(std::span<const std::byte> bytes) const {
+  for (const std::shared_ptr<const base::MappedFile>& file : files_) file->forget(bytes);
+}
+
 Status WeightFile::add_tensor(WeightTensor tensor) {
   if (!index_.try_emplace(tensor.name, tensors_.size()).second) {
     return Error{ErrorCode::Corrupt,

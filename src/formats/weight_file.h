@@ -51,6 +51,9 @@ class WeightFile {
   const WeightTensor* find(std::string_view name) const;              // null when absent
   std::int64_t file_bytes() const { return file_bytes_; }  // all files (or images) together
   std::span<const std::shared_ptr<const base::MappedFile>> files() const { return files_; }
+  // Gives pages of a mapped file back once a tensor's bytes were copied; see MappedFile::forget. Borrowed
+  // images stay as they are.
+  void forget(std::span<const std::byte> bytes) const;
 
  private:
   struct NameHash {

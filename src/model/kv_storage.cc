@@ -1,17 +1,36 @@
 #include "model/kv_storage.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 
 namespace llorch::model {
 
+Result<std::int64_t> KvStorage::block_bytes(const ModelConfig& config, std::int32_t block_tokens,
+                                            tensor::DType dtype) {
+  using tensor::DType;
+  CHECK(dtype == DType::F32 || dtype == DType::F16 || dtype == DType::Q8_0);
+  CHECK(block_tokens > 0);
+  const tensor::DTypeInfo& type = tensor::info(dtype);
+  if (config.head_dim % type.block_elems != 0) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("a key/value cache of {} needs heads of a multiple of {} values, this "
+                             "model's have {}; take f16",
+                             type.name, type.block_elems, config.head_dim)};
+  }
+  const std::int64_t elems = std::int64_t{block_tokens} * config.kv_width();
+  return 2 * config.num_layers * (elems / type.block_elems * type.block_bytes);
+}
+
 Result<KvStorage> KvStorage::allocate(const ModelConfig& config, std::int32_t num_blocks,
                                       std::int32_t block_tokens, tensor::DType dtype,
                                       compute::Backend& backend) {
-  CHECK(dtype == tensor::DType::F32 || dtype == tensor::DType::F16);
-  CHECK(num_blocks > 0 && block_tokens > 0);
-  const std::int64_t side_elems = std::int64_t{num_blocks} * block_tokens * config.kv_width();
-  const std::int64_t side_bytes = side_elems * tensor::info(dtype).block_bytes;
-  Result<compute::Buffer> buffer = backend.allocate(2 * side_bytes * config.num_layers);
+  CHECK(num_blocks > 0);
+  const Result<std::int64_t> of_block = block_bytes(config, block_tokens, dtype);
+  if (!of_block.ok()) return of_block.error();
+  const std::int64_t bytes = *of_block * num_blocks;
+  const std::int64_t side_bytes = bytes / config.num_layers / 2;
+  Result<compute::Buffer> buffer = backend.allocate(bytes);
   if (!buffer.ok()) return buffer.error().in("key/value cache");
 
   KvStorage storage(buffer.take(), num_blocks, block_tokens);

@@ -13,7 +13,11 @@ namespace llorch::model {
 
 class KvStorage {
  public:
-  // dtype: F32 or F16.
+  // Bytes of one block in all layers, keys and values. Q8_0 keeps 32 values together and refuses
+  // heads that are not whole blocks of them (Unsupported).
+  static Result<std::int64_t> block_bytes(const ModelConfig& config, std::int32_t block_tokens,
+                                          tensor::DType dtype);
+  // dtype: F32, F16 or Q8_0.
   static Result<KvStorage> allocate(const ModelConfig& config, std::int32_t num_blocks,
                                     std::int32_t block_tokens, tensor::DType dtype,
                                     compute::Backend& backend);

@@ -18,7 +18,7 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::pat
 Result<std::shared_ptr<const LoadedModel>> load_model(
     std::shared_ptr<const formats::WeightFile> file, ModelPlan plan, compute::Backend& backend,
     const LoadProgress& progress) {
-  Result<ModelWeights> weights = load_weights(plan, backend, progress);
+  Result<ModelWeights> weights = load_weights(*file, plan, backend, progress);
   if (!weights.ok()) return weights.error().in(file->path().string());
   auto model = std::make_shared<LoadedModel>();
   model->file = std::move(file);

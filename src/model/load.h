@@ -58,6 +58,7 @@ class TransformerRunner final : public ModelRunner {
 
   const LoadedModel& model() const { return *model_; }
   const KvStorage& cache() const { return cache_; }
+  const StepBuffers& buffers() const { return buffers_; }
 
  private:
   TransformerRunner(std::shared_ptr<const LoadedModel> model, compute::Backend& backend,

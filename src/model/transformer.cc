@@ -78,15 +78,22 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
       backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
   if (!index_buffer.ok()) return index_buffer.error().in("step indices");
   buffers.indices_ = index_buffer.take();
-  buffers.staging_.reserve(static_cast<std::size_t>(indices));
-  buffers.host_logits_.reserve(static_cast<std::size_t>(buffers.logits_.elements()));
-  buffers.host_hidden_.reserve(static_cast<std::size_t>(buffers.picked_.elements()));
+  // Written once, not only reserved: memory that is planned is taken now.
+  buffers.staging_.resize(static_cast<std::size_t>(indices));
+  buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
+  buffers.host_hidden_.resize(static_cast<std::size_t>(buffers.picked_.elements()));
   const std::int64_t columns =
       std::max({config.hidden_dim, config.qkv_width(), config.ffn_in_width(), config.vocab_size});
   const Status reserved =
       backend.reserve({.rows = rows, .columns = columns, .context = config.context_length});
   if (!reserved.ok()) return reserved.error();
   return buffers;
+}
+
+std::int64_t StepBuffers::host_bytes() const {
+  return static_cast<std::int64_t>(staging_.capacity() * sizeof(std::int32_t) +
+                                   (host_logits_.capacity() + host_hidden_.capacity()) *
+                                       sizeof(float));
 }
 
 // Checks the plan, lays all its integers out in one run and uploads them at once.

@@ -37,6 +37,9 @@ class StepBuffers {
   static Result<StepBuffers> allocate(const ModelConfig& config, const RunnerLimits& limits,
                                       std::int32_t keys_observed, compute::Backend& backend);
 
+  // Of host memory, for what goes to the device and comes back.
+  std::int64_t host_bytes() const;
+
  private:
   friend class Transformer;
   StepBuffers() = default;

@@ -143,8 +143,8 @@ void place_vector(ModelWeights& weights, const TensorSpec& spec, TensorView vect
 
 }  // namespace
 
-Result<ModelWeights> load_weights(const ModelPlan& plan, Backend& backend,
-                                  const LoadProgress& progress) {
+Result<ModelWeights> load_weights(const formats::WeightFile& file, const ModelPlan& plan,
+                                  Backend& backend, const LoadProgress& progress) {
   ModelWeights weights;
   weights.layers.resize(static_cast<std::size_t>(plan.config.num_layers));
   std::int64_t vector_elems = 0;
@@ -168,6 +168,7 @@ Result<ModelWeights> load_weights(const ModelPlan& plan, Backend& backend,
     if (is_matrix(mapped.spec.role)) {
       Result<Weight> weight = load_matrix(mapped, backend);
       if (!weight.ok()) return weight.error();
+      if (weight->data != mapped.tensor->bytes.data()) file.forget(mapped.tensor->bytes);
       place_matrix(weights, mapped.spec, weight.take());
     } else {
       Result<TensorView> vector = load_vector(mapped, backend, next_vector);

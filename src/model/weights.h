@@ -59,8 +59,9 @@ struct ModelWeights {
 using LoadProgress = std::function<bool(std::int64_t done, std::int64_t total)>;
 
 // Hands every tensor of the plan to the backend. The plan's file must outlive the result: a backend
-// may use mapped bytes in place.
-Result<ModelWeights> load_weights(const ModelPlan& plan, compute::Backend& backend,
-                                  const LoadProgress& progress = {});
+// may use mapped bytes in place. What it copied is forgotten in the mapping, so that nothing is in
+// memory twice.
+Result<ModelWeights> load_weights(const formats::WeightFile& file, const ModelPlan& plan,
+                                  compute::Backend& backend, const LoadProgress& progress = {});
 
 }  // namespace llorch::model

@@ -21,8 +21,8 @@ struct PlanRequest {
   std::string backend;                  // "cpu" or "cuda"
   std::optional<std::int32_t> gpu;      // none: every one
   std::optional<std::int32_t> context;  // none: the model's own, or the most that fits
-  std::optional<std::int32_t> slots;
-  std::string kv_type;  // empty: f16
+  std::optional<std::int32_t> slots;    // none: the worker's own, or fewer when only those fit
+  std::string kv_type;                  // empty: f16
 };
 
 // One device's answer.
@@ -33,7 +33,7 @@ struct MemoryPlan {
   std::int64_t margin_bytes = 0;               // kept free beside it
   std::int64_t free_bytes = 0;
   std::int64_t total_bytes = 0;
-  bool fits = false;
+  bool fits = false;   // required_bytes() + margin_bytes <= free_bytes
   std::string advice;  // when it does not: "fits with --ctx 8192", "needs 3.1 GiB more"
 
   // What is set against the free memory: measured where there is a measurement, else the need.
@@ -41,9 +41,27 @@ struct MemoryPlan {
 };
 json::Object to_json(const MemoryPlan& plan);
 
+// What is kept free beside a worker: a twentieth of what it requires, for what no plan knows
+// (answers on their way, the allocator's holes), and at least a quarter of a GiB (half of one on a
+// GPU, where others' drawing and caches come and go), for the rest of the system; on small machines
+// a sixteenth of the whole is enough.
+std::int64_t margin_bytes(std::string_view device, std::int64_t required_bytes,
+                          std::int64_t total_bytes);
+
 // The plan for one device, given what the worker said. Pure.
 MemoryPlan judge(const contract::MemoryNeed& need, std::optional<std::int64_t> measured_bytes,
                  std::string device, std::int64_t free_bytes, std::int64_t total_bytes);
+
+// The context and slots to take where the request leaves them open: all slots and the whole context
+// when that fits, else the longest context with as many slots as leave each request the usual
+// length. `need` is what the worker said to the request. Pure. Nothing when nothing fits.
+struct Choice {
+  std::int32_t context = 0;
+  std::int32_t slots = 0;
+};
+std::optional<Choice> choose(const contract::MemoryNeed& need, const PlanRequest& request,
+                             std::string_view device, std::int64_t free_bytes,
+                             std::int64_t total_bytes);
 
 // Asks the worker program itself ("--plan-memory"), which loads nothing: a few milliseconds. Finds
 // the largest context that fits where none was asked for. One plan for each device asked about. A

@@ -9,21 +9,16 @@
 namespace llorch::worker {
 
 struct CacheNeeds {
-  std::int64_t block_bytes = 0;  // keys and values of block_tokens tokens in all layers
-  std::int32_t block_tokens = 16;
-  std::int32_t context = 0;    // the longest sequence, in tokens
-  std::int32_t max_batch = 0;  // sequences at once
+  std::int64_t block_bytes = 0;  // keys and values of contract::kCacheBlockTokens in all layers
+  std::int32_t context = 0;      // the longest sequence, in tokens
+  std::int32_t max_batch = 0;    // sequences at once
 };
 
 // With `wanted_bytes`, as many blocks as fit them; refused when that is more than is free or less
-// than a block. Without, enough for one whole context and for max_batch sequences of up to 4096
-// tokens, at most a quarter of what is free; a context that does not fit is shortened by that.
-// OutOfMemory with the numbers.
+// than a block. Without, contract::cache_tokens, at most a quarter of what is free; a context that
+// does not fit is shortened by that. OutOfMemory with the numbers.
 Result<std::int32_t> plan_cache_blocks(const CacheNeeds& needs,
                                        std::optional<std::uint64_t> wanted_bytes,
                                        std::int64_t free_bytes);
-
-// Memory that the system can give without swapping.
-std::int64_t free_memory_bytes();
 
 }  // namespace llorch::worker

@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "base/wakeups.h"
@@ -14,6 +15,7 @@
 #include "http/server.h"
 #include "http/url.h"
 #include "worker/engine_backend.h"
+#include "worker/memory_plan.h"
 #include "worker/ready_callback.h"
 #include "worker/startup.h"
 #include "worker_http/routes.h"
@@ -43,6 +45,21 @@ std::string uri_of(const std::string& host, std::uint16_t port) {
   }
   if (name.find(':') != std::string::npos) name = fmt::format("[{}]", name);
   return fmt::format("http://{}:{}", name, port);
+}
+
+std::string device_of(const WorkerProgram& program, const WorkerOptions& options) {
+  if (program.device == "cpu") return "cpu";
+  return fmt::format("{}:{}", program.device, options.gpu_device);
+}
+
+int print_plan(const WorkerProgram& program, const WorkerOptions& options) {
+  const Result<contract::MemoryNeed> need = plan_memory(options, device_of(program, options));
+  if (!need.ok()) {
+    fmt::print(stderr, "{}: {}\n", program.name, need.error().message);
+    return kExitFailure;
+  }
+  fmt::print("{}\n", json::serialize(contract::to_json(*need)));
+  return std::fflush(stdout) == 0 ? 0 : kExitFailure;
 }
 
 class Worker {
@@ -120,7 +137,7 @@ class Worker {
   Status load(const std::stop_token& stop) {
     const auto since = std::chrono::steady_clock::now();
     Result<std::unique_ptr<ServingModel>> model =
-        load_serving_model(options_, program_.device, [&](double progress) {
+        load_serving_model(options_, device_of(program_, options_), [&](double progress) {
           backend_.set_progress(progress);
           return !stop.stop_requested();
         });
@@ -200,13 +217,14 @@ class Worker {
 
 int run_worker(const WorkerProgram& program, int argc, char** argv,
                const Environment& environment) {
-  const ParsedCommand command = parse_command(program.name, {argv + std::min(argc, 1), argv + argc},
+  const ParsedCommand command = parse_command(program, {argv + std::min(argc, 1), argv + argc},
                                               environment, ::isatty(STDERR_FILENO) != 0);
   if (!command.options) {
     std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
     return command.exit_code;
   }
   base::configure_log({.format = command.options->log_format});
+  if (command.options->plan_memory) return print_plan(program, *command.options);
   return Worker(program, *command.options).run();
 }
 

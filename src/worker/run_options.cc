@@ -16,15 +16,16 @@ namespace {
 constexpr int kExitUsage = 2;
 
 // What may come from the environment or the file; an id, a model and a port belong to one process.
-constexpr std::array<std::string_view, 9> kSettable = {"host",
-                                                       "threads",
-                                                       "ctx",
-                                                       "max-batch",
-                                                       "kv-memory",
-                                                       "max-queue",
-                                                       "inference-timeout-sec",
-                                                       "api-token-file",
-                                                       "log-format"};
+constexpr std::array<std::string_view, 10> kSettable = {"host",
+                                                        "threads",
+                                                        "ctx",
+                                                        "max-batch",
+                                                        "kv",
+                                                        "kv-memory",
+                                                        "max-queue",
+                                                        "inference-timeout-sec",
+                                                        "api-token-file",
+                                                        "log-format"};
 
 CLI::Validator worker_id_rule() {
   return {[](std::string& text) {
@@ -42,16 +43,19 @@ struct Raw {
   std::uint64_t kv_memory = 0;
   std::int64_t timeout_sec = 300;
   std::string log_format;
+  std::string kv = "f16";
 };
 
-void describe(CLI::App& app, WorkerOptions& options, Raw& raw) {
+void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerOptions& options,
+              Raw& raw) {
   app.add_option("--worker-id", options.worker_id, "name of this worker")
-      ->required()
+      ->required(!is_plan)
       ->check(worker_id_rule());
   app.add_option("--model", options.model,
                  "a .gguf, .safetensors or PyTorch file, or a folder in Hugging Face layout")
       ->required();
-  app.add_option("--port", options.port, "port to listen on; 0 takes a free one")->required();
+  app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
+      ->required(!is_plan);
   app.add_option("--callback-url", options.callback_url, "told by POST when the worker is ready");
   app.add_option("--host", options.host, "address to listen on; any but loopback needs a token")
       ->capture_default_str();
@@ -63,6 +67,9 @@ void describe(CLI::App& app, WorkerOptions& options, Raw& raw) {
       ->capture_default_str();
   app.add_option("--max-batch", options.max_batch, "sequences that run at once")
       ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--kv", raw.kv, "type of the key/value cache; q8_0 takes about half the memory")
+      ->check(CLI::IsMember({"f16", "q8_0"}))
       ->capture_default_str();
   app.add_option("--kv-memory", raw.kv_memory,
                  "memory of the key/value cache, as 512MB or 2GB; default: from batch and context, "
@@ -78,17 +85,28 @@ void describe(CLI::App& app, WorkerOptions& options, Raw& raw) {
                  "file with the bearer token that clients must send");
   app.add_option("--log-format", raw.log_format, "default: pretty on a terminal, else json")
       ->check(CLI::IsMember({"json", "pretty"}));
+  app.add_flag("--plan-memory", options.plan_memory,
+               "print the memory that these flags would take as JSON, load nothing, end");
+  if (program.device == "cuda") {
+    app.add_option("--gpu-device", options.gpu_device, "number of the GPU")
+        ->check(CLI::Range(0, 255))
+        ->capture_default_str();
+  }
   app.set_version_flag("--version", std::string(base::version()));
 }
 
 }  // namespace
 
-ParsedCommand parse_command(std::string_view program, const std::vector<std::string>& arguments,
+std::string_view kv_name(tensor::DType dtype) {
+  return dtype == tensor::DType::Q8_0 ? "q8_0" : "f16";
+}
+
+ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std::string>& arguments,
                             const Environment& environment, bool is_terminal) {
-  CLI::App app("Serves one language model over HTTP.", std::string(program));
+  CLI::App app("Serves one language model over HTTP.", std::string(program.name));
   WorkerOptions options;
   Raw raw;
-  describe(app, options, raw);
+  describe(app, program, has_flag(arguments, "plan-memory"), options, raw);
   ParsedCommand parsed;
   Result<std::vector<std::string>> all =
       base::with_settings(arguments, {"worker", "LLORCH_", kSettable}, environment);
@@ -105,10 +123,11 @@ ParsedCommand parse_command(std::string_view program, const std::vector<std::str
     std::ostringstream err;
     const bool is_question = app.exit(error, out, err) == 0;
     parsed.exit_code = is_question ? 0 : kExitUsage;
-    parsed.text = is_question ? out.str() : fmt::format("{}: {}\n", program, error.what());
+    parsed.text = is_question ? out.str() : fmt::format("{}: {}\n", program.name, error.what());
     return parsed;
   }
   options.inference_timeout = std::chrono::seconds(raw.timeout_sec);
+  options.kv_dtype = raw.kv == "q8_0" ? tensor::DType::Q8_0 : tensor::DType::F16;
   if (raw.kv_memory > 0) options.kv_memory_bytes = raw.kv_memory;
   const bool is_json = raw.log_format.empty() ? !is_terminal : raw.log_format == "json";
   options.log_format = is_json ? base::LogFormat::Json : base::LogFormat::Pretty;

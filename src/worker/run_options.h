@@ -10,8 +10,15 @@
 
 #include "base/home.h"
 #include "base/log.h"
+#include "tensor/dtype.h"
 
 namespace llorch::worker {
+
+// Which worker: its name on the command line and what it computes on.
+struct WorkerProgram {
+  std::string_view name = "llorch-cpud";
+  std::string_view device = "cpu";  // or "cuda", which --gpu-device completes
+};
 
 struct WorkerOptions {
   std::string worker_id;
@@ -23,6 +30,9 @@ struct WorkerOptions {
   std::int32_t context = 0;  // 0: the model's own
   std::int32_t max_batch = 16;
   std::optional<std::uint64_t> kv_memory_bytes;  // none: follows max_batch, context and free memory
+  tensor::DType kv_dtype = tensor::DType::F16;   // F16 or Q8_0
+  std::int32_t gpu_device = 0;                   // of programs with a GPU
+  bool plan_memory = false;                      // say what would be taken, and end
   std::int32_t max_queue = 64;
   std::chrono::seconds inference_timeout{300};
   std::string api_token_file;
@@ -30,6 +40,9 @@ struct WorkerOptions {
 };
 
 using base::Environment;
+
+// "f16", "q8_0": how the command line and the wire name a cache's type.
+std::string_view kv_name(tensor::DType dtype);
 
 struct ParsedCommand {
   std::optional<WorkerOptions> options;  // none: print `text` and exit
@@ -41,7 +54,7 @@ struct ParsedCommand {
 // [worker] of the configuration file, that over the default. The file is $LLORCH_CONFIG, else
 // config.toml in $LLORCH_HOME, $XDG_CONFIG_HOME/llorch or ~/.config/llorch; its absence is fine.
 // `is_terminal`: whether stderr is one; without --log-format that decides between pretty and JSON.
-ParsedCommand parse_command(std::string_view program, const std::vector<std::string>& arguments,
+ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std::string>& arguments,
                             const Environment& environment, bool is_terminal);
 
 }  // namespace llorch::worker

@@ -19,7 +19,7 @@ class Options : public ::testing::Test {
     std::vector<std::string> arguments = {"--worker-id", "w-1", "--model", "m.gguf", "--port", "0"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return parse_command(
-        "llorch-cpud", arguments,
+        {}, arguments,
         [this](const char* name) -> const char* {
           const auto found = variables_.find(name);
           return found == variables_.end() ? nullptr : found->second.c_str();

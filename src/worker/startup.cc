@@ -12,11 +12,9 @@
 #include "base/utf8.h"
 #include "builtin_model/builtin_model.h"
 #include "compute/create.h"
-#include "formats/open.h"
 #include "formats/summary.h"
-#include "model/load.h"
 #include "tokenizer/load.h"
-#include "worker/cache_plan.h"
+#include "worker/runner_setup.h"
 
 namespace llorch::worker {
 namespace {
@@ -25,8 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr double kOpened = 0.05;  // of the progress: files opened, tokenizer made
 constexpr double kLoaded = 0.95;  // weights in place
-constexpr std::int32_t kBlockTokens = 16;
-constexpr std::int32_t kStepTokens = 64;
 constexpr std::chrono::minutes kWarmUpPatience{10};
 
 const base::Logger& logger() {
@@ -91,11 +87,6 @@ std::string piece_of(const tokenizer::Tokenizer& tokenizer, std::optional<std::i
   return id ? base::to_valid_utf8(tokenizer.piece(*id)) : std::string();
 }
 
-// The model that is part of the program has no files beside it.
-Result<formats::WeightFile> open_model(const std::string& path) {
-  return path == builtin_model::kName ? builtin_model::open() : formats::open_weights(path);
-}
-
 Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
                      ServingModel& model) {
   Result<tokenizer::Tokenizer> loaded = path == builtin_model::kName
@@ -114,39 +105,16 @@ Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
   return ok_status();
 }
 
-Result<model::RunnerOptions> plan_runner(const WorkerOptions& options,
-                                         const model::ModelConfig& config) {
-  model::RunnerOptions runner;
-  runner.kv_dtype = tensor::DType::F16;
-  CacheNeeds needs;
-  needs.block_tokens = kBlockTokens;
-  needs.context = config.context_length;
-  needs.max_batch = options.max_batch;
-  needs.block_bytes = std::int64_t{2} * config.num_layers * config.kv_width() * kBlockTokens *
-                      tensor::info(runner.kv_dtype).block_bytes;
-  const Result<std::int32_t> blocks =
-      plan_cache_blocks(needs, options.kv_memory_bytes, free_memory_bytes());
-  if (!blocks.ok()) return blocks.error();
-  runner.limits.rows = std::max(kStepTokens, options.max_batch);
-  runner.limits.logit_rows = options.max_batch;
-  runner.limits.sequences = options.max_batch;
-  runner.limits.num_blocks = *blocks;
-  runner.limits.block_tokens = kBlockTokens;
-  return runner;
-}
-
 Status start_engine(const WorkerOptions& options, std::shared_ptr<const model::LoadedModel> loaded,
                     ServingModel& model) {
-  const Result<model::RunnerOptions> plan = plan_runner(options, loaded->config);
-  if (!plan.ok()) return plan.error();
   Result<std::unique_ptr<model::TransformerRunner>> runner =
-      model::TransformerRunner::make(loaded, *model.compute, *plan);
+      make_runner(options, loaded, *model.compute);
   if (!runner.ok()) return runner.error();
   model.info.memory_bytes = loaded->weights.bytes + (*runner)->cache().bytes();
   engine::EngineOptions engine_options;
   engine_options.max_running = options.max_batch;
   engine_options.max_waiting = options.max_queue;
-  engine_options.step_tokens = plan->limits.rows;
+  engine_options.step_tokens = (*runner)->limits().rows;
   model.engine = engine::Engine::start(runner.take(), engine_options);
   model.info.context_length = model.engine->max_sequence_tokens();
   if (model.info.context_length < loaded->config.context_length) {
@@ -205,17 +173,9 @@ Status warm_up(const ServingModel& model) {
 Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& options,
                                                          std::string_view device,
                                                          const StartupProgress& progress) {
-  Result<formats::WeightFile> opened = open_model(options.model);
+  Result<OpenedModel> opened = open_model(options);
   if (!opened.ok()) return opened.error();
-  auto file = std::make_shared<const formats::WeightFile>(opened.take());
-  Result<model::ModelPlan> plan = model::plan_model(*file, {.context_length = options.context});
-  if (!plan.ok()) return plan.error();
-  if (options.context > plan->config.context_length) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("--ctx {} is more than the model's own context of {}; leave --ctx out "
-                             "or ask for less",
-                             options.context, plan->config.context_length)};
-  }
+  const std::shared_ptr<const formats::WeightFile> file = opened->file;
   auto model = std::make_unique<ServingModel>();
   if (Status made = add_tokenizer(options.model, *file, *model); !made.ok()) return made.error();
   if (!progress(kOpened)) return Error{ErrorCode::Cancelled, "loading was given up"};
@@ -227,18 +187,18 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   const formats::FileSummary summary = formats::summarize(*file);
   worker_http::ModelInfo& info = model->info;
   info.id = model_id(options.model);
-  info.architecture = plan->config.architecture;
+  info.architecture = opened->plan.config.architecture;
   info.quant_kind = base::to_valid_utf8(summary.quantization);
   info.tokenizer_kind = tokenizer_kind(summary.tokenizer);
   info.backend = device.starts_with("cuda") ? "cuda" : "cpu";
   info.device = model->compute->name();
   info.memory_type = device.starts_with("cuda") ? "vram-only" : "cpu";
-  info.vocab_size = plan->config.vocab_size;
+  info.vocab_size = opened->plan.config.vocab_size;
   info.created = file_time(options.model);
   info.has_chat_template = model->chat.has_value();
 
   Result<std::shared_ptr<const model::LoadedModel>> loaded = model::load_model(
-      file, plan.take(), *model->compute, [&](std::int64_t done, std::int64_t total) {
+      file, std::move(opened->plan), *model->compute, [&](std::int64_t done, std::int64_t total) {
         const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
         return progress(kOpened + (kLoaded - kOpened) * share);
       });

@@ -1,16 +1,15 @@
 #include "compute/cpu/cpu_backend.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <thread>
 
+#include "base/file.h"
+#include "base/host_limits.h"
 #include "compute/check_args.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/thread_pool.h"
@@ -56,6 +55,7 @@ class CpuBackend final : public Backend {
                        pool_.num_threads() == 1 ? "" : "s");
   }
 
+  std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
   Result<Buffer> allocate(std::int64_t bytes) override { return allocate_host(bytes); }
   void upload(std::span<const std::byte> host, void* device) override {
     if (!host.empty()) std::memcpy(device, host.data(), host.size());
@@ -65,7 +65,10 @@ class CpuBackend final : public Backend {
   }
   void synchronize() override {}
   Result<Weight> load_weight(const WeightSource& source) override {
-    return load_host_weight(source);
+    Result<Weight> weight = load_host_weight(source);
+    // Read from the disk now, in order, and not in pieces by whoever asks first.
+    if (weight.ok() && weight->data == source.bytes.data()) base::touch_pages(source.bytes);
+    return weight;
   }
   Status reserve(const StepLimits& limits) override;
 
@@ -104,21 +107,12 @@ class CpuBackend final : public Backend {
 };
 
 Status CpuBackend::reserve(const StepLimits& limits) {
-  constexpr std::int64_t kLineFloats = 16;
-  constexpr std::int64_t kFloatsMax = std::int64_t{1} << 40;
-  if (limits.columns < 0 || limits.columns > kFloatsMax || limits.context < 0 ||
-      limits.context > kFloatsMax) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("cannot reserve {} columns and {} tokens of context", limits.columns,
-                             limits.context)};
-  }
-  const std::int64_t floats = std::max(kTileCols * limits.columns, limits.context);
-  const std::int64_t rounded = (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
-  Result<Buffer> buffer =
-      allocate_host(rounded * pool_.num_threads() * static_cast<std::int64_t>(sizeof(float)));
+  const Result<std::int64_t> bytes = cpu_scratch_bytes(limits, pool_.num_threads());
+  if (!bytes.ok()) return bytes.error();
+  Result<Buffer> buffer = allocate_host(*bytes);
   if (!buffer.ok()) return buffer.error().in("scratch");
   scratch_ = buffer.take();
-  scratch_floats_ = rounded;
+  scratch_floats_ = *bytes / pool_.num_threads() / static_cast<std::int64_t>(sizeof(float));
   return ok_status();
 }
 
@@ -338,6 +332,20 @@ void CpuBackend::softmax(const SoftmaxArgs& args) {
 
 }  // namespace
 
+Result<std::int64_t> cpu_scratch_bytes(const StepLimits& limits, int num_threads) {
+  constexpr std::int64_t kLineFloats = 16;
+  constexpr std::int64_t kFloatsMax = std::int64_t{1} << 40;
+  if (limits.columns < 0 || limits.columns > kFloatsMax || limits.context < 0 ||
+      limits.context > kFloatsMax) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("cannot reserve {} columns and {} tokens of context", limits.columns,
+                             limits.context)};
+  }
+  const std::int64_t floats = std::max(kTileCols * limits.columns, limits.context);
+  const std::int64_t rounded = (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+  return rounded * num_threads * static_cast<std::int64_t>(sizeof(float));
+}
+
 Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_view isa) {
   if (num_threads < 1) {
     return Error{ErrorCode::InvalidArgument,
@@ -353,21 +361,6 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_v
   return Error{
       ErrorCode::InvalidArgument,
       fmt::format("cpu: no instruction set '{}' on this machine; there are: {}", isa, names)};
-}
-
-int usable_cores() {
-  int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0)
-    cores = std::max(1, CPU_COUNT(&allowed));
-  // "max 100000" or "150000 100000": microseconds of processor time per period.
-  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
-  double quota = 0;
-  double period = 0;
-  if (quota_file >> quota >> period && quota > 0 && period > 0) {
-    cores = std::clamp(static_cast<int>(std::ceil(quota / period)), 1, cores);
-  }
-  return cores;
 }
 
 }  // namespace llorch::compute

@@ -14,8 +14,7 @@ namespace llorch::compute {
 // not have is an error that lists those it has.
 Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_view isa);
 
-// Threads worth starting: the cores this process may use, by affinity and by its control group's
-// quota.
-int usable_cores();
+// What reserve() takes for so many threads; fails as it does.
+Result<std::int64_t> cpu_scratch_bytes(const StepLimits& limits, int num_threads);
 
 }  // namespace llorch::compute

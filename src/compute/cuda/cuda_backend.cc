@@ -30,6 +30,14 @@ class CudaBackend final : public Backend {
 
   std::string name() const override { return name_; }
 
+  std::int64_t free_bytes() const override {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return static_cast<std::int64_t>(free);
+  }
+
   Result<Buffer> allocate(std::int64_t bytes) override {
     use_device();
     Result<Buffer> buffer = cuda::allocate_device(bytes, stream_);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/host_limits.h"
 #include "compute/check_args.h"
 #include "compute/dequantize.h"
 #include "compute/host_memory.h"
@@ -131,6 +132,7 @@ class ReferenceBackend final : public Backend {
  public:
   std::string name() const override { return "reference"; }
 
+  std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
   Result<Buffer> allocate(std::int64_t bytes) override { return allocate_host(bytes); }
   void upload(std::span<const std::byte> host, void* device) override {
     if (!host.empty()) std::memcpy(device, host.data(), host.size());

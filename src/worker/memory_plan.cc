@@ -1,0 +1,83 @@
+#include "worker/memory_plan.h"
+
+#include <bit>
+
+#include "base/host_limits.h"
+#include "builtin_model/builtin_model.h"
+#include "compute/sizing.h"
+#include "tokenizer/size_estimate.h"
+#include "worker/runner_setup.h"
+
+namespace llorch::worker {
+namespace {
+
+// Measured (docs/memory.md): code and data that a serving process touches, its own threads and
+// buffers; and what each thread of computation adds.
+constexpr std::int64_t kProgramBytes = std::int64_t{9'400} << 10;
+constexpr std::int64_t kThreadBytes = 32 << 10;
+
+std::int64_t table_bytes(std::int64_t entries, std::int64_t entry_bytes) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(2 * entries + 2))) *
+         entry_bytes;
+}
+
+// Tokenizer, texts of all ids, the table for JSON output, and what sampling keeps for each id.
+std::int64_t vocabulary_bytes(const tokenizer::TokenizerSize& size) {
+  constexpr std::int64_t kBytesPerPiece = 160;
+  return table_bytes(size.pieces, 8) + table_bytes(size.merges, 16) + kBytesPerPiece * size.pieces;
+}
+
+Result<tokenizer::TokenizerSize> measure(const WorkerOptions& options,
+                                         const formats::WeightFile& file) {
+  if (options.model == builtin_model::kName) return tokenizer::measure_gguf(file.metadata());
+  return tokenizer::measure_tokenizer(options.model);
+}
+
+}  // namespace
+
+Result<contract::MemoryNeed> plan_memory(const WorkerOptions& options, std::string_view device) {
+  Result<OpenedModel> opened = open_model(options);
+  if (!opened.ok()) return opened.error();
+  const Result<tokenizer::TokenizerSize> vocabulary = measure(options, *opened->file);
+  if (!vocabulary.ok()) return vocabulary.error();
+  Result<std::unique_ptr<compute::SizingBackend>> made =
+      compute::make_sizing_backend(device, {.threads = options.threads});
+  if (!made.ok()) return made.error();
+  const std::unique_ptr<compute::SizingBackend> backend = made.take();
+  Result<std::shared_ptr<const model::LoadedModel>> loaded =
+      model::load_model(opened->file, std::move(opened->plan), *backend);
+  if (!loaded.ok()) return loaded.error();
+  const model::ModelConfig& config = (*loaded)->config;
+
+  contract::MemoryNeed need;
+  need.weights_bytes = backend->bytes();
+  const Result<std::unique_ptr<model::TransformerRunner>> runner =
+      make_runner(options, *loaded, *backend);
+  if (!runner.ok()) return runner.error();
+  const std::int32_t blocks = (*runner)->limits().num_blocks;
+  need.kv_bytes = (*runner)->cache().bytes();
+  need.scratch_bytes = backend->bytes() - need.weights_bytes - need.kv_bytes;
+  need.context = config.context_length;
+  need.slots = options.max_batch;
+  need.kv_type = kv_name(options.kv_dtype);
+  need.kv_bytes_per_token = need.kv_bytes / blocks / contract::kCacheBlockTokens;
+  if (options.kv_dtype != tensor::DType::Q8_0) {
+    const Result<std::int64_t> smaller =
+        model::KvStorage::block_bytes(config, contract::kCacheBlockTokens, tensor::DType::Q8_0);
+    if (smaller.ok()) need.kv_q8_0_bytes = *smaller * blocks;
+  }
+  const int threads = options.threads > 0 ? options.threads : base::usable_cores();
+  const std::int64_t process =
+      kProgramBytes + vocabulary_bytes(*vocabulary) + kThreadBytes * threads;
+  const std::int64_t host_scratch = (*runner)->buffers().host_bytes();
+  if (device == "cpu") {
+    need.scratch_bytes += host_scratch;
+    need.runtime_bytes = process;
+  } else {
+    need.runtime_bytes = backend->context_bytes();
+    need.host_bytes = process + host_scratch + backend->host_bytes();
+  }
+  return need;
+}
+
+}  // namespace llorch::worker
