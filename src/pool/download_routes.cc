@@ -84,26 +84,6 @@ std::string next_events(const DownloadStatus& status, Told& told) {
   return text + http::format_event("done", json::serialize(status.result));
 }
 
-json::Object report_json(const catalog::VerifyReport& report) {
-  json::Array missing;
-  for (const std::string& file : report.missing) missing.emplace_back(base::to_valid_utf8(file));
-  json::Array rotted;
-  for (const catalog::RottedChunk& chunk : report.rotted) {
-    rotted.push_back(json::Object{{"file", base::to_valid_utf8(chunk.file)},
-                                  {"offset", chunk.offset},
-                                  {"bytes", chunk.bytes},
-                                  {"repaired", chunk.repaired},
-                                  {"from", base::to_valid_utf8(chunk.from)},
-                                  {"reason", base::to_valid_utf8(chunk.reason)}});
-  }
-  return {{"model", report.model},
-          {"whole", report.is_whole()},
-          {"bytes_checked", report.bytes_checked},
-          {"hashed_first_time", report.hashed_first_time},
-          {"missing", std::move(missing)},
-          {"rotted", std::move(rotted)}};
-}
-
 }  // namespace
 
 json::Array downloads_json(const Service& service) {
@@ -162,7 +142,7 @@ Result<http::Response> start_verify(const Service& service, const http::Request&
                                                     std::stop_token stop) -> Result<json::Object> {
     const Result<catalog::VerifyReport> report = verify(wanted, on_event, std::move(stop));
     if (!report.ok()) return report.error();
-    return report_json(*report);
+    return catalog::to_json(*report);
   };
   return accepted(service.pool.downloads.start(std::move(job)));
 }

@@ -11,11 +11,14 @@
 
 namespace llorch::pool {
 
+// Answered by routes that are not of this table (model_files.h).
+struct ElsewhereTask {};
+
 struct Endpoint {
   http::Method method;
   std::string_view path;
   std::string_view summary;
-  std::variant<BlockingTask, StreamTask> task;
+  std::variant<BlockingTask, StreamTask, ElsewhereTask> task;
   std::string_view request_schema;   // of the body, by its name in the document; empty: none
   std::string_view query;            // JSON Schemas of its parameters by name; empty: none
   int status;                        // of success

@@ -158,6 +158,12 @@ constexpr std::array kSchemas = {
 "plans":{"type":"array","items":{"type":"object","required":["device","fits"],"properties":{"device":{"type":"string"},
 "fits":{"type":"boolean"}}}}}})"},
     NamedSchema{
+        "Manifest",
+        R"({"type":"object","required":["id","ref","revision","files"],"properties":{"id":{"type":"string"},
+"ref":{"type":"string"},"revision":{"type":"string"},"files":{"type":"array","items":{"type":"object",
+"required":["path","size","sha256","chunks"],"properties":{"path":{"type":"string"},"size":{"type":"integer"},
+"sha256":{"type":"string"},"chunks":{"type":"array","items":{"type":"string"}}}}}}})"},
+    NamedSchema{
         "ShutdownAnswer",
         R"({"type":"object","additionalProperties":false,"required":["status"],"properties":{
 "status":{"const":"draining"}}})"},

@@ -6,6 +6,7 @@
 
 #include "pool/download_routes.h"
 #include "pool/endpoint_table.h"
+#include "pool/model_files.h"
 #include "pool/model_routes.h"
 #include "pool/service.h"
 #include "pool/status_routes.h"
@@ -114,6 +115,7 @@ http::Router make_router(PoolServices services, const RouteSettings& settings) {
   const auto service = std::make_shared<const Service>(std::move(services), settings);
   http::Router router;
   for (const Endpoint& endpoint : kEndpoints) {
+    if (std::holds_alternative<ElsewhereTask>(endpoint.task)) continue;
     http::RouteOptions options;
     options.max_body_bytes = kBodyBytesMax;
     router.add(endpoint.method, endpoint.path, make_handler(service, endpoint), std::move(options));

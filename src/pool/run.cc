@@ -22,6 +22,7 @@
 #include "catalog/verify.h"
 #include "contract/api_token.h"
 #include "http/server.h"
+#include "pool/devices.h"
 #include "pool/late_workers.h"
 #include "pool/pool_manager.h"
 #include "pool/routes.h"
@@ -104,6 +105,7 @@ class PoolProcess {
       : program_(program),
         options_(std::move(options)),
         home_(std::move(home)),
+        environment_(environment),
         notify_socket_(environment("NOTIFY_SOCKET")) {
     planner_.worker_cpu = options_.worker_cpu;
     planner_.worker_cuda = options_.worker_cuda;
@@ -141,6 +143,7 @@ class PoolProcess {
     manager.callback_url = callback_base + "/v2/internal/workers/ready";
     manager.first_port = options_.workers_first_port;
     manager.confine_workers = options_.confine_workers;
+    manager.environment = environment_;
     Result<std::unique_ptr<PoolManager>> started = PoolManager::start(std::move(manager));
     if (!started.ok()) return started.error();
     manager_ = started.take();
@@ -267,6 +270,7 @@ class PoolProcess {
   const std::string program_;
   const PoolOptions options_;
   const base::Home home_;
+  const base::Environment environment_;
   const char* const notify_socket_;
   base::Wakeups wakeups_;  // before every thread
   Planner planner_;
