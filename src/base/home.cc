@@ -12,33 +12,47 @@ std::string text_of(const Environment& environment, const char* name) {
   return value != nullptr ? value : "";
 }
 
+// XDG: a relative path in one of its variables is to be ignored. Empty: nobody says.
+fs::path xdg_folder(const Environment& environment, const char* variable, const char* usual) {
+  const fs::path set = text_of(environment, variable);
+  if (set.is_absolute()) return set / "llorch";
+  const std::string user = text_of(environment, "HOME");
+  return user.empty() ? fs::path() : fs::absolute(user) / usual / "llorch";
+}
+
+fs::path all_in_one(const Environment& environment) {
+  const std::string folder = text_of(environment, "LLORCH_HOME");
+  return folder.empty() ? fs::path() : fs::absolute(folder).lexically_normal();
+}
+
 }  // namespace
+
+fs::path find_config_file(const Environment& environment) {
+  if (const std::string file = text_of(environment, "LLORCH_CONFIG"); !file.empty())
+    return fs::absolute(file);
+  if (const fs::path folder = all_in_one(environment); !folder.empty())
+    return folder / "config.toml";
+  const fs::path folder = xdg_folder(environment, "XDG_CONFIG_HOME", ".config");
+  return folder.empty() ? fs::path() : folder / "config.toml";
+}
 
 Result<Home> find_home(const Environment& environment) {
   Home home;
-  const std::string all = text_of(environment, "LLORCH_HOME");
-  const std::string user = text_of(environment, "HOME");
-  if (!all.empty()) {
-    const fs::path folder = fs::absolute(all).lexically_normal();
-    home = {folder / "config.toml", folder, folder, folder / "cache"};
-  } else {
-    // XDG: a relative path in one of its variables is to be ignored.
-    const auto folder = [&](const char* variable, const char* usual) -> fs::path {
-      const fs::path set = text_of(environment, variable);
-      if (set.is_absolute()) return set / "llorch";
-      return user.empty() ? fs::path() : fs::absolute(user) / usual / "llorch";
-    };
-    home = {folder("XDG_CONFIG_HOME", ".config"), folder("XDG_DATA_HOME", ".local/share"),
-            folder("XDG_STATE_HOME", ".local/state"), folder("XDG_CACHE_HOME", ".cache")};
-    if (home.config_file.empty() || home.data.empty() || home.state.empty() || home.cache.empty()) {
-      return Error{ErrorCode::NotFound,
-                   "neither LLORCH_HOME nor HOME is set: set LLORCH_HOME to a folder for models, "
-                   "catalog and logs"};
-    }
-    home.config_file /= "config.toml";
+  home.config_file = find_config_file(environment);
+  if (const fs::path folder = all_in_one(environment); !folder.empty()) {
+    home.data = folder;
+    home.state = folder;
+    home.cache = folder / "cache";
+    return home;
   }
-  if (const std::string file = text_of(environment, "LLORCH_CONFIG"); !file.empty())
-    home.config_file = fs::absolute(file);
+  home.data = xdg_folder(environment, "XDG_DATA_HOME", ".local/share");
+  home.state = xdg_folder(environment, "XDG_STATE_HOME", ".local/state");
+  home.cache = xdg_folder(environment, "XDG_CACHE_HOME", ".cache");
+  if (home.config_file.empty() || home.data.empty() || home.state.empty() || home.cache.empty()) {
+    return Error{ErrorCode::NotFound,
+                 "neither LLORCH_HOME nor HOME is set: set LLORCH_HOME to a folder for models, "
+                 "catalog and logs"};
+  }
   return home;
 }
 

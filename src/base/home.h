@@ -31,4 +31,8 @@ struct Home {
 // configuration file alone. NotFound when neither LLORCH_HOME nor HOME says anything.
 Result<Home> find_home(const Environment& environment);
 
+// The configuration file alone, for programs that need nothing else; empty when nothing says where
+// it would be.
+std::filesystem::path find_config_file(const Environment& environment);
+
 }  // namespace llorch::base

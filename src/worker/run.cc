@@ -1,21 +1,17 @@
 #include "worker/run.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
 #include <thread>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "contract/limits.h"
+#include "base/wakeups.h"
+#include "contract/api_token.h"
 #include "http/server.h"
 #include "http/url.h"
 #include "worker/engine_backend.h"
@@ -31,7 +27,6 @@ using std::chrono::milliseconds;
 
 constexpr int kExitFailure = 1;
 constexpr int kExitInterrupted = 130;
-constexpr std::size_t kTokenBytesMax = 4096;
 constexpr milliseconds kDrainTick{20};
 constexpr milliseconds kLastAnswers{5'000};  // for what was answered but not yet read
 constexpr int kIoThreads = 4;
@@ -39,60 +34,6 @@ constexpr int kIoThreads = 4;
 const base::Logger& logger() {
   static const base::Logger instance("worker");
   return instance;
-}
-
-// What can wake the main thread, as files to poll: signals, and requests from other threads.
-class Wakeups {
- public:
-  Wakeups() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    sigset_t signals;
-    ::sigemptyset(&signals);
-    ::sigaddset(&signals, SIGTERM);
-    ::sigaddset(&signals, SIGINT);
-    // Blocked before any thread is made, so that all inherit it and only signal_ hears them.
-    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    ::signal(SIGPIPE, SIG_IGN);
-    signal_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    CHECK(event_ >= 0 && signal_ >= 0, "no file descriptors for signals");
-  }
-  ~Wakeups() {
-    ::close(event_);
-    ::close(signal_);
-  }
-  Wakeups(const Wakeups&) = delete;
-  Wakeups& operator=(const Wakeups&) = delete;
-
-  void wake() const {  // any thread
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(event_, &one, sizeof(one));
-  }
-
-  // True when a signal came within `patience` (negative: no end); false after wake() or in vain.
-  bool wait_for_signal(int patience_ms) const {
-    pollfd files[2] = {{signal_, POLLIN, 0}, {event_, POLLIN, 0}};
-    ::poll(files, 2, patience_ms);
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t drained = ::read(event_, &count, sizeof(count));
-    signalfd_siginfo info;
-    return ::read(signal_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
-  }
-
- private:
-  int event_;
-  int signal_ = -1;
-};
-
-Result<std::string> read_token(const std::string& path) {
-  if (path.empty()) return std::string();
-  Result<std::string> text = base::read_text_file(path, kTokenBytesMax);
-  if (!text.ok()) return text.error().in("--api-token-file");
-  const std::size_t from = text->find_first_not_of(" \t\r\n");
-  const std::size_t to = text->find_last_not_of(" \t\r\n");
-  std::string token = from == std::string::npos ? "" : text->substr(from, to - from + 1);
-  if (token.size() >= contract::kApiTokenBytesMin) return token;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("--api-token-file {}: the token has {} characters, expected at least {}",
-                           path, token.size(), contract::kApiTokenBytesMin)};
 }
 
 // Where others reach a worker that listens on `host`.
@@ -165,8 +106,8 @@ class Worker {
 
   Status listen() {
     if (Status flags = check_flags(); !flags.ok()) return flags;
-    Result<std::string> token = read_token(options_.api_token_file);
-    if (!token.ok()) return token.error();
+    Result<std::string> token = contract::read_api_token(options_.api_token_file);
+    if (!token.ok()) return token.error().in("--api-token-file");
     worker_http::RouteSettings settings;
     settings.inference_timeout = options_.inference_timeout;
     http::ServerOptions server;
@@ -261,7 +202,7 @@ class Worker {
 
   const WorkerProgram program_;
   const WorkerOptions options_;
-  Wakeups wakeups_;
+  base::Wakeups wakeups_;
   std::atomic<bool> shutdown_wanted_ = false;
   std::atomic<bool> failed_ = false;  // failure_ is set before it
   std::atomic<bool> drained_ = false;

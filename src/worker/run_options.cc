@@ -5,18 +5,15 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <sstream>
 
-#include "base/file.h"
-#include "base/utf8.h"
+#include "base/settings.h"
 #include "base/version.h"
 
 namespace llorch::worker {
 namespace {
 
 constexpr int kExitUsage = 2;
-constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
 
 // What may come from the environment or the file; an id, a model and a port belong to one process.
 constexpr std::array<std::string_view, 10> kSettable = {"host",
@@ -29,70 +26,6 @@ constexpr std::array<std::string_view, 10> kSettable = {"host",
                                                         "inference-timeout-sec",
                                                         "api-token-file",
                                                         "log-format"};
-
-bool has_flag(const std::vector<std::string>& arguments, std::string_view name) {
-  const std::string flag = fmt::format("--{}", name);
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
-    return argument == flag || argument.starts_with(flag + "=");
-  });
-}
-
-std::string variable_of(std::string_view name) {
-  std::string variable = "LLORCH_";
-  for (const char c : name)
-    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return variable;
-}
-
-std::string text_of(const char* value) {
-  return value != nullptr ? value : "";
-}
-
-std::filesystem::path config_path(const Environment& environment) {
-  if (const std::string file = text_of(environment("LLORCH_CONFIG")); !file.empty()) return file;
-  if (const std::string home = text_of(environment("LLORCH_HOME")); !home.empty())
-    return std::filesystem::path(home) / "config.toml";
-  if (const std::string xdg = text_of(environment("XDG_CONFIG_HOME")); !xdg.empty())
-    return std::filesystem::path(xdg) / "llorch" / "config.toml";
-  const std::string home = text_of(environment("HOME"));
-  return home.empty() ? "" : std::filesystem::path(home) / ".config" / "llorch" / "config.toml";
-}
-
-// The keys of section [worker]; throws CLI's errors for a file that it cannot read.
-std::vector<std::pair<std::string, std::string>> read_config(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return {};
-  const Result<std::string> text = base::read_text_file(path, kConfigBytesMax);
-  if (!text.ok()) throw CLI::FileError(text.error().message);
-  std::istringstream stream(*text);
-  std::vector<std::pair<std::string, std::string>> settings;
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
-    if (item.parents != std::vector<std::string>{"worker"} || item.name == "++" ||
-        item.name == "--")
-      continue;
-    if (std::find(kSettable.begin(), kSettable.end(), item.name) == kSettable.end() ||
-        item.inputs.size() != 1) {
-      throw CLI::ConfigError(fmt::format("{}: [worker] has an unknown key or no single value: {}",
-                                         path.string(), base::quoted(item.name)));
-    }
-    settings.emplace_back(item.name, item.inputs[0]);
-  }
-  return settings;
-}
-
-// Settings of the environment and the file as flags, where there is no such flag already.
-std::vector<std::string> with_settings(std::vector<std::string> arguments,
-                                       const Environment& environment) {
-  for (const std::string_view name : kSettable) {
-    const std::string value = text_of(environment(variable_of(name).c_str()));
-    if (!value.empty() && !has_flag(arguments, name))
-      arguments.push_back(fmt::format("--{}={}", name, value));
-  }
-  for (const auto& [name, value] : read_config(config_path(environment))) {
-    if (!has_flag(arguments, name)) arguments.push_back(fmt::format("--{}={}", name, value));
-  }
-  return arguments;
-}
 
 CLI::Validator worker_id_rule() {
   return {[](std::string& text) {
@@ -175,10 +108,16 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
   Raw raw;
   describe(app, program, has_flag(arguments, "plan-memory"), options, raw);
   ParsedCommand parsed;
+  Result<std::vector<std::string>> all =
+      base::with_settings(arguments, {"worker", "LLORCH_", kSettable}, environment);
+  if (!all.ok()) {
+    parsed.exit_code = kExitUsage;
+    parsed.text = fmt::format("{}: {}\n", program, all.error().message);
+    return parsed;
+  }
   try {
-    std::vector<std::string> all = with_settings(arguments, environment);
-    std::reverse(all.begin(), all.end());  // CLI11 takes them from the end
-    app.parse(std::move(all));
+    std::reverse(all->begin(), all->end());  // CLI11 takes them from the end
+    app.parse(all.take());
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
     std::ostringstream err;

@@ -3,12 +3,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/home.h"
 #include "base/log.h"
 #include "tensor/dtype.h"
 
@@ -39,11 +39,10 @@ struct WorkerOptions {
   base::LogFormat log_format = base::LogFormat::Pretty;
 };
 
+using base::Environment;
+
 // "f16", "q8_0": how the command line and the wire name a cache's type.
 std::string_view kv_name(tensor::DType dtype);
-
-// The value of an environment variable, null when unset: programs pass std::getenv.
-using Environment = std::function<const char*(const char*)>;
 
 struct ParsedCommand {
   std::optional<WorkerOptions> options;  // none: print `text` and exit

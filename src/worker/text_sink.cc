@@ -1,11 +1,11 @@
 #include "worker/text_sink.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <utility>
 
+#include "base/timestamp.h"
 #include "base/utf8.h"
 
 namespace llorch::worker {
@@ -19,13 +19,6 @@ worker_http::TokenProbability describe(const TokenTexts& texts, engine::TokenId 
 }
 
 }  // namespace
-
-std::string to_rfc3339(std::chrono::system_clock::time_point time) {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(ms);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(seconds.count()),
-                     (ms - seconds).count());
-}
 
 TextSink::TextSink(TextSinkContext context, const tokenizer::Tokenizer& tokenizer,
                    const TokenTexts& texts, std::shared_ptr<worker_http::TextListener> listener)
@@ -48,7 +41,7 @@ void TextSink::on_started(const engine::GenerationStarted& started) {
   contract::StartedEvent event;
   event.job_id = context_.job_id;
   event.model = context_.model;
-  event.started_at = to_rfc3339(std::chrono::system_clock::now());
+  event.started_at = base::to_rfc3339(std::chrono::system_clock::now());
   event.seed = context_.seed;
   event.prompt_tokens = context_.prompt_tokens;
   event.cached_tokens = started.cached_tokens;

@@ -59,7 +59,4 @@ class TextSink final : public engine::GenerationSink {
   double ttft_ms_ = -1;
 };
 
-// "2026-01-02T03:04:05.678Z"
-std::string to_rfc3339(std::chrono::system_clock::time_point time);
-
 }  // namespace llorch::worker

@@ -1,14 +1,9 @@
 #include "worker_http/answers.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/utf8.h"
 #include "contract/error_table.h"
-#include "contract/limits.h"
 
 namespace llorch::worker_http {
 namespace {
@@ -25,12 +20,6 @@ std::string_view openai_type(int status) {
   if (status == 401) return "authentication_error";
   if (status == 429) return "rate_limit_error";
   return status < 500 ? "invalid_request_error" : "server_error";
-}
-
-bool is_json(std::string_view content_type) {
-  std::string_view type = content_type.substr(0, content_type.find(';'));
-  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.remove_suffix(1);
-  return http::equals_ignoring_case(type, kJson);
 }
 
 }  // namespace
@@ -94,38 +83,12 @@ http::Response openai_error_response(const Error& error,
   return openai_error_response(error, errors.empty() ? std::string_view() : errors[0].field);
 }
 
-Error summary_of(std::vector<json::FieldError>& errors) {
-  constexpr std::size_t kShownMax = 8;
-  const std::size_t count = errors.size();
-  if (count > contract::kFieldErrorsMax) errors.resize(contract::kFieldErrorsMax);
-  std::string text;
-  for (std::size_t i = 0; i < std::min(count, kShownMax); ++i) {
-    fmt::format_to(std::back_inserter(text), "{}{} {}", i == 0 ? "" : "; ", errors[i].field,
-                   errors[i].message);
-  }
-  if (count > kShownMax)
-    fmt::format_to(std::back_inserter(text), "; and {} more", count - kShownMax);
-  return {ErrorCode::InvalidArgument, std::move(text)};
-}
-
 Status check_content_type(const http::Request& request) {
-  const auto type = request.headers.find("Content-Type");
-  if (!type || is_json(*type)) return ok_status();
-  return Error{ErrorCode::UnsupportedMedia,
-               fmt::format("the body must be application/json, not {}; send 'Content-Type: "
-                           "application/json'",
-                           base::quoted(*type))};
+  return contract::check_json_type(request.headers.find("Content-Type"));
 }
 
 Result<json::Object> parse_json_body(const http::Request& request) {
-  if (Status type = check_content_type(request); !type.ok()) return type.error();
-  Result<json::Value> parsed = json::parse(request.body);
-  if (!parsed.ok()) return parsed.error();
-  if (!parsed->is_object()) {
-    return Error{ErrorCode::InvalidArgument, fmt::format("the body must be a JSON object, not {}",
-                                                         json::kind_name(parsed.value()))};
-  }
-  return std::move(parsed->get_object());
+  return contract::parse_json_body(request.headers.find("Content-Type"), request.body);
 }
 
 }  // namespace llorch::worker_http

@@ -10,9 +10,12 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/result.h"
+#include "contract/request_body.h"
 #include "http/message.h"
 
 namespace llorch::worker_http {
+
+using contract::summary_of;
 
 http::Response json_response(int status, const json::Value& body);
 
@@ -31,13 +34,8 @@ http::Response openai_error_response(const Error& error, std::string_view param,
 http::Response openai_error_response(const Error& error,
                                      const std::vector<json::FieldError>& errors);
 
-// All failures of a request as one error, no more of them than anybody reads; longer lists are cut.
-Error summary_of(std::vector<json::FieldError>& errors);
-
-// UnsupportedMedia when the request says that its body is something else than JSON. (A web page
-// can send plain text and forms to any address without asking; JSON it cannot.)
+// See contract/request_body.h.
 Status check_content_type(const http::Request& request);
-// A request's body as a JSON object.
 Result<json::Object> parse_json_body(const http::Request& request);
 
 }  // namespace llorch::worker_http

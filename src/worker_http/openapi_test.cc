@@ -8,16 +8,16 @@
 #include "contract/inference.h"
 #include "http/sse.h"
 #include "http/test_server.h"
+#include "support/schema_check.h"
 #include "worker_http/fake_backend.h"
 #include "worker_http/field_table.h"
-#include "worker_http/schema_check.h"
 
 namespace llorch::worker_http {
 namespace {
 
 using http::test::body_of;
 using http::test::status_of;
-using test::check_named;
+using ::llorch::test::check_named;
 using test::FakeJob;
 using test::json_of;
 using test::TestWorker;

@@ -1,4 +1,4 @@
-#include "worker_http/schema_check.h"
+#include "support/schema_check.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/utf8.h"
 
-namespace llorch::worker_http::test {
+namespace llorch::test {
 namespace {
 
 using Problems = std::vector<std::string>;
@@ -163,4 +163,4 @@ std::vector<std::string> check_named(const json::Object& document, std::string_v
   return check_schema(document, *schema, value, std::string(name));
 }
 
-}  // namespace llorch::worker_http::test
+}  // namespace llorch::test

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 
-namespace llorch::worker_http::test {
+namespace llorch::test {
 
 // What is wrong with `value`, each with its place; nothing when it fits.
 std::vector<std::string> check_schema(const json::Object& document, const json::Value& schema,
@@ -17,4 +17,4 @@ std::vector<std::string> check_schema(const json::Object& document, const json::
 std::vector<std::string> check_named(const json::Object& document, std::string_view name,
                                      const json::Value& value);
 
-}  // namespace llorch::worker_http::test
+}  // namespace llorch::test

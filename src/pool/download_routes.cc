@@ -1,0 +1,189 @@
+#include "pool/download_routes.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/utf8.h"
+#include "contract/error_table.h"
+#include "http/sse.h"
+
+namespace llorch::pool {
+namespace {
+
+constexpr std::size_t kNeighboursMax = 64;
+constexpr std::size_t kRefBytesMax = 2048;
+constexpr std::size_t kTokenBytesMax = 4096;
+
+std::vector<catalog::Neighbour> read_neighbours(json::FieldReader& reader) {
+  std::vector<catalog::Neighbour> neighbours;
+  const json::Array* array = reader.optional_array("neighbours");
+  if (array == nullptr) return neighbours;
+  if (array->size() > kNeighboursMax) {
+    reader.fail("neighbours", fmt::format("at most {}", kNeighboursMax),
+                fmt::format("has {} elements, more than {}", array->size(), kNeighboursMax));
+    return neighbours;
+  }
+  for (std::size_t i = 0; i < array->size(); ++i) {
+    const json::Object* object = (*array)[i].if_object();
+    if (object == nullptr) {
+      reader.fail(fmt::format("neighbours[{}]", i), "object",
+                  R"(must be an object: {"url":"http://host:9200"})");
+      continue;
+    }
+    json::FieldReader one(*object, fmt::format("neighbours[{}].", i));
+    catalog::Neighbour neighbour;
+    neighbour.url = one.required_string("url", {1, kRefBytesMax});
+    neighbour.token = one.optional_string("token", {0, kTokenBytesMax}).value_or("");
+    reader.add(one.finish());
+    neighbours.push_back(std::move(neighbour));
+  }
+  return neighbours;
+}
+
+Result<http::Response> accepted(const Result<DownloadStatus>& status) {
+  if (!status.ok()) return status.error();
+  return json_response(
+      202, json::Object{{"download_id", status->id},
+                        {"events_url", fmt::format("/v2/downloads/{}/events", status->id)},
+                        {"state", name(status->state)}});
+}
+
+Status check_id(const std::string& id) {
+  if (contract::is_model_id(id)) return ok_status();
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("{} is no model id: expected 1 to 128 of A-Z a-z 0-9 . _ -, beginning "
+                           "with a letter or digit",
+                           base::quoted(id))};
+}
+
+// What one look at a download has to tell, given what was told before.
+struct Told {
+  std::int64_t note = 0;  // the number of the last one
+};
+
+std::string next_events(const DownloadStatus& status, Told& told) {
+  std::string text;
+  for (const auto& [number, note] : status.notes) {
+    if (number <= told.note) continue;
+    told.note = number;
+    text += http::format_event("note",
+                               json::serialize(json::Object{{"text", base::to_valid_utf8(note)}}));
+  }
+  if (!status.has_ended()) {
+    json::Object data{{"state", name(status.state)}, {"model", status.model}};
+    if (status.progress) {
+      for (const auto& field : catalog::to_json(*status.progress))
+        data[field.key()] = field.value();
+    }
+    return text + http::format_event("progress", json::serialize(data));
+  }
+  if (status.error)
+    return text +
+           http::format_event("error", json::serialize(contract::error_event_json(*status.error)));
+  return text + http::format_event("done", json::serialize(status.result));
+}
+
+}  // namespace
+
+json::Array downloads_json(const Service& service) {
+  json::Array downloads;
+  for (const DownloadStatus& status : service.pool.downloads.list())
+    downloads.emplace_back(to_json(status));
+  return downloads;
+}
+
+Result<http::Response> start_download(const Service& service, const http::Request& request) {
+  const Result<json::Object> body = read_body(request);
+  if (!body.ok()) return body.error();
+  catalog::DownloadRequest wanted;
+  wanted.id = path_param(request, "id");
+  if (Status good = check_id(wanted.id); !good.ok()) return good.error();
+  json::FieldReader reader(*body);
+  wanted.ref = reader.optional_string("ref", {1, kRefBytesMax}).value_or("");
+  wanted.neighbours = read_neighbours(reader);
+  wanted.only_neighbours = reader.optional_bool("only_neighbours").value_or(false);
+  if (wanted.only_neighbours && wanted.neighbours.empty())
+    reader.fail("only_neighbours", "needs neighbours",
+                "is true, so neighbours must name at least one");
+  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
+    return failures_response(request, std::move(errors));
+  Downloads::Job job;
+  job.kind = "download";
+  job.model = wanted.id;
+  job.what = wanted.ref;
+  job.work = [download = service.pool.download, wanted](
+                 const catalog::OnDownloadEvent& on_event,
+                 std::stop_token stop) -> Result<json::Object> {
+    const Result<contract::ModelEntry> entry = download(wanted, on_event, std::move(stop));
+    if (!entry.ok()) return entry.error();
+    return json::Object{{"model", contract::to_json(*entry)}};
+  };
+  return accepted(service.pool.downloads.start(std::move(job)));
+}
+
+Result<http::Response> start_verify(const Service& service, const http::Request& request) {
+  const Result<json::Object> body = read_body(request);
+  if (!body.ok()) return body.error();
+  catalog::VerifyRequest wanted;
+  wanted.id = path_param(request, "id");
+  json::FieldReader reader(*body);
+  wanted.repair = reader.optional_bool("repair").value_or(false);
+  wanted.neighbours = read_neighbours(reader);
+  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
+    return failures_response(request, std::move(errors));
+  if (Result<contract::ModelEntry> entry = service.catalog.catalog().find(wanted.id); !entry.ok())
+    return entry.error();
+  Downloads::Job job;
+  job.kind = "verify";
+  job.model = wanted.id;
+  job.what = wanted.repair ? "repair" : "";
+  job.work = [verify = service.pool.verify, wanted](const catalog::OnDownloadEvent& on_event,
+                                                    std::stop_token stop) -> Result<json::Object> {
+    const Result<catalog::VerifyReport> report = verify(wanted, on_event, std::move(stop));
+    if (!report.ok()) return report.error();
+    return catalog::to_json(*report);
+  };
+  return accepted(service.pool.downloads.start(std::move(job)));
+}
+
+Result<http::Response> list_downloads(const Service& service, const http::Request&) {
+  return json_response(200, json::Object{{"downloads", downloads_json(service)}});
+}
+
+Result<http::Response> cancel_download(const Service& service, const http::Request& request) {
+  const Result<DownloadStatus> status = service.pool.downloads.cancel(path_param(request, "id"));
+  if (!status.ok()) return status.error();
+  return json_response(202, to_json(*status));
+}
+
+http::Task<Status> stream_download(ServicePtr service, const http::Request& request,
+                                   http::Responder& responder) {
+  const std::string id = path_param(request, "id");
+  const auto watch = std::make_shared<DownloadWatch>(1);
+  Result<DownloadStatus> status = service->pool.downloads.watch(id, watch);
+  if (!status.ok()) co_return status.error();
+  Result<http::Stream> stream =
+      co_await responder.open_stream(200, std::string(http::kEventStreamType));
+  if (!stream.ok()) co_return stream.error();
+  stream->on_disconnect([watch] { watch->close(); });
+  Told told;
+  for (;;) {
+    const std::string text = next_events(*status, told);
+    Status written = co_await stream->write(text);
+    if (!written.ok()) co_return written;
+    if (status->has_ended()) co_return ok_status();
+    DownloadWatch::Next next;
+    for (;;) {
+      next = co_await watch->next(service->settings.keep_alive);
+      if (next.item || next.ended) break;
+      Status alive = co_await stream->write(http::kKeepAliveComment);
+      if (!alive.ok()) co_return alive;
+    }
+    if (next.ended) co_return Error{ErrorCode::Cancelled, "the client is gone"};
+    status = service->pool.downloads.find(id);
+    if (!status.ok()) co_return status.error();
+  }
+}
+
+}  // namespace llorch::pool

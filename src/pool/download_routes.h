@@ -1,0 +1,17 @@
+// The endpoints of downloads and verifications. Private to pool/.
+#pragma once
+
+#include "pool/service.h"
+
+namespace llorch::pool {
+
+Result<http::Response> start_download(const Service& service, const http::Request& request);
+Result<http::Response> start_verify(const Service& service, const http::Request& request);
+Result<http::Response> list_downloads(const Service& service, const http::Request& request);
+Result<http::Response> cancel_download(const Service& service, const http::Request& request);
+http::Task<Status> stream_download(ServicePtr service, const http::Request& request,
+                                   http::Responder& responder);
+
+json::Array downloads_json(const Service& service);
+
+}  // namespace llorch::pool

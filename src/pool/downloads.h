@@ -1,0 +1,121 @@
+// Downloads: what is being fetched or verified for clients of the API, a few at a time, and what
+// became of it.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "catalog/download.h"
+#include "http/feed.h"
+
+namespace llorch::pool {
+
+enum class DownloadState : std::uint8_t { Queued, Running, Done, Failed, Cancelled };
+std::string_view name(DownloadState state);  // "queued", "running", …
+
+// One download or verification at a moment.
+struct DownloadStatus {
+  std::string id;
+  std::string kind;   // "download", "verify"
+  std::string model;  // catalog id
+  DownloadState state = DownloadState::Queued;
+  std::string started_at;                                   // RFC 3339, UTC: when it was asked for
+  std::string ended_at;                                     // empty: not yet
+  std::optional<catalog::DownloadEvent> progress;           // the newest
+  std::vector<std::pair<std::int64_t, std::string>> notes;  // the last few, each with its number
+  json::Object result;                                      // once it is done
+  std::optional<Error> error;                               // Failed, Cancelled
+
+  bool has_ended() const { return state >= DownloadState::Done; }
+};
+json::Object to_json(const DownloadStatus& status);
+
+// Wakes whoever watches: look at the status again. Holds one wake-up at most.
+using DownloadWatch = http::EventFeed<std::monostate>;
+
+struct DownloadsOptions {
+  int max_running = 2;
+  std::size_t max_waiting = 32;
+  std::size_t max_ended = 64;  // kept, so that a client that comes late learns the end
+};
+
+// Any thread may call everything; nothing blocks for long.
+class Downloads {
+ public:
+  // Does the whole job on a thread of this object. The result is what `done` says.
+  using Work = std::function<Result<json::Object>(const catalog::OnDownloadEvent& on_event,
+                                                  std::stop_token stop)>;
+  struct Job {
+    std::string kind;
+    std::string model;
+    std::string what;  // equal for equal requests: "hf:org/repo"
+    Work work;
+  };
+
+  explicit Downloads(const DownloadsOptions& options = {});
+  ~Downloads();  // cancels everything and waits
+  Downloads(const Downloads&) = delete;
+  Downloads& operator=(const Downloads&) = delete;
+
+  // The same request for the same model joins the one under way; another for that model is a
+  // Conflict that names it. QueueFull when too many wait.
+  Result<DownloadStatus> start(Job job);
+  // Idempotent; NotFound.
+  Result<DownloadStatus> cancel(std::string_view id);
+
+  Result<DownloadStatus> find(std::string_view id) const;
+  std::vector<DownloadStatus> list() const;  // oldest first
+  // Whether anything about this model runs or waits.
+  bool is_busy_with(std::string_view model) const;
+  // The status now; changes after it wake `watch`, for as long as that lives.
+  Result<DownloadStatus> watch(std::string_view id, const std::shared_ptr<DownloadWatch>& watch);
+
+  struct Totals {
+    std::int64_t done = 0;
+    std::int64_t failed = 0;
+    std::int64_t cancelled = 0;
+    std::int64_t bytes = 0;  // that downloads brought
+  };
+  Totals totals() const;
+
+ private:
+  struct Entry;
+  using EntryPtr = std::shared_ptr<Entry>;
+
+  void run_jobs();
+  void run(const EntryPtr& entry);
+  void take_event(Entry& entry, const catalog::DownloadEvent& event);
+  void finish(Entry& entry, Result<json::Object> outcome);
+  void wake_watchers(Entry& entry);
+  void forget_old_ones();
+  EntryPtr find_entry(std::string_view id) const;
+  Error unknown(std::string_view id) const;
+
+  const DownloadsOptions options_;
+  const std::string id_prefix_;
+  mutable std::mutex mutex_;  // guards everything below, and what the entries hold
+  std::deque<EntryPtr> entries_;
+  std::deque<EntryPtr> waiting_;
+  std::int64_t next_number_ = 1;
+  Totals totals_;
+  bool stopping_ = false;
+  std::condition_variable changed_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace llorch::pool

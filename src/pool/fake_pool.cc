@@ -1,0 +1,267 @@
+#include "pool/fake_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "http/test_server.h"
+
+namespace llorch::pool::test {
+namespace {
+
+constexpr std::chrono::seconds kPatience{20};
+
+Error unknown(std::string_view id) {
+  return {ErrorCode::NotFound, fmt::format("there is no worker {}", id)};
+}
+
+}  // namespace
+
+contract::PoolWorker a_worker(std::string id, contract::PoolWorkerState state) {
+  contract::PoolWorker worker;
+  worker.id = std::move(id);
+  worker.backend = "cpu";
+  worker.model = "m";
+  worker.state = state;
+  worker.uri = "http://127.0.0.1:8000";
+  worker.pid = 4711;
+  worker.started_at = "2026-01-02T03:04:05.006Z";
+  worker.planned.kv_type = "f16";
+  return worker;
+}
+
+void FakeWorkers::put(contract::PoolWorker worker) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(workers_, [&](const auto& other) { return other.id == worker.id; });
+  workers_.push_back(std::move(worker));
+}
+
+void FakeWorkers::fail_starts(Error error) {
+  const std::scoped_lock lock(mutex_);
+  start_error_ = std::move(error);
+}
+
+std::vector<std::string> FakeWorkers::calls() const {
+  const std::scoped_lock lock(mutex_);
+  return calls_;
+}
+
+contract::StartWorkerRequest FakeWorkers::last_start() const {
+  const std::scoped_lock lock(mutex_);
+  return last_start_;
+}
+
+contract::PoolWorker* FakeWorkers::find(std::string_view id) {
+  const auto found = std::find_if(workers_.begin(), workers_.end(),
+                                  [id](const auto& worker) { return worker.id == id; });
+  return found == workers_.end() ? nullptr : &*found;
+}
+
+Result<contract::PoolWorker> FakeWorkers::start_worker(
+    const contract::StartWorkerRequest& request) {
+  const std::scoped_lock lock(mutex_);
+  calls_.push_back(fmt::format("start {} {}", request.backend, request.model));
+  last_start_ = request;
+  if (start_error_) return *start_error_;
+  contract::PoolWorker worker =
+      a_worker(fmt::format("worker-{}-{}", request.backend, workers_.size()),
+               contract::PoolWorkerState::Starting);
+  worker.model = request.model;
+  workers_.push_back(worker);
+  return worker;
+}
+
+Result<contract::PoolWorker> FakeWorkers::stop_worker(std::string_view id) {
+  const std::scoped_lock lock(mutex_);
+  calls_.push_back(fmt::format("stop {}", id));
+  contract::PoolWorker* worker = find(id);
+  if (worker == nullptr) return unknown(id);
+  worker->state = contract::PoolWorkerState::Draining;
+  return *worker;
+}
+
+Result<contract::PoolWorker> FakeWorkers::restart_worker(std::string_view id) {
+  const std::scoped_lock lock(mutex_);
+  calls_.push_back(fmt::format("restart {}", id));
+  contract::PoolWorker* worker = find(id);
+  if (worker == nullptr) return unknown(id);
+  worker->state = contract::PoolWorkerState::Starting;
+  return *worker;
+}
+
+Status FakeWorkers::worker_ready(const contract::ReadyCallback& callback) {
+  const std::scoped_lock lock(mutex_);
+  calls_.push_back(fmt::format("ready {} {}", callback.worker_id, callback.uri));
+  contract::PoolWorker* worker = find(callback.worker_id);
+  if (worker == nullptr) return unknown(callback.worker_id);
+  worker->state = contract::PoolWorkerState::Ready;
+  return ok_status();
+}
+
+std::vector<contract::PoolWorker> FakeWorkers::workers() const {
+  const std::scoped_lock lock(mutex_);
+  return workers_;
+}
+
+Result<contract::PoolWorker> FakeWorkers::worker(std::string_view id) const {
+  const std::scoped_lock lock(mutex_);
+  for (const contract::PoolWorker& worker : workers_) {
+    if (worker.id == id) return worker;
+  }
+  return unknown(id);
+}
+
+bool FakeWorkers::uses_model(std::string_view model) const {
+  const std::scoped_lock lock(mutex_);
+  return std::any_of(workers_.begin(), workers_.end(), [model](const auto& worker) {
+    return worker.model == model && worker.state < contract::PoolWorkerState::Stopped;
+  });
+}
+
+void FakeWorkers::stop_all(const std::function<void(int running)>& on_progress) {
+  {
+    const std::scoped_lock lock(mutex_);
+    calls_.emplace_back("stop_all");
+  }
+  on_progress(0);
+}
+
+void Script::say(const catalog::DownloadEvent& event) {
+  const std::scoped_lock lock(mutex_);
+  events_.push_back(event);
+  changed_.notify_all();
+}
+
+void Script::succeed() {
+  const std::scoped_lock lock(mutex_);
+  end_ = ok_status();
+  changed_.notify_all();
+}
+
+void Script::fail(Error error) {
+  const std::scoped_lock lock(mutex_);
+  end_ = std::move(error);
+  changed_.notify_all();
+}
+
+bool Script::wait_until_begun() {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kPatience, [this] { return begun_; });
+}
+
+Result<std::monostate> Script::run(const catalog::OnDownloadEvent& on_event, std::stop_token stop) {
+  for (std::size_t next = 0;;) {
+    std::optional<catalog::DownloadEvent> event;
+    {
+      std::unique_lock lock(mutex_);
+      begun_ = true;
+      changed_.notify_all();
+      if (!changed_.wait(lock, stop, [&] { return next < events_.size() || end_; }))
+        return Error{ErrorCode::Cancelled, "cancelled; what has come is kept"};
+      if (next == events_.size()) return *end_;
+      event = events_[next++];
+    }
+    on_event(*event);
+  }
+}
+
+FakePool::FakePool(const RouteSettings& settings, const DownloadsOptions& options)
+    : downloads(options) {
+  home.config_file = folder / "config.toml";
+  home.data = folder.path();
+  home.state = folder.path();
+  home.cache = folder / "cache";
+  host.hostname = "attic";
+  host.cores = 2;
+  host.threads = 4;
+  host.memory_total_bytes = std::int64_t{8} << 30;
+  host.disk_free_bytes = std::int64_t{100} << 30;
+  host.gpu_note = "no NVIDIA driver";
+  server = http::test::start(make_router(services(), settings), [] {
+    http::ServerOptions server_options = http::test::plain_options();
+    server_options.render_error = render_pool_error;
+    return server_options;
+  }());
+}
+
+PoolServices FakePool::services() {
+  return PoolServices{.home = home,
+                      .workers = workers,
+                      .downloads = downloads,
+                      .threads = threads,
+                      .host = [this] { return host; },
+                      .plan = [this](const contract::ModelEntry& model,
+                                     const PlanRequest& request) { return plan(model, request); },
+                      .download = [this](const catalog::DownloadRequest& request,
+                                         const catalog::OnDownloadEvent& on_event,
+                                         std::stop_token stop) -> Result<contract::ModelEntry> {
+                        download_requests.push_back(request);
+                        const Result<std::monostate> end = script.run(on_event, std::move(stop));
+                        if (!end.ok()) return end.error();
+                        contract::ModelEntry entry;
+                        entry.id = request.id;
+                        entry.downloaded = true;
+                        return entry;
+                      },
+                      .verify = [this](const catalog::VerifyRequest& request,
+                                       const catalog::OnDownloadEvent& on_event,
+                                       std::stop_token stop) -> Result<catalog::VerifyReport> {
+                        verify_requests.push_back(request);
+                        const Result<std::monostate> end = script.run(on_event, std::move(stop));
+                        if (!end.ok()) return end.error();
+                        return report;
+                      },
+                      .request_shutdown = [this] { shutdown_requested = true; },
+                      .phase = [this]() -> PoolPhase { return phase; }};
+}
+
+std::string FakePool::ask(std::string_view request) const {
+  http::test::RawSocket socket(server->port());
+  socket.send(request);
+  return socket.read_all();
+}
+
+std::string FakePool::get(std::string_view path) const {
+  return send("GET", path);
+}
+
+std::string FakePool::send(std::string_view method, std::string_view path, std::string_view body,
+                           std::string_view content_type) const {
+  std::string request =
+      fmt::format("{} {} HTTP/1.1\r\nHost: pool\r\nConnection: close\r\n", method, path);
+  if (!body.empty() || method == "POST" || method == "PATCH") {
+    request += fmt::format("Content-Length: {}\r\n", body.size());
+    if (!content_type.empty()) request += fmt::format("Content-Type: {}\r\n", content_type);
+  }
+  return ask(request + "\r\n" + std::string(body));
+}
+
+json::Value json_of(std::string_view response) {
+  const std::string body = http::test::body_of(response);
+  Result<json::Value> value = json::parse(body);
+  EXPECT_TRUE(value.ok()) << response;
+  return value.ok() ? value.take() : json::Value();
+}
+
+std::string dechunk(std::string_view response) {
+  std::string_view rest = response.substr(std::min(response.size(), response.find("\r\n\r\n") + 4));
+  std::string body;
+  while (!rest.empty()) {
+    const std::size_t end = rest.find("\r\n");
+    if (end == std::string_view::npos) break;
+    const std::size_t size = std::stoul(std::string(rest.substr(0, end)), nullptr, 16);
+    if (size == 0) break;
+    body += rest.substr(end + 2, size);
+    rest.remove_prefix(std::min(rest.size(), end + 2 + size + 2));
+  }
+  return body;
+}
+
+std::vector<http::SseEvent> events_of(std::string_view response) {
+  http::SseReader reader;
+  std::vector<http::SseEvent> events;
+  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
+  return events;
+}
+
+}  // namespace llorch::pool::test

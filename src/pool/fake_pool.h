@@ -1,0 +1,102 @@
+// For tests only: workers that record what they are asked, and the real API in front of them.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/server.h"
+#include "http/sse.h"
+#include "pool/routes.h"
+#include "support/test_paths.h"
+
+namespace llorch::pool::test {
+
+class FakeWorkers final : public Workers {
+ public:
+  // What a test sets; any thread.
+  void put(contract::PoolWorker worker);
+  void fail_starts(Error error);
+  std::vector<std::string> calls() const;  // "start cpu m", "stop worker-cpu-0", …
+  contract::StartWorkerRequest last_start() const;
+
+  Result<contract::PoolWorker> start_worker(const contract::StartWorkerRequest& request) override;
+  Result<contract::PoolWorker> stop_worker(std::string_view id) override;
+  Result<contract::PoolWorker> restart_worker(std::string_view id) override;
+  Status worker_ready(const contract::ReadyCallback& callback) override;
+  std::vector<contract::PoolWorker> workers() const override;
+  Result<contract::PoolWorker> worker(std::string_view id) const override;
+  bool uses_model(std::string_view model) const override;
+  void stop_all(const std::function<void(int running)>& on_progress) override;
+
+ private:
+  contract::PoolWorker* find(std::string_view id);
+
+  mutable std::mutex mutex_;  // guards the rest
+  std::vector<contract::PoolWorker> workers_;
+  std::vector<std::string> calls_;
+  contract::StartWorkerRequest last_start_;
+  std::optional<Error> start_error_;
+};
+
+contract::PoolWorker a_worker(std::string id, contract::PoolWorkerState state);
+
+// A download as a test scripts it: waits for steps.
+class Script {
+ public:
+  void say(const catalog::DownloadEvent& event);
+  void succeed();
+  void fail(Error error);
+  bool wait_until_begun();
+  // The work itself.
+  Result<std::monostate> run(const catalog::OnDownloadEvent& on_event, std::stop_token stop);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<catalog::DownloadEvent> events_;
+  std::optional<Result<std::monostate>> end_;
+  bool begun_ = false;
+};
+
+// The API over a fake pool in a folder of its own.
+struct FakePool {
+  explicit FakePool(const RouteSettings& settings = {}, const DownloadsOptions& options = {});
+
+  std::string ask(std::string_view request) const;  // the whole response of one request
+  std::string get(std::string_view path) const;
+  std::string send(std::string_view method, std::string_view path, std::string_view body = {},
+                   std::string_view content_type = "application/json") const;
+
+  llorch::test::TempDir folder;
+  base::Home home;
+  FakeWorkers workers;
+  // What the functions of PoolServices do; set before the first request.
+  contract::HostInfo host;
+  std::function<Result<std::vector<MemoryPlan>>(const contract::ModelEntry&, const PlanRequest&)>
+      plan;
+  Script script;
+  std::vector<catalog::DownloadRequest> download_requests;  // in order; read when they have begun
+  std::vector<catalog::VerifyRequest> verify_requests;
+  catalog::VerifyReport report;
+  std::atomic<PoolPhase> phase = PoolPhase::Serving;
+  std::atomic<bool> shutdown_requested = false;
+
+  Downloads downloads;
+  http::WorkThreads threads{2, 64};
+  std::unique_ptr<http::Server> server;
+
+ private:
+  PoolServices services();
+};
+
+json::Value json_of(std::string_view response);
+// The body of a chunked response.
+std::string dechunk(std::string_view response);
+std::vector<http::SseEvent> events_of(std::string_view response);
+
+}  // namespace llorch::pool::test

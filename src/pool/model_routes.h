@@ -1,0 +1,18 @@
+// The endpoints below /v2/models that answer from the catalog. Private to pool/.
+#pragma once
+
+#include "pool/service.h"
+
+namespace llorch::pool {
+
+Result<http::Response> list_models(const Service& service, const http::Request& request);
+Result<http::Response> show_model(const Service& service, const http::Request& request);
+Result<http::Response> register_model(const Service& service, const http::Request& request);
+Result<http::Response> update_model(const Service& service, const http::Request& request);
+Result<http::Response> remove_model(const Service& service, const http::Request& request);
+Result<http::Response> plan_model(const Service& service, const http::Request& request);
+
+// Every registered model, the built-in one among them.
+json::Array models_json(const Service& service, const catalog::CatalogContent& content);
+
+}  // namespace llorch::pool

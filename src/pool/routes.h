@@ -1,0 +1,76 @@
+// The pool's HTTP API: every endpoint on what stands behind it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/home.h"
+#include "base/json.h"
+#include "base/result.h"
+#include "catalog/download.h"
+#include "catalog/model_catalog.h"
+#include "catalog/verify.h"
+#include "contract/pool_info.h"
+#include "http/message.h"
+#include "http/router.h"
+#include "http/work_threads.h"
+#include "pool/downloads.h"
+#include "pool/memory_plan.h"
+#include "pool/workers.h"
+
+namespace llorch::pool {
+
+enum class PoolPhase : std::uint8_t { Starting, Serving, Draining };
+
+// What the API works with. Everything referred to outlives the server that the router is given to;
+// the functions may be called on any thread, several at a time, and may block.
+struct PoolServices {
+  base::Home home;
+  Workers& workers;
+  Downloads& downloads;
+  http::WorkThreads& threads;  // where handlers block
+
+  std::function<contract::HostInfo()> host;
+  std::function<Result<std::vector<MemoryPlan>>(const contract::ModelEntry&, const PlanRequest&)>
+      plan;
+  std::function<Result<contract::ModelEntry>(const catalog::DownloadRequest&,
+                                             const catalog::OnDownloadEvent&, std::stop_token)>
+      download;
+  std::function<Result<catalog::VerifyReport>(const catalog::VerifyRequest&,
+                                              const catalog::OnDownloadEvent&, std::stop_token)>
+      verify;
+  // Asks the process to drain, stop its workers and end; returns at once.
+  std::function<void()> request_shutdown;
+  std::function<PoolPhase()> phase;
+};
+
+struct RouteSettings {
+  std::chrono::milliseconds keep_alive{10'000};    // the longest silence of a stream
+  std::chrono::milliseconds follow_interval{250};  // how often a followed log is looked at
+  std::size_t max_followers = 32;                  // of logs
+  std::int64_t disk_free_min_bytes = std::int64_t{256} << 20;  // below: not healthy
+};
+
+// Handlers never block an io thread.
+http::Router make_router(PoolServices services, const RouteSettings& settings = {});
+
+// The router of the endpoint that workers report to, for a server of its own on loopback.
+http::Router make_callback_router(Workers& workers, http::WorkThreads& threads);
+
+// The contract's envelope; what the server must use for its own errors.
+http::ErrorBody render_pool_error(const Error& error, std::string_view correlation_id);
+
+// Answered without a token even where one is set: probes have none, and neither have workers, whose
+// callback is taken from loopback only.
+std::vector<std::string> paths_without_auth();
+
+// The OpenAPI 3.1 document of this API.
+json::Object openapi_document();
+
+}  // namespace llorch::pool

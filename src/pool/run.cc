@@ -1,0 +1,339 @@
+#include "pool/run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "base/file.h"
+#include "base/json_fields.h"
+#include "base/log.h"
+#include "base/process_table.h"
+#include "base/version.h"
+#include "base/wakeups.h"
+#include "catalog/verify.h"
+#include "contract/api_token.h"
+#include "http/server.h"
+#include "pool/devices.h"
+#include "pool/late_workers.h"
+#include "pool/pool_manager.h"
+#include "pool/routes.h"
+#include "pool/run_options.h"
+#include "pool/service_notice.h"
+
+namespace llorch::pool {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kExitFailure = 1;
+constexpr int kExitInterrupted = 130;
+constexpr int kIoThreads = 2;
+constexpr int kWorkThreads = 4;
+constexpr std::size_t kWorkWaitingMax = 256;
+constexpr milliseconds kLastAnswers{2'000};  // for what was answered but not yet read
+constexpr std::size_t kAddressBytesMax = 4096;
+
+const base::Logger& logger() {
+  static const base::Logger instance("pool");
+  return instance;
+}
+
+bool is_any_address(std::string_view host) {
+  return host == "0.0.0.0" || host == "::";
+}
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// How programs of this host reach a server that listens on `host`.
+std::string local_url(const std::string& host, std::uint16_t port) {
+  std::string name = host;
+  if (host == "0.0.0.0") name = "127.0.0.1";
+  if (host == "::") name = "::1";
+  if (name.find(':') != std::string::npos) name = fmt::format("[{}]", name);
+  return fmt::format("http://{}:{}", name, port);
+}
+
+Status make_folders(const base::Home& home) {
+  for (const auto& folder : {home.data, home.models(), home.state, home.logs(), home.workers()}) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+      return Error{ErrorCode::Internal,
+                   fmt::format("{} cannot be made: {}; LLORCH_HOME names another place",
+                               folder.string(), error.message())};
+    }
+  }
+  return ok_status();
+}
+
+Status redirect_log(const std::string& file) {
+  if (file.empty()) return ok_status();
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0 || ::dup2(fd, STDERR_FILENO) < 0) {
+    return Error{ErrorCode::Internal, fmt::format("--log-file {}: {}", file, std::strerror(errno))};
+  }
+  ::close(fd);
+  return ok_status();
+}
+
+Status write_address(const base::Home& home, const std::string& url) {
+  const std::optional<base::ProcessIdentity> self = base::identify_process(::getpid());
+  json::Object object{{"pid", ::getpid()}, {"url", url}, {"version", base::version()}};
+  if (self) {
+    object["start_ticks"] = self->start_ticks;
+    object["boot_id"] = self->boot_id;
+  }
+  return base::write_file_atomically(address_file(home), json::serialize(object) + "\n");
+}
+
+// Everything that runs, in the order in which it is made.
+class PoolProcess {
+ public:
+  PoolProcess(std::string_view program, PoolOptions options, base::Home home,
+              const base::Environment& environment)
+      : program_(program),
+        options_(std::move(options)),
+        home_(std::move(home)),
+        environment_(environment),
+        notify_socket_(environment("NOTIFY_SOCKET")) {
+    planner_.worker_cpu = options_.worker_cpu;
+    planner_.worker_cuda = options_.worker_cuda;
+    planner_.measurements_file = home_.state / "measurements.json";
+    downloader_.home = home_;
+    downloader_.source = catalog::source_options(environment);
+    downloader_.transfer.ca_file = downloader_.source.ca_file;
+  }
+
+  int run() {
+    if (Status started = start(); !started.ok()) {
+      fmt::print(stderr, "{}: {}\n", program_, started.error().message);
+      return kExitFailure;
+    }
+    while (!wakeups_.wait_for_signal(-1) && !shutdown_wanted_) {
+    }
+    return shut_down();
+  }
+
+ private:
+  Status start() {
+    if (Status made = make_folders(home_); !made.ok()) return made;
+    if (Status listening = listen(); !listening.ok()) return listening;
+    const std::string url = local_url(options_.host, server_->port());
+    std::string callback_base = url;
+    if (!is_loopback(options_.host) && !is_any_address(options_.host)) {
+      // Workers have no token and are heard from loopback only, so they get an address there.
+      if (Status heard = listen_for_callbacks(); !heard.ok()) return heard;
+      callback_base = local_url("127.0.0.1", callback_server_->port());
+    }
+    PoolManagerOptions manager;
+    manager.home = home_;
+    manager.planner = planner_;
+    manager.keeper = options_.keeper;
+    manager.callback_url = callback_base + "/v2/internal/workers/ready";
+    manager.first_port = options_.workers_first_port;
+    manager.confine_workers = options_.confine_workers;
+    manager.environment = environment_;
+    Result<std::unique_ptr<PoolManager>> started = PoolManager::start(std::move(manager));
+    if (!started.ok()) return started.error();
+    manager_ = started.take();
+    workers_.set(*manager_);
+    make_catalog();
+    if (Status written = write_address(home_, url); !written.ok()) return written;
+    phase_ = PoolPhase::Serving;
+    announce(url);
+    return ok_status();
+  }
+
+  Status listen() {
+    Result<std::string> token = contract::read_api_token(options_.api_token_file);
+    if (!token.ok()) return token.error().in("--api-token-file");
+    http::ServerOptions server;
+    server.host = options_.host;
+    server.port = options_.port;
+    server.io_threads = kIoThreads;
+    server.render_error = render_pool_error;
+    server.bearer_token = token.take();
+    server.paths_without_auth = paths_without_auth();
+    Result<std::unique_ptr<http::Server>> started =
+        http::Server::start(make_router(services()), std::move(server));
+    if (!started.ok()) return started.error();
+    server_ = started.take();
+    return ok_status();
+  }
+
+  Status listen_for_callbacks() {
+    http::ServerOptions server;
+    server.io_threads = 1;
+    server.render_error = render_pool_error;
+    Result<std::unique_ptr<http::Server>> started =
+        http::Server::start(make_callback_router(workers_, threads_), std::move(server));
+    if (!started.ok()) return started.error().in("the server for workers' callbacks");
+    callback_server_ = started.take();
+    return ok_status();
+  }
+
+  PoolServices services() {
+    return PoolServices{.home = home_,
+                        .workers = workers_,
+                        .downloads = downloads_,
+                        .threads = threads_,
+                        .host = [this] { return devices_.read(home_.models()); },
+                        .plan =
+                            [this](const contract::ModelEntry& model, const PlanRequest& request) {
+                              return planner_.plan(model, request, devices_.read(home_.models()));
+                            },
+                        .download =
+                            [this](const catalog::DownloadRequest& request,
+                                   const catalog::OnDownloadEvent& on_event, std::stop_token stop) {
+                              return downloader_.download(request, on_event, std::move(stop));
+                            },
+                        .verify =
+                            [this](const catalog::VerifyRequest& request,
+                                   const catalog::OnDownloadEvent& on_event, std::stop_token stop) {
+                              return catalog::verify_model(downloader_, request, on_event,
+                                                           std::move(stop));
+                            },
+                        .request_shutdown =
+                            [this] {
+                              shutdown_wanted_ = true;
+                              wakeups_.wake();
+                            },
+                        .phase = [this]() -> PoolPhase {
+                          return shutdown_wanted_ ? PoolPhase::Draining : phase_.load();
+                        }};
+  }
+
+  // Gives the pool its id. A damaged catalog is no reason not to run: /health says so.
+  void make_catalog() const {
+    const catalog::ModelCatalog catalog(home_.catalog_file());
+    Status made = ok_status();
+    if (Result<catalog::CatalogContent> content = catalog.read(); !content.ok()) {
+      made = content.error();
+    } else if (content->pool_id.empty()) {
+      made = catalog.update([](catalog::CatalogContent&) { return ok_status(); });
+    }
+    if (!made.ok())
+      logger().error("the catalog cannot be used", {{"reason", made.error().message}});
+  }
+
+  void announce(const std::string& url) const {
+    logger().info("ready", {{"url", url},
+                            {"host", options_.host},
+                            {"port", server_->port()},
+                            {"workers", manager_->workers().size()},
+                            {"home", home_.data.string()},
+                            {"version", base::version()}});
+    fmt::print("{}: listening on {}\n", program_, url);
+    std::fflush(stdout);
+    send_service_notice(notify_socket_, fmt::format("READY=1\nSTATUS=listening on {}", url));
+  }
+
+  // Stops the workers, then us. A second signal leaves the workers to their keepers.
+  int shut_down() {
+    shutdown_wanted_ = true;
+    logger().info(
+        "stopping: workers are drained and stopped; a second signal ends the manager now");
+    send_service_notice(notify_socket_, "STOPPING=1");
+    std::thread stopper([this] {
+      workers_.stop_all([this](int running) {
+        logger().info("workers still running", {{"count", running}});
+        send_service_notice(notify_socket_, fmt::format("STATUS=stopping {} workers", running));
+      });
+      workers_stopped_ = true;
+      wakeups_.wake();
+    });
+    bool is_interrupted = false;
+    while (!is_interrupted && !workers_stopped_) is_interrupted = wakeups_.wait_for_signal(-1);
+    std::error_code ignored;
+    std::filesystem::remove(address_file(home_), ignored);
+    if (is_interrupted) {
+      logger().warn("interrupted: workers stay with their keepers");
+      std::_Exit(kExitInterrupted);  // the stopper may wait for long, and owns nothing to save
+    }
+    stopper.join();
+    server_->drain(kLastAnswers);
+    logger().info("stopped");
+    return 0;
+  }
+
+  const std::string program_;
+  const PoolOptions options_;
+  const base::Home home_;
+  const base::Environment environment_;
+  const char* const notify_socket_;
+  base::Wakeups wakeups_;  // before every thread
+  Planner planner_;
+  catalog::Downloader downloader_;
+  std::atomic<bool> shutdown_wanted_ = false;
+  std::atomic<bool> workers_stopped_ = false;
+  std::atomic<PoolPhase> phase_ = PoolPhase::Starting;
+  Devices devices_;
+  std::unique_ptr<PoolManager> manager_;
+  LateWorkers workers_;
+  Downloads downloads_{DownloadsOptions{.max_running = options_.max_downloads}};
+  http::WorkThreads threads_{kWorkThreads, kWorkWaitingMax};
+  std::unique_ptr<http::Server> callback_server_;
+  std::unique_ptr<http::Server> server_;  // last: stops before the rest goes
+};
+
+std::filesystem::path own_folder() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::path() : self.parent_path();
+}
+
+}  // namespace
+
+int run_pool(std::string_view program, const std::vector<std::string>& arguments,
+             const base::Environment& environment) {
+  const ParsedPoolCommand command = parse_pool_command(program, arguments, environment,
+                                                       own_folder(), ::isatty(STDERR_FILENO) != 0);
+  if (!command.options) {
+    std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
+    return command.exit_code;
+  }
+  const Result<base::Home> home = base::find_home(environment);
+  Status good = home.ok() ? redirect_log(command.options->log_file) : Status(home.error());
+  if (!good.ok()) {
+    fmt::print(stderr, "{}: {}\n", program, good.error().message);
+    return kExitFailure;
+  }
+  base::configure_log({.format = command.options->log_format});
+  return PoolProcess(program, *command.options, *home, environment).run();
+}
+
+std::filesystem::path address_file(const base::Home& home) {
+  return home.state / "pool.json";
+}
+
+std::optional<PoolAddress> read_pool_address(const base::Home& home) {
+  const Result<std::string> text = base::read_text_file(address_file(home), kAddressBytesMax);
+  if (!text.ok()) return std::nullopt;
+  const Result<json::Value> value = json::parse(*text);
+  if (!value.ok() || !value->is_object()) return std::nullopt;
+  json::FieldReader reader(value->get_object());
+  PoolAddress address;
+  address.url = reader.required_string("url");
+  address.pid = reader.required_integer("pid", 1, std::numeric_limits<int>::max());
+  base::ProcessIdentity identity;
+  identity.pid = static_cast<int>(address.pid);
+  identity.start_ticks =
+      reader.required_integer("start_ticks", 0, std::numeric_limits<std::int64_t>::max());
+  identity.boot_id = reader.required_string("boot_id");
+  reader.ignore("version");
+  if (!reader.finish().empty() || !base::is_running(identity)) return std::nullopt;
+  return address;
+}
+
+}  // namespace llorch::pool

@@ -1,0 +1,114 @@
+#include "pool/run_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "base/settings.h"
+#include "base/version.h"
+
+namespace llorch::pool {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+constexpr std::array<std::string_view, 11> kSettable = {"host",           "port",
+                                                        "api-token-file", "log-file",
+                                                        "log-format",     "workers-first-port",
+                                                        "worker-cpu",     "worker-cuda",
+                                                        "keeper",         "confine-workers",
+                                                        "max-downloads"};
+
+constexpr const char* kFooter = R"(Examples:
+  llorch-pool serve                      on 127.0.0.1:9200, for this machine
+  llorch-pool serve --port 0             a free port; llorch-pool finds it by itself
+  llorch-pool serve --host 0.0.0.0 --api-token-file /etc/llorch/token
+
+Every flag can also be set as LLORCH_POOL_<FLAG> (LLORCH_POOL_MAX_DOWNLOADS=4) or
+in section [pool] of config.toml (max-downloads = 4).
+
+SIGTERM, SIGINT and `llorch-pool stop` drain and stop every worker, then the
+manager; a second signal ends the manager now: its workers end by themselves a
+minute later unless another manager adopts them.)";
+
+void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
+  app.set_help_flag("-h,--help", "print this help");
+  app.set_version_flag("--version", std::string(base::version()), "print the version");
+  app.add_option("--host", options.host, "address to listen on; any but loopback needs a token")
+      ->type_name("ADDRESS")
+      ->capture_default_str();
+  app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--api-token-file", options.api_token_file,
+                 "file with the bearer token that clients must send")
+      ->type_name("FILE");
+  app.add_option("--log-file", options.log_file, "append the log to this file, not to stderr")
+      ->type_name("FILE");
+  app.add_option("--log-format", log_format, "default: pretty on a terminal, else json")
+      ->type_name("json|pretty")
+      ->check(CLI::IsMember({"json", "pretty"}).description(""));
+  app.add_option("--workers-first-port", options.workers_first_port,
+                 "workers listen on this port or the next free one")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65'535).description(""))
+      ->capture_default_str();
+  app.add_option("--worker-cpu", options.worker_cpu, "the CPU worker's program (llorch-cpud)")
+      ->type_name("PATH");
+  app.add_option("--worker-cuda", options.worker_cuda, "the CUDA worker's program (worker-orcd)")
+      ->type_name("PATH");
+  app.add_option("--keeper", options.keeper, "the program that keeps workers (llorch-pool)")
+      ->type_name("PATH");
+  app.add_option("--confine-workers", options.confine_workers,
+                 "take from workers what they do not need, where the kernel can")
+      ->type_name("true|false")
+      ->capture_default_str();
+  app.add_option("--max-downloads", options.max_downloads, "downloads at once; others wait")
+      ->type_name("N")
+      ->check(CLI::Range(1, 16).description(""))
+      ->capture_default_str();
+  app.footer(kFooter);
+}
+
+}  // namespace
+
+ParsedPoolCommand parse_pool_command(std::string_view program,
+                                     const std::vector<std::string>& arguments,
+                                     const base::Environment& environment,
+                                     const std::filesystem::path& programs, bool is_terminal) {
+  CLI::App app("Manages the models and workers of this host, over HTTP.", std::string(program));
+  PoolOptions options;
+  options.worker_cpu = programs / "llorch-cpud";
+  options.worker_cuda = programs / "worker-orcd";
+  options.keeper = programs / "llorch-pool";
+  std::string log_format;
+  describe(app, options, log_format);
+  ParsedPoolCommand parsed;
+  Result<std::vector<std::string>> all =
+      base::with_settings(arguments, {"pool", "LLORCH_POOL_", kSettable}, environment);
+  if (!all.ok()) {
+    parsed.exit_code = kExitUsage;
+    parsed.text = fmt::format("{}: {}\n", program, all.error().message);
+    return parsed;
+  }
+  try {
+    std::reverse(all->begin(), all->end());  // CLI11 takes them from the end
+    app.parse(all.take());
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out;
+    std::ostringstream err;
+    const bool is_question = app.exit(error, out, err) == 0;
+    parsed.exit_code = is_question ? 0 : kExitUsage;
+    parsed.text = is_question ? out.str() : fmt::format("{}: {}\n", program, error.what());
+    return parsed;
+  }
+  const bool is_json = log_format.empty() ? !is_terminal : log_format == "json";
+  options.log_format = is_json ? base::LogFormat::Json : base::LogFormat::Pretty;
+  parsed.options = std::move(options);
+  return parsed;
+}
+
+}  // namespace llorch::pool

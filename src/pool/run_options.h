@@ -1,0 +1,45 @@
+// The command line of the pool manager, with the environment and the user's file behind it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/home.h"
+#include "base/log.h"
+
+namespace llorch::pool {
+
+struct PoolOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 9200;  // 0 takes a free one
+  std::string api_token_file;
+  std::string log_file;  // instead of stderr; empty: stderr
+  base::LogFormat log_format = base::LogFormat::Pretty;
+  std::uint16_t workers_first_port = 8000;
+  std::filesystem::path worker_cpu;   // llorch-cpud
+  std::filesystem::path worker_cuda;  // worker-orcd
+  std::filesystem::path keeper;       // the program that has `keep`: llorch-pool
+  bool confine_workers = true;
+  int max_downloads = 2;
+};
+
+struct ParsedPoolCommand {
+  std::optional<PoolOptions> options;  // none: print `text` and exit
+  int exit_code = 0;
+  std::string text;  // usage, version, or what is wrong
+};
+
+// A flag wins over LLORCH_POOL_<FLAG> in the environment, that over the key of the same name in
+// section [pool] of the configuration file, that over the default. `programs`: the folder where
+// worker programs and keeper are looked for by default. `is_terminal`: whether stderr is one;
+// without --log-format that decides between pretty and JSON.
+ParsedPoolCommand parse_pool_command(std::string_view program,
+                                     const std::vector<std::string>& arguments,
+                                     const base::Environment& environment,
+                                     const std::filesystem::path& programs, bool is_terminal);
+
+}  // namespace llorch::pool

@@ -1,0 +1,111 @@
+#include "pool/service.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <charconv>
+#include <utility>
+
+#include "catalog/known_models.h"
+#include "contract/error_table.h"
+#include "contract/request_body.h"
+
+namespace llorch::pool {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+
+void add_retry_after(const Error& error, http::Headers& headers) {
+  if (error.code == ErrorCode::QueueFull || error.code == ErrorCode::Unavailable)
+    headers.set("Retry-After", "1");
+}
+
+json::Value query_value(const std::string& text) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (!text.empty() && error == std::errc() && at == end) return number;
+  return json::Value(text);
+}
+
+}  // namespace
+
+CatalogReader::Stamp CatalogReader::stamp_of_file() const {
+  struct stat info {};
+  if (::stat(catalog_.file().c_str(), &info) != 0) return {};
+  return {info.st_ino, info.st_size,
+          std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+Result<std::shared_ptr<const catalog::CatalogContent>> CatalogReader::read() {
+  // The stamp is taken first: a change while we read is seen by the next call.
+  const Stamp stamp = stamp_of_file();
+  const std::scoped_lock lock(mutex_);
+  if (stamp_ == stamp) return content_;
+  Result<catalog::CatalogContent> content = catalog_.read();
+  if (!content.ok()) {
+    stamp_.reset();
+    return content.error();
+  }
+  content_ = std::make_shared<const catalog::CatalogContent>(content.take());
+  stamp_ = stamp;
+  return content_;
+}
+
+Service::Service(PoolServices all, const RouteSettings& route_settings)
+    : pool(std::move(all)),
+      settings(route_settings),
+      catalog(catalog::ModelCatalog(pool.home.catalog_file())),
+      known_models(catalog::known_models()) {}
+
+http::Task<Status> run_blocking(ServicePtr service, BlockingTask task, const http::Request& request,
+                                http::Responder& responder) {
+  std::function<Result<http::Response>()> work = [service, task, request] {
+    return task(*service, request);
+  };
+  Result<http::Response> response = co_await service->pool.threads.run(std::move(work));
+  if (!response.ok()) co_return response.error();
+  co_return co_await responder.send(response.take());
+}
+
+http::Response json_response(int status, const json::Value& body) {
+  return {status, std::string(kJson), json::serialize(body)};
+}
+
+http::ErrorBody render_pool_error(const Error& error, std::string_view correlation_id) {
+  contract::RenderedError rendered = contract::render_error(error, correlation_id);
+  http::ErrorBody body{.status = rendered.status,
+                       .content_type = std::string(kJson),
+                       .body = std::move(rendered.body),
+                       .headers = {}};
+  add_retry_after(error, body.headers);
+  return body;
+}
+
+http::Response failures_response(const http::Request& request,
+                                 std::vector<json::FieldError> errors) {
+  const Error error = contract::summary_of(errors);
+  contract::RenderedError rendered = contract::render_error(error, request.correlation_id, errors);
+  return {rendered.status, std::string(kJson), std::move(rendered.body)};
+}
+
+Result<json::Object> read_body(const http::Request& request) {
+  if (request.body.empty()) return json::Object();
+  return contract::parse_json_body(request.headers.find("Content-Type"), request.body);
+}
+
+json::Object read_query(const http::Request& request) {
+  json::Object object;
+  for (const auto& [name, text] : request.query) object[name] = query_value(text);
+  return object;
+}
+
+const std::string& path_param(const http::Request& request, const std::string& name) {
+  const auto found = request.path_params.find(name);
+  CHECK(found != request.path_params.end(), "the route has no parameter of that name");
+  return found->second;
+}
+
+}  // namespace llorch::pool

@@ -1,0 +1,196 @@
+#include "pool/status_routes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "base/terminal.h"
+#include "base/version.h"
+#include "contract/error_table.h"
+#include "pool/download_routes.h"
+#include "pool/model_routes.h"
+#include "pool/worker_routes.h"
+
+namespace llorch::pool {
+namespace {
+
+using contract::PoolWorkerState;
+constexpr std::size_t kNumStates = 6;
+
+std::array<std::int64_t, kNumStates> count_states(
+    const std::vector<contract::PoolWorker>& workers) {
+  std::array<std::int64_t, kNumStates> counts{};
+  for (const contract::PoolWorker& worker : workers)
+    ++counts[static_cast<std::size_t>(worker.state)];
+  return counts;
+}
+
+double uptime_seconds(const Service& service) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - service.started).count();
+}
+
+// Why the pool cannot do its work; nothing: it can.
+std::vector<std::string> find_problems(const Service& service, const Status& catalog) {
+  std::vector<std::string> reasons;
+  if (!catalog.ok()) reasons.push_back(catalog.error().message);
+  const std::int64_t free = service.pool.host().disk_free_bytes;
+  if (free < service.settings.disk_free_min_bytes) {
+    reasons.push_back(fmt::format(
+        "the disk of {} has {} free, expected at least {}: remove models (llorch-pool models rm)",
+        service.pool.home.models().string(), base::human_bytes(free),
+        base::human_bytes(service.settings.disk_free_min_bytes)));
+  }
+  return reasons;
+}
+
+void append_head(std::string& out, std::string_view metric, std::string_view type,
+                 std::string_view help) {
+  fmt::format_to(std::back_inserter(out), "# HELP {0} {1}\n# TYPE {0} {2}\n", metric, help, type);
+}
+
+template <class Number>
+void append_value(std::string& out, std::string_view metric, std::string_view type,
+                  std::string_view help, Number value) {
+  append_head(out, metric, type, help);
+  fmt::format_to(std::back_inserter(out), "{} {}\n", metric, value);
+}
+
+void append_workers(std::string& out, const std::vector<contract::PoolWorker>& workers) {
+  append_head(out, "llorch_pool_workers", "gauge", "Workers by state.");
+  const auto counts = count_states(workers);
+  for (std::size_t i = 0; i < kNumStates; ++i) {
+    fmt::format_to(std::back_inserter(out), "llorch_pool_workers{{state=\"{}\"}} {}\n",
+                   contract::name(static_cast<PoolWorkerState>(i)), counts[i]);
+  }
+  std::int64_t memory = 0;
+  std::int64_t vram = 0;
+  double tokens_per_second = 0;
+  for (const contract::PoolWorker& worker : workers) {
+    memory += worker.memory_bytes;
+    vram += worker.vram_bytes;
+    tokens_per_second += worker.tokens_per_second;
+  }
+  append_value(out, "llorch_pool_workers_memory_bytes", "gauge",
+               "Memory that the workers' processes hold.", memory);
+  append_value(out, "llorch_pool_workers_vram_bytes", "gauge", "GPU memory that they hold.", vram);
+  append_value(out, "llorch_pool_tokens_per_second", "gauge", "Tokens per second of all workers.",
+               tokens_per_second);
+}
+
+void append_downloads(std::string& out, const Downloads& downloads) {
+  std::int64_t queued = 0;
+  std::int64_t running = 0;
+  for (const DownloadStatus& status : downloads.list()) {
+    queued += status.state == DownloadState::Queued ? 1 : 0;
+    running += status.state == DownloadState::Running ? 1 : 0;
+  }
+  append_head(out, "llorch_pool_downloads", "gauge", "Downloads and verifications under way.");
+  fmt::format_to(std::back_inserter(out),
+                 "llorch_pool_downloads{{state=\"queued\"}} {}\n"
+                 "llorch_pool_downloads{{state=\"running\"}} {}\n",
+                 queued, running);
+  const Downloads::Totals totals = downloads.totals();
+  append_head(out, "llorch_pool_downloads_total", "counter",
+              "Downloads and verifications by how they ended.");
+  fmt::format_to(std::back_inserter(out),
+                 "llorch_pool_downloads_total{{outcome=\"done\"}} {}\n"
+                 "llorch_pool_downloads_total{{outcome=\"failed\"}} {}\n"
+                 "llorch_pool_downloads_total{{outcome=\"cancelled\"}} {}\n",
+                 totals.done, totals.failed, totals.cancelled);
+  append_value(out, "llorch_pool_downloaded_bytes_total", "counter",
+               "Bytes that downloads brought.", totals.bytes);
+}
+
+}  // namespace
+
+Result<http::Response> show_health(const Service& service, const http::Request& request) {
+  const auto catalog = service.catalog.read();
+  const auto counts = count_states(service.pool.workers.workers());
+  const auto count = [&counts](PoolWorkerState state) {
+    return counts[static_cast<std::size_t>(state)];
+  };
+  json::Object body{
+      {"status", "healthy"},
+      {"pool_id", catalog.ok() ? (*catalog)->pool_id : std::string()},
+      {"version", base::version()},
+      {"uptime_seconds", uptime_seconds(service)},
+      {"workers_total", count(PoolWorkerState::Starting) + count(PoolWorkerState::Ready) +
+                            count(PoolWorkerState::Busy) + count(PoolWorkerState::Draining)},
+      {"workers_ready", count(PoolWorkerState::Ready) + count(PoolWorkerState::Busy)},
+      {"workers_failed", count(PoolWorkerState::Failed)}};
+  std::vector<std::string> reasons =
+      find_problems(service, catalog.ok() ? ok_status() : Status(catalog.error()));
+  const PoolPhase phase = service.pool.phase();
+  if (phase != PoolPhase::Serving) {
+    const bool is_starting = phase == PoolPhase::Starting;
+    reasons.insert(reasons.begin(), fmt::format("the pool manager is {}",
+                                                is_starting ? "starting" : "being stopped"));
+    body["status"] = is_starting ? "starting" : "draining";
+  } else if (!reasons.empty()) {
+    body["status"] = "unhealthy";
+  }
+  if (reasons.empty()) return json_response(200, body);
+  body["reasons"] = json::Array(reasons.begin(), reasons.end());
+  // The envelope that every other error has, beside what a probe wants to know.
+  const contract::RenderedError rendered =
+      contract::render_error({ErrorCode::Unavailable, fmt::format("{}", fmt::join(reasons, "; "))},
+                             request.correlation_id);
+  Result<json::Value> envelope = json::parse(rendered.body);
+  if (envelope.ok()) body["error"] = envelope->as_object()["error"];
+  http::Response response = json_response(503, body);
+  response.headers.set("Retry-After", "1");
+  return response;
+}
+
+Result<http::Response> show_state(const Service& service, const http::Request&) {
+  const auto catalog = service.catalog.read();
+  if (!catalog.ok()) return catalog.error();
+  return json_response(200, json::Object{{"pool_id", (*catalog)->pool_id},
+                                         {"version", base::version()},
+                                         {"uptime_seconds", uptime_seconds(service)},
+                                         {"host", contract::to_json(service.pool.host())},
+                                         {"models", models_json(service, **catalog)},
+                                         {"workers", workers_json(service)},
+                                         {"downloads", downloads_json(service)}});
+}
+
+Result<http::Response> show_metrics(const Service& service, const http::Request&) {
+  std::string out;
+  append_workers(out, service.pool.workers.workers());
+  append_downloads(out, service.pool.downloads);
+  if (const auto catalog = service.catalog.read(); catalog.ok()) {
+    const auto& models = (*catalog)->models;
+    append_value(out, "llorch_pool_models", "gauge", "Models in the catalog.", models.size());
+    append_value(out, "llorch_pool_models_downloaded", "gauge", "Models that are here.",
+                 std::count_if(models.begin(), models.end(),
+                               [](const auto& model) { return model.downloaded; }));
+  }
+  append_value(out, "llorch_pool_disk_free_bytes", "gauge", "Free where models live.",
+               service.pool.host().disk_free_bytes);
+  append_value(out, "llorch_pool_uptime_seconds", "gauge", "Since the process started.",
+               uptime_seconds(service));
+  append_head(out, "llorch_pool_build_info", "gauge", "What runs here.");
+  fmt::format_to(std::back_inserter(out), "llorch_pool_build_info{{version=\"{}\"}} 1\n",
+                 base::version());
+  return http::Response(200, "text/plain; version=0.0.4; charset=utf-8", std::move(out));
+}
+
+Result<http::Response> shut_down(const Service& service, const http::Request& request) {
+  const Result<json::Object> body = read_body(request);
+  if (!body.ok()) return body.error();
+  json::FieldReader reader(*body);
+  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
+    return failures_response(request, std::move(errors));
+  service.pool.request_shutdown();
+  return json_response(202, json::Object{{"status", "draining"}});
+}
+
+Result<http::Response> show_document(const Service&, const http::Request&) {
+  return json_response(200, openapi_document());
+}
+
+}  // namespace llorch::pool
