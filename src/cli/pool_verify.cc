@@ -1,8 +1,8 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -15,6 +15,7 @@
 #include "catalog/neighbour.h"
 #include "catalog/outdated.h"
 #include "catalog/verify.h"
+#include "cli/download_view.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 
@@ -80,35 +81,6 @@ std::string damage_text(const catalog::Damage& damage) {
   if (!damage.reason.empty()) text += " (" + base::printable(damage.reason) + ")";
   return text + "\n";
 }
-
-// What `models verify` shows while it works: a line on a terminal, JSON lines where asked for.
-class VerifyPrinter {
- public:
-  explicit VerifyPrinter(bool json) : json_(json), line_(stderr) {}
-
-  void show(const catalog::DownloadEvent& event) {
-    if (json_) {
-      write_out(json::serialize(to_json(event)) + "\n");
-      return;
-    }
-    if (event.kind == catalog::DownloadEvent::Kind::Note) {
-      line_.clear();
-      write_err(base::printable(event.text) + "\n");
-      return;
-    }
-    const double fraction = event.bytes_total > 0 ? static_cast<double>(event.bytes_done) /
-                                                        static_cast<double>(event.bytes_total)
-                                                  : 1;
-    line_.show(fmt::format("{:.30} {} {:3.0f} % {}/s", base::printable(event.model),
-                           base::progress_bar(fraction, 20), fraction * 100,
-                           base::human_bytes(static_cast<std::int64_t>(event.bytes_per_second))));
-  }
-  void clear() { line_.clear(); }
-
- private:
-  bool json_;
-  base::StatusLine line_;
-};
 
 // One model's outcome: a report, or why there is none.
 struct Outcome {
@@ -203,17 +175,18 @@ int run_verify(const PoolContext& context, const VerifyArguments& arguments) {
   downloader.source = catalog::source_options(context.environment);
   downloader.transfer.ca_file = downloader.source.ca_file;
   std::vector<Outcome> outcomes;
-  {
-    VerifyPrinter printer(context.json_output);
+  for (const std::string& id : *ids) {
+    DownloadView view(::isatty(STDERR_FILENO) == 1);
     const catalog::OnDownloadEvent on_event = [&](const catalog::DownloadEvent& event) {
-      printer.show(event);
+      if (context.json_output)
+        write_out(json::serialize(to_json(event)) + "\n");
+      else
+        view.show(event);
     };
-    for (const std::string& id : *ids) {
-      request.id = id;
-      outcomes.push_back(
-          {id, catalog::verify_model(downloader, request, on_event, stop.get_token())});
-      if (stop.stop_requested()) return kInterrupted;
-    }
+    request.id = id;
+    outcomes.push_back(
+        {id, catalog::verify_model(downloader, request, on_event, stop.get_token())});
+    if (stop.stop_requested()) return kInterrupted;
   }
   return report_outcomes(context, outcomes);
 }
