@@ -88,10 +88,11 @@ struct Outcome {
   Result<catalog::VerifyReport> report;
 };
 
-void print_outcomes(const std::vector<Outcome>& outcomes, bool color) {
+std::string outcomes_text(const std::vector<Outcome>& outcomes, bool color) {
   using Align = base::TextTable::Align;
   base::TextTable table({Align::Left, Align::Right, Align::Right, Align::Left});
   table.add_row({"MODEL", "FILES", "SIZE", "RESULT"}, base::Color::Bold);
+  std::string damages;
   for (const Outcome& outcome : outcomes) {
     if (!outcome.report.ok()) {
       table.add_row({outcome.id, "", "", "failed"}, base::Color::Red);
@@ -101,44 +102,40 @@ void print_outcomes(const std::vector<Outcome>& outcomes, bool color) {
     table.add_row({report.model, std::to_string(report.files_checked),
                    base::human_bytes(report.bytes_checked), result_text(report)},
                   report.is_whole() ? base::Color::None : base::Color::Red);
+    if (!report.damages.empty()) damages += report.model + ":\n";
+    for (const catalog::Damage& damage : report.damages) damages += damage_text(damage);
   }
-  write_out(table.render(0, color));
-  bool can_be_repaired = false;
-  for (const Outcome& outcome : outcomes) {
-    if (!outcome.report.ok()) {
-      complain(outcome.report.error().in(outcome.id).message);
-      continue;
-    }
-    if (!outcome.report->damages.empty()) write_out(outcome.report->model + ":\n");
-    for (const catalog::Damage& damage : outcome.report->damages) {
-      write_out(damage_text(damage));
-      can_be_repaired = can_be_repaired || !damage.repaired;
-    }
-  }
-  if (can_be_repaired)
-    complain(
-        "something is damaged: `llorch-pool models verify ID --repair` mends it, with --from "
-        "HOST from a neighbour");
+  return table.render(0, color) + damages;
+}
+
+json::Object outcome_json(const Outcome& outcome) {
+  if (outcome.report.ok()) return to_json(*outcome.report);
+  return {{"model", outcome.id}, {"whole", false}, {"error", outcome.report.error().message}};
 }
 
 int report_outcomes(const PoolContext& context, const std::vector<Outcome>& outcomes) {
   bool all_whole = true;
+  bool any_damage = false;
   json::Array list;
   for (const Outcome& outcome : outcomes) {
-    all_whole = all_whole && outcome.report.ok() && outcome.report->is_whole();
-    if (outcome.report.ok())
-      list.push_back(to_json(*outcome.report));
-    else
-      list.push_back(json::Object{
-          {"model", outcome.id}, {"whole", false}, {"error", outcome.report.error().message}});
+    const bool is_whole = outcome.report.ok() && outcome.report->is_whole();
+    all_whole = all_whole && is_whole;
+    any_damage = any_damage || (outcome.report.ok() && !is_whole);
+    list.push_back(outcome_json(outcome));
   }
+  std::string text = "No model is downloaded: `llorch-pool models catalog` shows what can be.\n";
   if (context.json_output)
-    write_out(json::serialize(json::Object{{"models", std::move(list)}}) + "\n");
-  else if (outcomes.empty())
-    write_out("No model is downloaded: `llorch-pool models catalog` shows what can be.\n");
-  else
-    print_outcomes(outcomes, context.color);
-  return all_whole ? 0 : kFailure;
+    text = json::serialize(json::Object{{"models", std::move(list)}}) + "\n";
+  else if (!outcomes.empty())
+    text = outcomes_text(outcomes, context.color);
+  const bool is_written = write_out(text);
+  for (const Outcome& outcome : outcomes)
+    if (!outcome.report.ok()) complain(outcome.report.error().in(outcome.id).message);
+  if (any_damage)
+    complain(
+        "something is damaged: `llorch-pool models verify ID --repair` mends it, with --from "
+        "HOST from a neighbour");
+  return all_whole && is_written ? 0 : kFailure;
 }
 
 Result<std::vector<std::string>> ids_to_verify(const PoolContext& context, const std::string& id) {
