@@ -170,12 +170,17 @@ TEST(FetchOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
       const http::ByteRange range = http::choose_range(request, size, "");
       std::string bytes = content.substr(static_cast<std::size_t>(range.offset),
                                          static_cast<std::size_t>(range.bytes));
-      if (!change(range.offset, bytes))
-        co_return Error{ErrorCode::Unavailable, "this neighbour is going down"};
-      http::Response response(206, "application/octet-stream", std::move(bytes));
-      response.headers.add("Content-Range", fmt::format("bytes {}-{}/{}", range.offset,
-                                                        range.offset + range.bytes - 1, size));
-      co_return co_await responder.send(std::move(response));
+      const bool goes_on = change(range.offset, bytes);
+      http::Headers headers;
+      headers.add("Content-Range", fmt::format("bytes {}-{}/{}", range.offset,
+                                               range.offset + range.bytes - 1, size));
+      Result<http::Stream> stream =
+          co_await responder.open_stream(206, "application/octet-stream", headers, range.bytes);
+      if (!stream.ok()) co_return stream.error();
+      if (!goes_on) bytes.resize(bytes.size() / 2);
+      const Status written = co_await stream->write(bytes);
+      if (!goes_on) co_return Error{ErrorCode::Internal, "cut in the middle of a chunk"};
+      co_return written;
     };
   };
   const FakeNeighbour dying(
