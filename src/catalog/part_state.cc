@@ -39,6 +39,18 @@ Result<PartState> load_part_state(const std::filesystem::path& file) {
   state.size = reader.required_integer("size", 0, kIntMax);
   state.chunk_bytes = reader.required_integer("chunk_bytes", 1, kIntMax);
   state.chunks = reader.optional_strings("chunks", kChunksMax).value_or(std::vector<std::string>());
+  const json::Array* partial = reader.optional_array("partial");
+  for (std::size_t i = 0; partial != nullptr && i < partial->size(); ++i) {
+    const json::Array* pair = (*partial)[i].if_array();
+    if (pair == nullptr || pair->size() != 2 || !(*pair)[0].is_int64() || !(*pair)[1].is_int64())
+      return corrupt;
+    const std::int64_t index = (*pair)[0].get_int64();
+    const std::int64_t bytes = (*pair)[1].get_int64();
+    if (index < 0 || index >= static_cast<std::int64_t>(state.chunks.size()) || bytes <= 0 ||
+        bytes >= state.chunk_bytes)
+      return corrupt;
+    state.partial[static_cast<std::size_t>(index)] = bytes;
+  }
   if (!reader.finish().empty() ||
       count_chunks(state.size, state.chunk_bytes) != static_cast<std::int64_t>(state.chunks.size()))
     return corrupt;
@@ -52,11 +64,11 @@ Status save_part_state(const std::filesystem::path& file, const PartState& state
   json::Array chunks;
   chunks.reserve(state.chunks.size());
   for (const std::string& chunk : state.chunks) chunks.emplace_back(chunk);
-  json::Object object{{"version", kVersion},
-                      {"identity", state.identity},
-                      {"size", state.size},
-                      {"chunk_bytes", state.chunk_bytes},
-                      {"chunks", std::move(chunks)}};
+  json::Array partial;
+  for (const auto& [index, bytes] : state.partial) partial.push_back(json::Array{index, bytes});
+  json::Object object{{"version", kVersion},         {"identity", state.identity},
+                      {"size", state.size},          {"chunk_bytes", state.chunk_bytes},
+                      {"chunks", std::move(chunks)}, {"partial", std::move(partial)}};
   // Always the same name, unlike base::AtomicFile's: one process at a time writes here, and a
   // killed one leaves nothing that the next does not write over.
   const std::filesystem::path next = next_state_file(file);

@@ -2,8 +2,10 @@
 // Private to catalog/.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@ struct PartState {
   std::int64_t size = 0;
   std::int64_t chunk_bytes = 0;
   std::vector<std::string> chunks;  // sha256 of each that is whole and on the disk; empty: not yet
+  std::map<std::size_t, std::int64_t> partial;  // how many bytes of others are, from their front
 
   friend bool operator==(const PartState&, const PartState&) = default;
 };
