@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -13,6 +15,10 @@
 
 namespace llorch::base {
 namespace {
+
+// What stands behind the name of a file that is being written, and how much of its end is fixed.
+constexpr std::string_view kTemporarySuffix = ".XXXXXX.tmp";
+constexpr int kTemporaryKept = 4;
 
 class FileDescriptor {
  public:
@@ -138,9 +144,29 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
   return text;
 }
 
+void remove_abandoned_writes(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const auto is_left_over = [&name](std::string_view other) {
+    if (other.size() != name.size() + kTemporarySuffix.size() || !other.starts_with(name + ".") ||
+        !other.ends_with(".tmp"))
+      return false;
+    const std::string_view random = other.substr(name.size() + 1, 6);
+    return std::all_of(random.begin(), random.end(),
+                       [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; });
+  };
+  std::error_code error;
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code ignored;
+    if (is_left_over(at->path().filename().string()))
+      std::filesystem::remove(at->path(), ignored);
+  }
+}
+
 Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::filesystem::path& path) {
-  std::string temporary = path.string() + ".XXXXXX";
-  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  std::string temporary = path.string() + std::string(kTemporarySuffix);
+  const int fd = ::mkostemps(temporary.data(), kTemporaryKept, O_CLOEXEC);
   if (fd < 0) return system_error("create a temporary file for", path);
   return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), fd));
 }

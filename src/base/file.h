@@ -70,4 +70,8 @@ class AtomicFile {
 Status write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> content);
 Status write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
+// Deletes the temporary files that killed writers of `path` left beside it. Only for whoever knows
+// that nobody is writing it now: the holder of its lock.
+void remove_abandoned_writes(const std::filesystem::path& path);
+
 }  // namespace llorch::base

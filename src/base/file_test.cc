@@ -81,6 +81,21 @@ TEST(AtomicFile, PiecesBecomeTheFileAtCommit) {
   EXPECT_EQ(read_text_file(dir / "a", 100).take(), "one two");
 }
 
+TEST(RemoveAbandonedWrites, TakesOnlyWhatAKilledWriterLeft) {
+  const test::TempDir dir;
+  ASSERT_TRUE(write_file_atomically(dir / "a", std::string_view("content")).ok());
+  const auto killed = AtomicFile::create(dir / "a").take();
+  for (const char* name : {"a.x1Y2z3.tmp", "a.backup", "a.lock", "a.x1Y-z3.tmp", "a.x1Y2z34.tmp",
+                           "ab.x1Y2z3.tmp", "x1Y2z3.tmp"}) {
+    std::ofstream(dir / name) << "x";
+  }
+  ASSERT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 9);
+  remove_abandoned_writes(dir / "a");
+  EXPECT_FALSE(std::filesystem::exists(dir / "a.x1Y2z3.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "a.backup"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 7);
+}
+
 TEST(WriteFileAtomically, NamesTheFileItCannotWrite) {
   const test::TempDir dir;
   const Status failed = write_file_atomically(dir / "no/such/folder", std::string_view("x"));

@@ -7,8 +7,12 @@
 
 namespace llorch::catalog {
 
-// Ids, repos, licences and sizes as published; `downloaded` is false and nothing else is claimed.
-// The built-in model comes first, with facts read from its own bytes, downloaded, path "builtin".
+// The model that is part of the program, with facts read from its own bytes; path "builtin".
+contract::ModelEntry builtin_entry();
+
+// The built-in model first. Of the others what their publishers say: repository, licence, size,
+// architecture and quantisation, and what here can run that; `downloaded` is false and nothing else
+// is claimed.
 std::vector<contract::ModelEntry> known_models();
 
 }  // namespace llorch::catalog

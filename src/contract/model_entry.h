@@ -13,11 +13,14 @@
 namespace llorch::contract {
 
 // A file of a model. The paths of an entry's files are relative to the folder that
-// `ModelEntry::path` is in (a single file) or is (a folder).
+// `ModelEntry::path` is in (a single file) or is (a folder); they never climb out of it.
 struct ModelFile {
   std::string path;
   std::int64_t size = 0;
   std::string sha256;  // 64 hex digits; empty: not hashed yet (a file that was registered in place)
+  // Milliseconds since 1970 of its last change when it was read: a later one means that somebody
+  // replaced it. 0: not known, not compared.
+  std::int64_t modified_ms = 0;
 
   friend bool operator==(const ModelFile&, const ModelFile&) = default;
 };
@@ -49,14 +52,23 @@ struct ModelEntry {
   std::vector<ModelFile> files;
   std::string updated_at;  // RFC 3339, UTC
 
+  // What a newer program wrote beside these, there and in "metadata": kept when we rewrite it.
+  json::Object unknown;
+  json::Object unknown_metadata;
+
   friend bool operator==(const ModelEntry&, const ModelEntry&) = default;
 };
 
 bool is_model_id(std::string_view text);
 
+// "a/b.gguf": UTF-8 that stays below the folder it is joined to, without "." and ".." among its
+// parts, control characters and backslashes; at most 1024 bytes.
+bool is_relative_file_path(std::string_view text);
+
 json::Object to_json(const ModelEntry& entry);
-// Tolerant of fields it does not know: a newer program's catalog keeps working. `what` names the
-// entry in errors.
+// Only the id is required, fields it does not know are kept: older and newer programs' catalogs
+// keep working. Without "size_bytes" the size is that of "size_gb". Corrupt; `what` names the
+// entry.
 Result<ModelEntry> parse_model_entry(const json::Value& value, std::string_view what);
 
 }  // namespace llorch::contract

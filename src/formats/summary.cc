@@ -108,7 +108,7 @@ std::vector<TypeShare> count_types(const WeightFile& file) {
   for (const WeightTensor& tensor : file.tensors()) {
     TypeShare& share = all[static_cast<std::size_t>(tensor.dtype)];
     share.dtype = tensor.dtype;
-    ++share.tensors;
+    if (share.tensors++ == 0) share.first_tensor = tensor.name;
     share.elements = add_saturated(share.elements, tensor.shape.elements());
     share.bytes = add_saturated(share.bytes, static_cast<std::int64_t>(tensor.bytes.size()));
   }

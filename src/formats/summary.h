@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct TypeShare {
   std::int64_t tensors = 0;
   std::int64_t elements = 0;
   std::int64_t bytes = 0;
+  std::string first_tensor;  // in file order: where such a type is, for messages
+
+  std::string_view name() const { return tensor::name(dtype); }  // "Q4_K"
 };
 
 struct TokenizerSummary {

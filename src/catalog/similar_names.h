@@ -1,0 +1,17 @@
+// "Did you mean …?": names that a mistyped one may have been meant for. Private to catalog/.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace llorch::catalog {
+
+// At most `max_count` of the candidates, the nearest first: those a few keystrokes away (a third of
+// the name's length), or that begin with it or contain it.
+std::vector<std::string> similar_names(std::string_view name,
+                                       const std::vector<std::string_view>& candidates,
+                                       std::size_t max_count);
+
+}  // namespace llorch::catalog
