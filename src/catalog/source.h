@@ -51,8 +51,9 @@ struct ModelSource {
 struct SourceOptions {
   std::string hf_endpoint;   // HF_ENDPOINT, or the public hub
   std::string hf_token;      // HF_TOKEN, or the token file of huggingface's own tools; may be empty
-  std::string npm_registry;  // from npm's own configuration; empty: ask `npm config get registry`
-  std::string ca_file;       // SSL_CERT_FILE; empty: the system's
+  std::string npm_registry;  // empty: npm_program is asked (`npm config get registry`)
+  std::filesystem::path npm_program;  // as found in PATH; empty: there is none
+  std::string ca_file;                // SSL_CERT_FILE; empty: the system's
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds request_timeout{60'000};  // of one metadata request
   RetryPolicy retry;

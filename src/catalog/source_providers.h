@@ -1,0 +1,35 @@
+// The providers behind resolve_source, one file each. Private to catalog/.
+#pragma once
+
+#include <stop_token>
+#include <string>
+
+#include "catalog/http_fetch.h"
+#include "catalog/source.h"
+
+namespace llorch::catalog {
+
+Result<ModelSource> resolve_hub(const ModelRef& ref, const SourceOptions& options,
+                                const std::stop_token& stop);
+Result<std::string> newest_hub_revision(const ModelRef& ref, const SourceOptions& options,
+                                        const std::stop_token& stop);
+
+Result<ModelSource> resolve_npm(const ModelRef& ref, const SourceOptions& options,
+                                const std::stop_token& stop);
+Result<std::string> newest_npm_revision(const ModelRef& ref, const SourceOptions& options,
+                                        const std::stop_token& stop);
+
+Result<ModelSource> resolve_web(const ModelRef& ref, const SourceOptions& options,
+                                const std::stop_token& stop);
+Result<std::string> newest_web_revision(const ModelRef& ref, const SourceOptions& options,
+                                        const std::stop_token& stop);
+
+// What the providers share.
+inline constexpr std::size_t kMetadataBytesMax = std::size_t{64} << 20;
+FetchOptions fetch_options(const SourceOptions& options);
+Result<TextAnswer> ask(FetchRequest request, const SourceOptions& options,
+                       const std::stop_token& stop);
+// https, or this host itself: where a secret may go.
+bool is_private_way(const std::string& url);
+
+}  // namespace llorch::catalog

@@ -1,0 +1,46 @@
+// What a person sees of a download: one line that is written over on a terminal, a line now and
+// then in a pipe. Private to cli/.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "base/terminal.h"
+#include "catalog/download.h"
+
+namespace llorch::cli {
+
+// "7 s", "2:05", "1:02:03".
+std::string clock_text(double seconds);
+
+// "2/7 model.safetensors [#####     ]  48 %  1.2 GiB of 2.5 GiB  23.4 MiB/s  0:57 left", at most 79
+// columns.
+std::string progress_line(const catalog::DownloadEvent& event);
+
+// When a pipe gets a line: the beginning, each tenth, and every few seconds.
+class PlainProgress {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  bool is_due(const catalog::DownloadEvent& event, Time now);
+
+ private:
+  int last_tenth_ = -1;
+  Time last_{};
+};
+
+// Belongs to one thread. Writes to stderr.
+class DownloadView {
+ public:
+  explicit DownloadView(bool is_terminal);
+
+  void show(const catalog::DownloadEvent& event);
+  void clear() { line_.clear(); }
+
+ private:
+  bool is_terminal_;
+  base::StatusLine line_;
+  PlainProgress plain_;
+};
+
+}  // namespace llorch::cli
