@@ -165,7 +165,14 @@ Status describe_files(const fs::path& path, ModelEntry& entry) {
 fs::path model_folder(const ModelEntry& entry) {
   const fs::path path = entry.path;
   std::error_code error;
-  return fs::is_directory(path, error) ? path : path.parent_path();
+  if (fs::is_directory(path, error)) return path;
+  if (fs::exists(path, error)) return path.parent_path();
+  // Nothing is there: a path that ends like one of the files was that file.
+  for (const ModelFile& file : entry.files) {
+    if (entry.path.ends_with("/" + file.path))
+      return entry.path.substr(0, entry.path.size() - file.path.size() - 1);
+  }
+  return path;
 }
 
 std::string_view name(FilesState state) {

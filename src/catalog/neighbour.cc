@@ -19,6 +19,7 @@ namespace llorch::catalog {
 namespace {
 
 constexpr int kPoolPort = 9200;
+constexpr int kAttemptsMax = 2;  // a host that is off must not keep the others waiting
 constexpr std::size_t kManifestBytesMax = std::size_t{64} << 20;
 constexpr std::size_t kTextBytesMax = 4096;  // of the reference and the revision
 
@@ -143,7 +144,9 @@ Result<ModelSource> resolve_neighbour(const Neighbour& neighbour, std::string_vi
   const FetchOptions fetch{.connect_timeout = options.connect_timeout,
                            .stall_timeout = options.request_timeout,
                            .ca_file = options.ca_file};
-  const Result<TextAnswer> answer = fetch_text(request, fetch, options.retry, std::move(stop));
+  RetryPolicy retry = options.retry;
+  retry.max_attempts = std::min(retry.max_attempts, kAttemptsMax);
+  const Result<TextAnswer> answer = fetch_text(request, fetch, retry, std::move(stop));
   if (!answer.ok()) return answer.error();
   if (answer->head.status != 200) return refusal(neighbour, model_id, *answer);
   return parse_manifest(neighbour, model_id, answer->body);

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "catalog/model_ref.h"
 #include "catalog/neighbour.h"
+#include "catalog/registry.h"
 #include "catalog/source.h"
 #include "catalog/transfer.h"
 
@@ -20,16 +21,6 @@ namespace llorch::catalog {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_below(const fs::path& path, const fs::path& folder) {
-  std::error_code error;
-  const fs::path inner = fs::weakly_canonical(path, error);
-  if (error) return false;
-  const fs::path outer = fs::weakly_canonical(folder, error);
-  if (error) return false;
-  const auto [end, ignored] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
-  return end == outer.end();
-}
 
 // The source as the model was fetched from it: the same revision, not the newest.
 Result<ModelSource> resolve_origin(const contract::ModelEntry& entry, const SourceOptions& options,
@@ -106,7 +97,7 @@ Result<RemoteFile> Mender::find_file(Source& source, const FileChunks& expected)
 }
 
 Status Mender::refuse_foreign(const fs::path& target) const {
-  if (is_below(target, downloader_.home.models())) return ok_status();
+  if (is_inside(target, downloader_.home.models())) return ok_status();
   return Error{ErrorCode::Forbidden,
                fmt::format("{} is not in the pool's own folder {}, so it is never written: put a "
                            "good copy there yourself, or fetch one with `llorch-pool models "

@@ -12,6 +12,7 @@
 
 #include "base/positioned_file.h"
 #include "catalog/chunks.h"
+#include "catalog/describe.h"
 #include "catalog/model_catalog.h"
 #include "catalog/repair.h"
 
@@ -57,7 +58,7 @@ class Verification {
       return Error{ErrorCode::NotFound,
                    fmt::format("{} is not downloaded: run `llorch-pool models download {}`",
                                entry_.id, entry_.id)};
-    folder_ = folder_of_files(entry_);
+    folder_ = model_folder(entry_);
     if (const Status loaded = load_records(); !loaded.ok()) return loaded.error();
     for (const contract::ModelFile& file : entry_.files) bytes_total_ += file.size;
     for (const contract::ModelFile& file : entry_.files) {
@@ -92,14 +93,11 @@ class Verification {
                              entry_.id, entry_.id)};
   }
 
-  // The kept hashes of a file, unless they are of another file than the catalog knows.
+  // The kept hashes of a file. Those of another one count as none: whoever replaces a file and has
+  // it described again gets an entry without a hash.
   FileChunks* find_record(const contract::ModelFile& file) {
-    for (FileChunks& record : records_) {
-      if (record.path != file.path) continue;
-      const bool is_same =
-          record.size == file.size && (file.sha256.empty() || record.sha256 == file.sha256);
-      return is_same ? &record : nullptr;
-    }
+    for (FileChunks& record : records_)
+      if (is_record_of(record, file)) return &record;
     return nullptr;
   }
 
@@ -222,11 +220,8 @@ class Verification {
   Status note_times() {
     for (FileChunks& record : records_) {
       const auto is_of_record = [&](const Damage& damage) { return damage.file == record.path; };
-      const auto& damages = report_.damages;
-      if (std::none_of(damages.begin(), damages.end(), is_of_record)) continue;
-      if (std::any_of(damages.begin(), damages.end(), [&](const Damage& damage) {
-            return is_of_record(damage) && !damage.repaired;
-          }))
+      if (std::none_of(report_.damages.begin(), report_.damages.end(), is_of_record) ||
+          is_damaged(record.path))
         continue;
       const auto opened = base::PositionedFile::open(folder_ / record.path);
       if (!opened.ok()) return opened.error();
@@ -251,12 +246,24 @@ class Verification {
       if (entry == nullptr)
         return Error{ErrorCode::NotFound,
                      fmt::format("{} was removed from the catalog meanwhile", entry_.id)};
-      for (contract::ModelFile& file : entry->files) {
-        if (!file.sha256.empty()) continue;
-        for (const FileChunks& record : records_)
-          if (record.path == file.path && record.size == file.size) file.sha256 = record.sha256;
-      }
+      for (contract::ModelFile& file : entry->files) note_verified(file);
       return save_chunks(downloader_.home.chunks(), entry_.id, records_);
+    });
+  }
+
+  // What is whole is ready to run, whatever its times were before.
+  void note_verified(contract::ModelFile& file) const {
+    for (const FileChunks& record : records_) {
+      const bool has_other_hash = !file.sha256.empty() && file.sha256 != record.sha256;
+      if (record.path != file.path || record.size != file.size || has_other_hash) continue;
+      file.sha256 = record.sha256;
+      if (!is_damaged(file.path)) file.modified_ms = record.modified_ns / 1'000'000;
+    }
+  }
+
+  bool is_damaged(std::string_view path) const {
+    return std::any_of(report_.damages.begin(), report_.damages.end(), [&](const Damage& damage) {
+      return damage.file == path && !damage.repaired;
     });
   }
 
@@ -331,17 +338,8 @@ bool has_files(const contract::ModelEntry& entry) {
   return entry.downloaded && !entry.path.empty() && entry.path != kBuiltinPath;
 }
 
-fs::path folder_of_files(const contract::ModelEntry& entry) {
-  const fs::path path = entry.path;
-  std::error_code error;
-  if (fs::is_directory(path, error)) return path;
-  if (fs::exists(path, error)) return path.parent_path();
-  // Nothing is there: a path that ends like one of the files was that file.
-  for (const contract::ModelFile& file : entry.files) {
-    if (entry.path.ends_with("/" + file.path))
-      return entry.path.substr(0, entry.path.size() - file.path.size() - 1);
-  }
-  return path;
+bool is_record_of(const FileChunks& record, const contract::ModelFile& file) {
+  return record.path == file.path && record.size == file.size && record.sha256 == file.sha256;
 }
 
 }  // namespace llorch::catalog

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "catalog/chunks.h"
 #include "catalog/download.h"
 #include "contract/model_entry.h"
 
@@ -54,7 +54,7 @@ Result<VerifyReport> verify_model(const Downloader& downloader, const VerifyRequ
 
 // Whether the entry has files of its own on this host.
 bool has_files(const contract::ModelEntry& entry);
-// The folder that the paths of the entry's files are relative to.
-std::filesystem::path folder_of_files(const contract::ModelEntry& entry);
+// Whether the kept hashes are those of the file that the catalog knows.
+bool is_record_of(const FileChunks& record, const contract::ModelFile& file);
 
 }  // namespace llorch::catalog

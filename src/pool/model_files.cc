@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <map>
@@ -17,6 +18,7 @@
 #include "base/positioned_file.h"
 #include "base/utf8.h"
 #include "catalog/chunks.h"
+#include "catalog/describe.h"
 #include "catalog/verify.h"
 #include "contract/error_table.h"
 #include "http/file_body.h"
@@ -138,15 +140,22 @@ class ModelFiles {
     if (!catalog::has_files(*entry))
       return Error{ErrorCode::NotFound, fmt::format("{} has no files on this host", id)};
     ServedModel model;
-    model.folder = catalog::folder_of_files(*entry);
+    model.folder = catalog::model_folder(*entry);
     Result<std::vector<catalog::FileChunks>> files = catalog::load_chunks(chunks_folder_, id);
-    if (!files.ok() && files.error().code == ErrorCode::NotFound)
-      return Error{ErrorCode::NotFound,
-                   fmt::format("{} was never verified on this host: run `llorch-pool models verify "
-                               "{}` there",
-                               id, id)};
-    if (!files.ok()) return files.error();
-    model.files = files.take();
+    if (!files.ok() && files.error().code != ErrorCode::NotFound) return files.error();
+    const std::vector<catalog::FileChunks> kept =
+        files.ok() ? files.take() : std::vector<catalog::FileChunks>();
+    for (const contract::ModelFile& file : entry->files) {
+      const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& record) {
+        return catalog::is_record_of(record, file);
+      });
+      if (found == kept.end())
+        return Error{ErrorCode::NotFound,
+                     fmt::format("{} was never verified on this host: run `llorch-pool models "
+                                 "verify {}` there",
+                                 id, id)};
+      model.files.push_back(*found);
+    }
     json::Array list;
     for (const catalog::FileChunks& file : model.files) list.push_back(to_json(file));
     model.manifest = json::serialize(json::Object{{"id", id},

@@ -11,7 +11,9 @@
 #include <random>
 #include <set>
 
+#include "catalog/outdated.h"
 #include "http/file_body.h"
+#include "hub_simulator/hub_simulator.h"
 #include "pool/test_host.h"
 #include "support/child_process.h"
 #include "support/run_program.h"
@@ -329,6 +331,100 @@ TEST(Verify, StopsWhenAsked) {
   const auto report = catalog::verify_model(
       host.downloader(), {.id = "m", .repair = false, .neighbours = {}}, {}, stop.get_token());
   EXPECT_EQ(report.error().code, ErrorCode::Cancelled);
+}
+
+// The hub as the last resort, at the revision that was fetched.
+TEST(Verify, IsMendedFromTheHubWhenNoNeighbourCan) {
+  llorch::test::HubSimulator hub;
+  const std::string weights = random_bytes(static_cast<std::size_t>(kChunkBytes) + 5000, 14);
+  const std::string config = "{}";
+  const std::string commit(40, 'a');
+  hub.put_repo({.name = "org/repo",
+                .commit = commit,
+                .files = {{.path = "model.safetensors", .content = weights, .lfs = true},
+                          {.path = "config.json", .content = config}}});
+  Host host;
+  Host dead;
+  host.add_model("m", {{"model.safetensors", weights}, {"config.json", config}});
+  ASSERT_TRUE(host.catalog()
+                  .update([&](catalog::CatalogContent& content) {
+                    content.find("m")->repo = "hf:org/repo";
+                    content.find("m")->revision = commit;
+                    return ok_status();
+                  })
+                  .ok());
+  dead.serve();
+  const catalog::Neighbour gone = dead.neighbour();
+  dead.stop_serving();
+  catalog::Downloader downloader = host.downloader();
+  downloader.source.hf_endpoint = hub.url();
+  const catalog::VerifyRequest request{.id = "m", .repair = true, .neighbours = {gone}};
+  std::vector<std::string> notes;
+  const catalog::OnDownloadEvent keep_notes = [&](const catalog::DownloadEvent& event) {
+    if (event.kind == catalog::DownloadEvent::Kind::Note) notes.push_back(event.text);
+  };
+
+  rot_byte(host.folder("m") / "model.safetensors", kChunkBytes + 1);
+  const auto chunk = catalog::verify_model(downloader, request, keep_notes, {});
+  ASSERT_TRUE(chunk.ok()) << chunk.error().message;
+  EXPECT_TRUE(chunk->is_whole()) << json::serialize(to_json(*chunk));
+  EXPECT_EQ(chunk->damages[0].from, "hf:org/repo");
+  EXPECT_TRUE(test::read_file(host.folder("m") / "model.safetensors") == weights);
+  ASSERT_EQ(notes.size(), 2U);
+  EXPECT_THAT(notes[0], HasSubstr(gone.url)) << "that the neighbour was passed over is said";
+  EXPECT_EQ(hub.bytes_sent("/lfs/"), 5000) << "only the last chunk was asked for";
+
+  std::filesystem::remove(host.folder("m") / "config.json");
+  rot_byte(host.folder("m") / "model.safetensors", 0);
+  const auto both = catalog::verify_model(downloader, request, {}, {});
+  ASSERT_TRUE(both.ok()) << both.error().message;
+  EXPECT_TRUE(both->is_whole()) << json::serialize(to_json(*both));
+  EXPECT_EQ(test::read_file(host.folder("m") / "config.json"), config);
+
+  // A hub that sends a wrong byte mends nothing.
+  hub.add_fault({.path = "/lfs/", .times = 100, .corrupt_at = 7});
+  rot_byte(host.folder("m") / "model.safetensors", 0);
+  const auto wrong = catalog::verify_model(downloader, request, {}, {});
+  ASSERT_TRUE(wrong.ok()) << wrong.error().message;
+  EXPECT_FALSE(wrong->is_whole());
+  EXPECT_THAT(wrong->damages[0].reason, HasSubstr("hash"));
+}
+
+TEST(Outdated, ComparesWithTheSourcesOneByOne) {
+  llorch::test::HubSimulator hub;
+  const std::string old_commit(40, 'a');
+  const std::string new_commit(40, 'b');
+  hub.put_repo({.name = "org/current", .commit = old_commit, .files = {{"model.gguf", "x"}}});
+  hub.put_repo({.name = "org/moved", .commit = new_commit, .files = {{"model.gguf", "x"}}});
+  const auto entry = [&](std::string id, std::string repo, std::string revision) {
+    contract::ModelEntry model;
+    model.id = std::move(id);
+    model.path = "/x";
+    model.downloaded = true;
+    model.repo = std::move(repo);
+    model.revision = std::move(revision);
+    return model;
+  };
+  std::vector<contract::ModelEntry> models = {entry("current", "hf:org/current", old_commit),
+                                              entry("gone", "hf:org/gone", old_commit),
+                                              entry("moved", "hf:org/moved", old_commit),
+                                              entry("in-place", "", ""),
+                                              entry("local", "file:/x", ""),
+                                              entry("not-here", "hf:org/moved", "")};
+  models.back().downloaded = false;
+  catalog::SourceOptions options = Host().downloader().source;
+  options.hf_endpoint = hub.url();
+  const std::vector<catalog::RevisionCheck> checks = catalog::check_revisions(models, options, {});
+  using State = catalog::RevisionCheck::State;
+  ASSERT_EQ(checks.size(), 5U);
+  EXPECT_EQ(checks[0].state, State::Current) << checks[0].note;
+  EXPECT_EQ(checks[1].state, State::Failed);
+  EXPECT_THAT(checks[1].note, HasSubstr("org/gone"));
+  EXPECT_EQ(checks[2].state, State::Outdated) << checks[2].note;
+  EXPECT_EQ(checks[2].newest, new_commit);
+  EXPECT_EQ(checks[3].state, State::Untracked);
+  EXPECT_THAT(checks[3].note, HasSubstr("in place"));
+  EXPECT_EQ(checks[4].state, State::Untracked);
 }
 
 // Random damage to random files is always found, exactly, and mended.

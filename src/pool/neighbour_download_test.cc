@@ -1,0 +1,208 @@
+// Whose word counts, and a file that comes from several hosts.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/digest.h"
+#include "catalog/neighbour.h"
+#include "catalog/offers.h"
+#include "catalog/verify.h"
+#include "http/file_body.h"
+#include "http/work_threads.h"
+#include "hub_simulator/hub_simulator.h"
+#include "pool/test_host.h"
+
+namespace llorch::catalog {
+namespace {
+
+using pool::test::FakeNeighbour;
+using pool::test::fetch_text;
+using pool::test::Files;
+using pool::test::Host;
+using pool::test::random_bytes;
+using pool::test::read_file;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Notes {
+ public:
+  OnNote sink() {
+    return [this](const std::string& text) { all_ += text + "\n"; };
+  }
+  const std::string& text() const { return all_; }
+
+ private:
+  std::string all_;
+};
+
+RemoteFile remote(std::string path, std::int64_t size, std::string sha256) {
+  RemoteFile file;
+  file.path = std::move(path);
+  file.size = size;
+  file.sha256 = std::move(sha256);
+  return file;
+}
+
+ModelSource source_of(std::string revision, std::vector<RemoteFile> files) {
+  ModelSource source;
+  source.revision = std::move(revision);
+  source.files = std::move(files);
+  return source;
+}
+
+std::vector<std::string> names(const std::vector<Offer>& offers) {
+  std::vector<std::string> out;
+  for (const Offer& offer : offers) out.push_back(offer.from);
+  return out;
+}
+
+TEST(MergeOffers, TheOriginDecidesWhatTheFilesAre) {
+  const std::string a(64, 'a');
+  const std::string b(64, 'b');
+  const NamedSource origin{"hub", source_of("1", {remote("w", 10, a), remote("c", 3, "")})};
+  RemoteFile& config = const_cast<RemoteFile&>(origin.second.files[1]);
+  config.git_sha1 = "0123";
+  const NamedSource same{"same", source_of("x", {remote("w", 10, a), remote("c", 3, b)})};
+  const NamedSource other{"other", source_of("1", {remote("w", 10, b), remote("c", 4, b)})};
+  const NamedSource less{"less", source_of("1", {remote("c", 3, b)})};
+  Notes notes;
+  const OfferedModel model = merge_offers(origin, {other, same, less}, notes.sink());
+  ASSERT_EQ(model.offers.size(), 2U);
+  EXPECT_THAT(names(model.offers[0]), ElementsAre("same", "hub"));
+  EXPECT_THAT(names(model.offers[1]), ElementsAre("same", "less", "hub"));
+  EXPECT_EQ(model.offers[1][0].file.git_sha1, "0123") << "the origin's hash is checked too";
+  EXPECT_EQ(model.source.revision, "1");
+  EXPECT_THAT(notes.text(), HasSubstr("other does not have the same \"w\""));
+}
+
+TEST(MergeOffers, WhatCannotBeComparedIsNotTaken) {
+  const std::string a(64, 'a');
+  const NamedSource origin{"web", source_of("etag-1", {remote("w", 10, "")})};
+  const NamedSource same{"same", source_of("etag-1", {remote("w", 10, a)})};
+  const NamedSource unknown{"unknown", source_of("", {remote("w", 10, a)})};
+  Notes notes;
+  EXPECT_THAT(names(merge_offers(origin, {unknown, same}, notes.sink()).offers[0]),
+              ElementsAre("same", "web"));
+  NamedSource archive = origin;
+  archive.second.is_tarball = true;
+  EXPECT_THAT(names(merge_offers(archive, {same}, notes.sink()).offers[0]), ElementsAre("web"));
+  EXPECT_THAT(notes.text(), HasSubstr("archive"));
+}
+
+TEST(MergeOffers, WithoutAnOriginTheFirstNeighbourDecides) {
+  const std::string a(64, 'a');
+  const std::string b(64, 'b');
+  const NamedSource first{"first", source_of("1", {remote("w", 10, a)})};
+  const NamedSource liar{"liar", source_of("1", {remote("w", 10, b)})};
+  const NamedSource third{"third", source_of("2", {remote("w", 10, a)})};
+  Notes notes;
+  EXPECT_THAT(names(merge_offers(std::nullopt, {first, liar, third}, notes.sink()).offers[0]),
+              ElementsAre("first", "third"));
+}
+
+TEST(FindOffers, AsksNeighboursAndThenTheSource) {
+  test::HubSimulator hub;
+  const std::string weights = random_bytes(50'000, 1);
+  const std::string commit(40, 'a');
+  hub.put_repo({.name = "org/repo",
+                .commit = commit,
+                .files = {{.path = "model.safetensors", .content = weights, .lfs = true},
+                          {.path = "config.json", .content = "{}"}}});
+  Host honest;
+  Host other;
+  Host empty;
+  honest.add_model("m", {{"model.safetensors", weights}, {"config.json", "{}"}});
+  other.add_model("m", {{"model.safetensors", random_bytes(50'000, 2)}, {"config.json", "[]"}});
+  for (Host* host : {&honest, &other, &empty}) host->serve();
+  SourceOptions options = honest.downloader().source;
+  options.hf_endpoint = hub.url();
+  DownloadRequest request;
+  request.id = "m";
+  request.neighbours = {empty.neighbour(), other.neighbour(), honest.neighbour()};
+  const ModelRef ref = parse_model_ref("hf:org/repo").take();
+  Notes notes;
+  const auto model = find_offers(request, ref, options, notes.sink(), {});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(model->source.revision, commit);
+  for (std::size_t i = 0; i < model->source.files.size(); ++i) {
+    if (model->source.files[i].path != "model.safetensors") continue;
+    EXPECT_THAT(names(model->offers[i]), ElementsAre(honest.url(), "hf:org/repo"));
+  }
+  EXPECT_THAT(notes.text(), HasSubstr(empty.url()));
+  EXPECT_THAT(notes.text(), HasSubstr(other.url()));
+
+  // A hub that is not there is said and done without; one that refuses is believed.
+  hub.add_fault({.path = "/api/models", .times = 1000, .status = 503});
+  const auto without = find_offers(request, ref, options, notes.sink(), {});
+  ASSERT_TRUE(without.ok()) << without.error().message;
+  EXPECT_EQ(without->offers[0].front().from, other.url()) << "the first that has it";
+  hub.clear_faults();
+  const ModelRef nothing = parse_model_ref("hf:org/nothing").take();
+  EXPECT_FALSE(find_offers(request, nothing, options, notes.sink(), {}).ok());
+
+  request.only_neighbours = true;
+  hub.forget_requests();
+  ASSERT_TRUE(find_offers(request, std::nullopt, options, notes.sink(), {}).ok());
+  EXPECT_TRUE(hub.requests().empty()) << "--from asks nobody else";
+  request.neighbours = {empty.neighbour()};
+  const auto nobody = find_offers(request, std::nullopt, options, notes.sink(), {});
+  ASSERT_FALSE(nobody.ok());
+  EXPECT_THAT(nobody.error().message, HasSubstr(empty.url()));
+}
+
+// A file of several chunks, at three places: one that cuts after the first chunk, one that lies in
+// the second, one that is honest. What is right is kept, nothing wrong gets in.
+TEST(FetchOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
+  constexpr std::int64_t kChunk = 64 * 1024;
+  const std::string content = random_bytes(4 * kChunk + 100, 3);
+  Host honest;
+  Host me;
+  honest.add_model("m", {{"a", content}}, kChunk);
+  honest.serve();
+  const std::string manifest = fetch_text(honest.url() + "/v2/models/m/manifest");
+  const auto answer_with = [&content](std::function<bool(std::int64_t, std::string&)> change) {
+    return [&content, change](const http::Request& request,
+                              http::Responder& responder) -> http::Task<Status> {
+      const auto size = static_cast<std::int64_t>(content.size());
+      const http::ByteRange range = http::choose_range(request, size, "");
+      std::string bytes = content.substr(static_cast<std::size_t>(range.offset),
+                                         static_cast<std::size_t>(range.bytes));
+      if (!change(range.offset, bytes))
+        co_return Error{ErrorCode::Unavailable, "this neighbour is going down"};
+      http::Response response(206, "application/octet-stream", std::move(bytes));
+      response.headers.add("Content-Range", fmt::format("bytes {}-{}/{}", range.offset,
+                                                        range.offset + range.bytes - 1, size));
+      co_return co_await responder.send(std::move(response));
+    };
+  };
+  const FakeNeighbour dying(
+      manifest, answer_with([](std::int64_t offset, std::string&) { return offset < kChunk; }));
+  const FakeNeighbour lying(manifest, answer_with([](std::int64_t offset, std::string& bytes) {
+                              if (offset == 2 * kChunk) bytes[5] = static_cast<char>(bytes[5] ^ 1);
+                              return true;
+                            }));
+  std::vector<NamedSource> sources;
+  for (const Neighbour& neighbour : {dying.neighbour(), lying.neighbour(), honest.neighbour()}) {
+    auto source = resolve_neighbour(neighbour, "m", me.downloader().source, {});
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    sources.emplace_back(neighbour.url, source.take());
+  }
+  Notes notes;
+  const OfferedModel model = merge_offers(std::nullopt, sources, notes.sink());
+  ASSERT_EQ(model.offers[0].size(), 3U);
+  TransferOptions options = me.downloader().transfer;
+  options.range_bytes = kChunk;
+  options.max_connections = 1;
+  std::filesystem::create_directories(me.folder("m"));
+  const auto fetched =
+      fetch_offered(model.offers[0], me.folder("m") / "a", options, {}, notes.sink(), {});
+  ASSERT_TRUE(fetched.ok()) << fetched.error().message;
+  EXPECT_TRUE(read_file(me.folder("m") / "a") == content);
+  EXPECT_EQ(fetched->sha256, base::sha256_hex(content));
+  EXPECT_THAT(notes.text(), HasSubstr("going on with " + lying.url()));
+  EXPECT_THAT(notes.text(), HasSubstr("going on with " + honest.url()));
+  EXPECT_GE(lying.num_file_requests(), 1);
+}
+
+}  // namespace
+}  // namespace llorch::catalog
