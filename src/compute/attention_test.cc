@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -178,6 +181,74 @@ TEST_P(Attention, EqualsTheReferenceForEveryHeadShape) {
   }
 }
 
+// Quantised keys and values are whole blocks of 32. Both sides read the same blocks, so the
+// tolerance is that of the other types.
+TEST_P(Attention, EqualsTheReferenceForAQuantisedCache) {
+  for (const std::int64_t head_dim : {32, 64, 160}) {
+    for (const auto& [heads, kv_heads] : {std::pair{6, 2}, {3, 1}}) {
+      for (const std::int64_t block_tokens : {5, 16}) {
+        Case c;
+        c.cache_dtype = DType::Q8_0;
+        c.head_dim = head_dim;
+        c.heads = heads;
+        c.kv_heads = kv_heads;
+        c.block_tokens = block_tokens;
+        c.window = block_tokens == 5 ? 7 : 0;
+        c.softcap = block_tokens == 5 ? 2.5F : 0;
+        const std::string what =
+            fmt::format("heads {}/{} of {}, blocks of {}", heads, kv_heads, head_dim, block_tokens);
+        expect_close(c, what);
+        c.want_scores = true;
+        expect_close(c, what + ", scores");
+      }
+    }
+  }
+}
+
+// The cache itself costs little: what comes out is close to what an exact cache gives.
+TEST_P(Attention, AQuantisedCacheIsCloseToAnExactOne) {
+  Case exact;
+  Case quantised = exact;
+  quantised.cache_dtype = DType::Q8_0;
+  const std::vector<float> expected = run(*reference_, exact);
+  const std::vector<float> found = run(*backend_, quantised);
+  ASSERT_EQ(found.size(), expected.size());
+  double largest = 0;
+  double worst = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+    worst = std::max(worst, std::abs(static_cast<double>(found[i]) - expected[i]));
+  }
+  EXPECT_LT(worst, 0.01 * largest);
+  EXPECT_GT(worst, 0) << "the cache was not quantised";
+}
+
+TEST_P(Attention, WhatAQuantisedCacheCannotHoldIsNan) {
+  Device device(*backend_);
+  std::vector<float> keys(64, 0.5F);
+  keys[40] = std::numeric_limits<float>::infinity();
+  std::vector<float> values(64, 1.0F);
+  values[3] = 3e38F;  // finite, but its scale is no half
+  const std::vector<std::int32_t> zero = {0};
+  const KvLayer cache = {device.zeros(DType::Q8_0, {1, 1, 4, 64}),
+                         device.zeros(DType::Q8_0, {1, 1, 4, 64})};
+  backend_->write_kv({.keys = device.floats(keys, {1, 1, 64}),
+                      .values = device.floats(values, {1, 1, 64}),
+                      .slots = device.ints(zero),
+                      .cache = cache});
+  std::vector<std::byte> block(34);
+  const auto scale_at = [&](const TensorView& view, std::int64_t index) {
+    backend_->download(static_cast<const std::byte*>(view.data) + index * 34, block);
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, block.data(), sizeof(bits));
+    return tensor::half_to_float(bits);
+  };
+  EXPECT_TRUE(std::isfinite(scale_at(cache.keys, 0)));
+  EXPECT_TRUE(std::isnan(scale_at(cache.keys, 1)));
+  EXPECT_TRUE(std::isnan(scale_at(cache.values, 0)));
+  EXPECT_TRUE(std::isfinite(scale_at(cache.values, 1)));
+}
+
 TEST_P(Attention, EqualsTheReferenceForWindowSoftcapAndBlockSize) {
   for (const std::int32_t window : {0, 1, 7, 16, 100}) {
     for (const float softcap : {0.0F, 2.5F}) {
@@ -210,7 +281,7 @@ TEST_P(Attention, EqualsTheReferenceForALongContext) {
 }
 
 TEST_P(Attention, ShuffledBlocksEqualContiguousOnesBitForBit) {
-  for (const DType dtype : {DType::F32, DType::F16}) {
+  for (const DType dtype : {DType::F32, DType::F16, DType::Q8_0}) {
     Case shuffled;
     shuffled.cache_dtype = dtype;
     Case contiguous = shuffled;
@@ -235,7 +306,7 @@ TEST_P(Attention, TheFutureChangesNothing) {
 }
 
 TEST_P(Attention, RowsDoNotDependOnTheirNeighboursOrThreads) {
-  for (const DType dtype : {DType::F32, DType::F16}) {
+  for (const DType dtype : {DType::F32, DType::F16, DType::Q8_0}) {
     Case c;
     c.cache_dtype = dtype;
     const std::vector<float> together = run(*backend_, c);
@@ -283,19 +354,24 @@ TEST_P(Attention, QueryHeadsShareKeyHeadsInRuns) {
 }
 
 TEST_P(Attention, CacheRowsAreStoredExactly) {
-  for (const DType dtype : {DType::F32, DType::F16}) {
+  for (const DType dtype : {DType::F32, DType::F16, DType::Q8_0}) {
     const auto stored = [&](Backend& backend) {
       Device device(backend);
       Random random(3);
-      const KvLayer cache = {device.zeros(dtype, {3, 2, 4, 6}), device.zeros(dtype, {3, 2, 4, 6})};
+      const std::int64_t head_dim = dtype == DType::Q8_0 ? 64 : 6;
+      const std::int64_t width = 2 * head_dim;
+      const KvLayer cache = {device.zeros(dtype, {3, 2, 4, head_dim}),
+                             device.zeros(dtype, {3, 2, 4, head_dim})};
       const std::vector<std::int32_t> slots = {11, 0, 6};
       backend.write_kv(
-          {.keys = device.matrix(random.numbers(3 * 12), 3, 12, Layout::ColumnRange).split_heads(2),
-           .values =
-               device.matrix(random.numbers(3 * 12), 3, 12, Layout::ColumnRange).split_heads(2),
+          {.keys = device.matrix(random.numbers(3 * width), 3, width, Layout::ColumnRange)
+                       .split_heads(2),
+           .values = device.matrix(random.numbers(3 * width), 3, width, Layout::ColumnRange)
+                         .split_heads(2),
            .slots = device.ints(slots),
            .cache = cache});
-      std::vector<std::byte> bytes(static_cast<std::size_t>(144 * tensor::info(dtype).block_bytes));
+      std::vector<std::byte> bytes(
+          static_cast<std::size_t>(tensor::storage_bytes(dtype, cache.keys.elements()).value()));
       std::vector<std::byte> all;
       for (const TensorView& view : {cache.keys, cache.values}) {
         backend.download(view.data, bytes);

@@ -26,7 +26,9 @@ bool same_shape(const TensorView& a, const TensorView& b) {
 }
 
 void check_cache(const KvLayer& cache, std::int64_t kv_heads, std::int64_t head_dim) {
-  CHECK(cache.keys.dtype == DType::F32 || cache.keys.dtype == DType::F16);
+  const DType dtype = cache.keys.dtype;
+  CHECK(dtype == DType::F32 || dtype == DType::F16 || dtype == DType::Q8_0);
+  CHECK(head_dim % tensor::info(dtype).block_elems == 0);
   CHECK(is(cache.keys, cache.keys.dtype, 4) && is(cache.values, cache.keys.dtype, 4));
   CHECK(same_shape(cache.keys, cache.values));
   CHECK(cache.keys.dims[1] == kv_heads && cache.keys.dims[2] > 0 && cache.keys.dims[3] == head_dim);

@@ -88,8 +88,9 @@ struct RopeArgs {
 };
 
 // One layer's keys and values for all blocks; a block holds block_tokens positions of one sequence.
+// With Q8_0 a head's values are whole blocks of 32; strides count values as ever.
 struct KvLayer {
-  TensorView keys;    // (blocks, kv_heads, block_tokens, head_dim) F32 or F16
+  TensorView keys;    // (blocks, kv_heads, block_tokens, head_dim) F32, F16 or Q8_0
   TensorView values;  // same
 };
 

@@ -159,7 +159,8 @@ class Device {
   }
   TensorView zeros(DType dtype, std::initializer_list<std::int64_t> shape) {
     TensorView view(nullptr, dtype, shape);
-    view.data = allocate(view.elements() * tensor::info(dtype).block_bytes);
+    const tensor::DTypeInfo& type = tensor::info(dtype);
+    view.data = allocate(view.elements() / type.block_elems * type.block_bytes);
     return view;
   }
   TensorView matrix(std::span<const float> values, std::int64_t rows, std::int64_t cols,

@@ -50,6 +50,7 @@ struct Options {
   std::int32_t context = 512;
   std::int32_t max_windows = 0;
   std::string backend = "cpu";
+  std::string kv = "f32";
   int threads = 0;
   bool json = false;
 };
@@ -75,12 +76,15 @@ void describe_file(const formats::WeightFile& file, Row& row) {
 
 Result<std::unique_ptr<model::TransformerRunner>> make_runner(
     const std::shared_ptr<const model::LoadedModel>& loaded, compute::Backend& backend,
-    std::int32_t context) {
-  model::RunnerOptions options;
-  options.limits.sequences = 1;
-  options.limits.num_blocks =
-      (context + options.limits.block_tokens - 1) / options.limits.block_tokens;
-  return model::TransformerRunner::make(loaded, backend, options);
+    const Options& options) {
+  model::RunnerOptions runner;
+  runner.kv_dtype = options.kv == "q8_0"  ? tensor::DType::Q8_0
+                    : options.kv == "f16" ? tensor::DType::F16
+                                          : tensor::DType::F32;
+  runner.limits.sequences = 1;
+  runner.limits.num_blocks =
+      (options.context + runner.limits.block_tokens - 1) / runner.limits.block_tokens;
+  return model::TransformerRunner::make(loaded, backend, runner);
 }
 
 Result<Row> score_model(const std::string& path, std::string_view text, const Options& options,
@@ -105,7 +109,7 @@ Result<Row> score_model(const std::string& path, std::string_view text, const Op
                              loaded.value()->config.context_length, options.context)};
   }
   Result<std::unique_ptr<model::TransformerRunner>> runner =
-      make_runner(loaded.value(), backend, options.context);
+      make_runner(loaded.value(), backend, options);
   if (!runner.ok()) return runner.error();
   base::StatusLine line(stderr);
   const auto begin = std::chrono::steady_clock::now();
@@ -195,6 +199,9 @@ void describe(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--backend", options.backend, "cpu, cuda:N or reference")->capture_default_str();
+  app.add_option("--kv", options.kv, "type of the key/value cache: f32, f16 or q8_0")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
   app.add_option("--threads", options.threads, "CPU threads; 0: one for each core")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));

@@ -14,6 +14,19 @@ HWY_BEFORE_NAMESPACE();
 namespace llorch::compute {
 namespace HWY_NAMESPACE {
 
+// A block of a Q8_0 cache; a head is a run of them.
+struct QuantBlock {
+  std::uint16_t scale;  // a half
+  std::int8_t quants[32];
+};
+static_assert(sizeof(QuantBlock) == 34);
+
+// Values in one T of a cache.
+template <class T>
+constexpr std::int64_t kValues = 1;
+template <>
+constexpr std::int64_t kValues<QuantBlock> = 32;
+
 // Calls visit(vectors, index, count) for each run of keys that lie side by side, i.e. within one
 // block: `vectors` points at the first one's, `index` counts from head.first.
 template <class T, class F>
@@ -23,9 +36,9 @@ HWY_INLINE void each_run(const AttendHead& head, const void* cache, std::int64_t
     const std::int64_t block = key / head.block_tokens;
     const std::int64_t offset = key % head.block_tokens;
     const std::int64_t count = HWY_MIN(head.block_tokens - offset, head.last + 1 - key);
-    visit(static_cast<const T*>(cache) + head.table[block] * block_stride + head.head_offset +
-              offset * head.head_dim,
-          key - head.first, count);
+    const std::int64_t values =
+        head.table[block] * block_stride + head.head_offset + offset * head.head_dim;
+    visit(static_cast<const T*>(cache) + values / kValues<T>, key - head.first, count);
     key += count;
   }
 }
@@ -81,6 +94,57 @@ HWY_INLINE void weigh_values(const AttendHead& head) {
   }
 }
 
+HWY_INLINE Vec load_quants(const std::int8_t* quants) {
+  const hn::Rebind<std::int8_t, Floats> bytes;
+  const hn::RebindToSigned<Floats> ints;
+  return hn::ConvertTo(Floats(), hn::PromoteTo(ints, hn::LoadU(bytes, quants)));
+}
+
+// The whole numbers of a block are summed before its scale comes in.
+template <>
+HWY_INLINE void score_keys<QuantBlock>(const AttendHead& head) {
+  const std::int64_t blocks = head.head_dim / kValues<QuantBlock>;
+  each_run<QuantBlock>(
+      head, head.keys, head.key_block_stride,
+      [&](const QuantBlock* keys, std::int64_t index, std::int64_t count) HWY_ATTR {
+        for (std::int64_t t = 0; t < count; ++t, keys += blocks) {
+          Vec total = hn::Zero(Floats());
+          for (std::int64_t b = 0; b < blocks; ++b) {
+            const float* q = head.q + b * kValues<QuantBlock>;
+            Vec sum = hn::Zero(Floats());
+            for (std::int64_t i = 0; i < kValues<QuantBlock>; i += kLanes)
+              sum = hn::MulAdd(load(q + i), load_quants(keys[b].quants + i), sum);
+            const Vec scale = hn::Set(Floats(), tensor::half_to_float(keys[b].scale));
+            total = hn::MulAdd(sum, scale, total);
+          }
+          head.scratch[index + t] = reduce_sum(total);
+        }
+      });
+}
+
+template <>
+HWY_INLINE void weigh_values<QuantBlock>(const AttendHead& head) {
+  constexpr std::int64_t kVectors = kValues<QuantBlock> / kLanes;
+  const std::int64_t blocks = head.head_dim / kValues<QuantBlock>;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    Vec sums[std::size_t{kVectors}];
+    for (std::int64_t v = 0; v < kVectors; ++v) sums[v] = hn::Zero(Floats());
+    each_run<QuantBlock>(
+        head, head.values, head.value_block_stride,
+        [&](const QuantBlock* values, std::int64_t index, std::int64_t count) HWY_ATTR {
+          for (std::int64_t t = 0; t < count; ++t) {
+            const QuantBlock& block = values[t * blocks + b];
+            const Vec weight =
+                hn::Set(Floats(), head.scratch[index + t] * tensor::half_to_float(block.scale));
+            for (std::int64_t v = 0; v < kVectors; ++v)
+              sums[v] = hn::MulAdd(weight, load_quants(block.quants + v * kLanes), sums[v]);
+          }
+        });
+    float* out = head.out + b * kValues<QuantBlock>;
+    for (std::int64_t v = 0; v < kVectors; ++v) hn::StoreU(sums[v], Floats(), out + v * kLanes);
+  }
+}
+
 HWY_INLINE void finish_scores(const AttendHead& head, std::int64_t count) {
   const Vec scale = hn::Set(Floats(), head.scale);
   map_row(head.scratch, count, head.scratch, [scale](Vec v) HWY_ATTR { return hn::Mul(v, scale); });
@@ -104,6 +168,7 @@ HWY_INLINE void attend_typed(const AttendHead& head) {
 
 HWY_MAYBE_UNUSED static void attend(const AttendHead& head) {
   if (head.cache_dtype == tensor::DType::F16) return attend_typed<Half>(head);
+  if (head.cache_dtype == tensor::DType::Q8_0) return attend_typed<QuantBlock>(head);
   attend_typed<float>(head);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/host_limits.h"
+#include "compute/cache_blocks.h"
 #include "compute/check_args.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/thread_pool.h"
@@ -33,9 +34,15 @@ const std::uint8_t* weight_row(const Weight& weight, std::int64_t row) {
   return static_cast<const std::uint8_t*>(weight.data) + row * row_bytes(weight);
 }
 
-// count values of F32 to a cache row of F32 or F16.
+// count values of F32 to a cache row of F32, F16 or Q8_0.
 void store_cache(const float* values, std::int64_t count, const TensorView& cache,
                  std::int64_t index) {
+  if (cache.dtype == DType::Q8_0) {
+    const tensor::DTypeInfo& type = tensor::info(DType::Q8_0);
+    return store_q8_0(
+        {values, static_cast<std::size_t>(count)},
+        static_cast<std::byte*>(cache.data) + index / type.block_elems * type.block_bytes);
+  }
   if (cache.dtype == DType::F16) {
     auto* out = static_cast<std::uint16_t*>(cache.data) + index;
     for (std::int64_t i = 0; i < count; ++i) out[i] = tensor::float_to_half(values[i]);

@@ -38,7 +38,7 @@ struct AttendHead {
   const float* q;  // (head_dim)
   const void* keys;
   const void* values;
-  tensor::DType cache_dtype;        // F32 or F16
+  tensor::DType cache_dtype;        // F32, F16 or Q8_0
   std::int64_t key_block_stride;    // elements
   std::int64_t value_block_stride;  // elements
   std::int64_t head_offset;         // elements

@@ -66,15 +66,15 @@ __device__ std::int64_t offset_of(const CacheShape& cache, const Place& place, s
 }
 
 // Scores of keys begin..end - 1 into `chunk`: a warp per key, its lanes over the head's values.
-template <class Value>
-__device__ void score_chunk(const Attend& args, const Place& place, const Value* keys,
-                            const float* q, std::int64_t begin, std::int64_t end, float* chunk) {
+template <class Cache>
+__device__ void score_chunk(const Attend& args, const Place& place, Cache keys, const float* q,
+                            std::int64_t begin, std::int64_t end, float* chunk) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   for (std::int64_t key = begin + threadIdx.x / kWarpThreads; key < end; key += kWarps) {
-    const Value* k = keys + offset_of(args.keys, place, key);
+    const std::int64_t at = offset_of(args.keys, place, key);
     float score = 0;
     for (std::int64_t i = lane; i < args.keys.head_dim; i += kWarpThreads) {
-      score = fmaf(q[i], from_cache(k[i]), score);
+      score = fmaf(q[i], keys.at(at + i), score);
     }
     score = warp_sum(score) * args.scale;
     if (args.softcap > 0) score = args.softcap * tanhf(score / args.softcap);
@@ -91,8 +91,8 @@ __device__ void mask_scores(const Attend& args, const Place& place) {
 }
 
 // Each thread owns values i = thread, thread + 128, … of q, sums and out; `chunk` belongs to all.
-template <class Value>
-__global__ void attention_kernel(Attend args, const Value* keys, const Value* values) {
+template <class Cache>
+__global__ void attention_kernel(Attend args, Cache keys, Cache values) {
   __shared__ float q[kHeadDimMax];
   __shared__ float sums[kHeadDimMax];
   __shared__ float chunk[kChunkKeys];
@@ -127,7 +127,7 @@ __global__ void attention_kernel(Attend args, const Value* keys, const Value* va
       float sum = sums[i] * shrink;
       for (int key = 0; key < num_keys; ++key) {
         const std::int64_t at = offset_of(args.values, place, begin + key);
-        sum = fmaf(chunk[key], from_cache(values[at + i]), sum);
+        sum = fmaf(chunk[key], values.at(at + i), sum);
       }
       sums[i] = sum;
     }
@@ -163,15 +163,11 @@ void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
       .heads = args.q.dims[1],
   };
   const std::int64_t blocks = args.q.rows() * args.q.dims[1];
-  if (args.cache.keys.dtype == tensor::DType::F16) {
-    launch("attention", attention_kernel<__half>, stream, blocks, 1, kThreads, attend,
-           static_cast<const __half*>(args.cache.keys.data),
-           static_cast<const __half*>(args.cache.values.data));
-  } else {
-    launch("attention", attention_kernel<float>, stream, blocks, 1, kThreads, attend,
-           static_cast<const float*>(args.cache.keys.data),
-           static_cast<const float*>(args.cache.values.data));
-  }
+  with_cache(args.cache.keys, [&](auto keys) {
+    using Cache = decltype(keys);
+    const Cache values{static_cast<decltype(keys.data)>(args.cache.values.data)};
+    launch("attention", attention_kernel<Cache>, stream, blocks, 1, kThreads, attend, keys, values);
+  });
 }
 
 }  // namespace llorch::compute::cuda

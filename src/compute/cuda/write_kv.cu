@@ -15,11 +15,11 @@ struct Stored {
   CacheShape cache;
 };
 
-// One thread per value.
-template <class Value>
-__global__ void write_kv_kernel(Stored args, Value* cache) {
+// One thread for the values that are stored together.
+template <class Cache>
+__global__ void write_kv_kernel(Stored args, Cache cache) {
   const std::int64_t row_values = args.cache.kv_heads * args.cache.head_dim;
-  const std::int64_t index = global_thread();
+  const std::int64_t index = global_thread() * Cache::kTogether;
   if (index >= args.rows * row_values) return;
   const std::int64_t row = index / row_values;
   const std::int64_t head = index % row_values / args.cache.head_dim;
@@ -28,26 +28,24 @@ __global__ void write_kv_kernel(Stored args, Value* cache) {
   require(slot >= 0 && slot < args.cache.blocks * args.cache.block_tokens);
   const std::int64_t at = cache_offset(args.cache, slot / args.cache.block_tokens, head,
                                        slot % args.cache.block_tokens);
-  to_cache(args.from[row * args.from_stride + index % row_values], cache[at + i]);
+  cache.store(at + i, args.from + row * args.from_stride + index % row_values);
 }
 
-void store(const TensorView& from, const TensorView& slots, const TensorView& cache,
+void store(const TensorView& from, const TensorView& slots, const TensorView& view,
            cudaStream_t stream) {
   const Stored stored{
       .from = static_cast<const float*>(from.data),
       .from_stride = from.row_stride,
       .slots = static_cast<const std::int32_t*>(slots.data),
       .rows = from.rows(),
-      .cache = cache_shape(cache),
+      .cache = cache_shape(view),
   };
-  const std::int64_t blocks = ceil_div(from.elements(), kBlockThreads);
-  if (cache.dtype == tensor::DType::F16) {
-    launch("write_kv", write_kv_kernel<__half>, stream, blocks, 1, kBlockThreads, stored,
-           static_cast<__half*>(cache.data));
-  } else {
-    launch("write_kv", write_kv_kernel<float>, stream, blocks, 1, kBlockThreads, stored,
-           static_cast<float*>(cache.data));
-  }
+  with_cache(view, [&](auto cache) {
+    using Cache = decltype(cache);
+    const std::int64_t threads = from.elements() / Cache::kTogether;
+    launch("write_kv", write_kv_kernel<Cache>, stream, ceil_div(threads, kBlockThreads), 1,
+           kBlockThreads, stored, cache);
+  });
 }
 
 }  // namespace

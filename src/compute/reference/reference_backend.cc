@@ -1,11 +1,13 @@
 #include "compute/reference/reference_backend.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
 #include "base/host_limits.h"
+#include "compute/cache_blocks.h"
 #include "compute/check_args.h"
 #include "compute/dequantize.h"
 #include "compute/host_memory.h"
@@ -65,18 +67,36 @@ std::int64_t cache_index(const TensorView& cache, std::int64_t block, std::int64
   return block * cache.row_stride + (head * cache.dims[2] + offset) * cache.dims[3] + i;
 }
 
+// The Q8_0 block that holds a value.
+std::byte* q8_0_block(const TensorView& cache, std::int64_t index) {
+  const tensor::DTypeInfo& type = tensor::info(DType::Q8_0);
+  return static_cast<std::byte*>(cache.data) + index / type.block_elems * type.block_bytes;
+}
+
 double read_cache(const TensorView& cache, std::int64_t index) {
+  if (cache.dtype == DType::Q8_0) {
+    const tensor::DTypeInfo& type = tensor::info(DType::Q8_0);
+    std::array<float, 32> values;
+    const std::span<const std::byte> block(q8_0_block(cache, index),
+                                           static_cast<std::size_t>(type.block_bytes));
+    CHECK(dequantize(DType::Q8_0, block, values).ok());
+    return values[static_cast<std::size_t>(index % type.block_elems)];
+  }
   if (cache.dtype == DType::F16) {
     return tensor::half_to_float(static_cast<const std::uint16_t*>(cache.data)[index]);
   }
   return static_cast<const float*>(cache.data)[index];
 }
 
-void write_cache(const TensorView& cache, std::int64_t index, float value) {
-  if (cache.dtype == DType::F16) {
-    static_cast<std::uint16_t*>(cache.data)[index] = tensor::float_to_half(value);
-  } else {
-    static_cast<float*>(cache.data)[index] = value;
+// One head's values, from `index` on.
+void write_cache(const TensorView& cache, std::int64_t index, std::span<const float> values) {
+  if (cache.dtype == DType::Q8_0) return store_q8_0(values, q8_0_block(cache, index));
+  for (const float value : values) {
+    if (cache.dtype == DType::F16) {
+      static_cast<std::uint16_t*>(cache.data)[index++] = tensor::float_to_half(value);
+    } else {
+      static_cast<float*>(cache.data)[index++] = value;
+    }
   }
 }
 
@@ -251,13 +271,13 @@ class ReferenceBackend final : public Backend {
       const std::int64_t block = index_at(args.slots, r) / keys.dims[2];
       const std::int64_t offset = index_at(args.slots, r) % keys.dims[2];
       for (std::int64_t head = 0; head < keys.dims[1]; ++head) {
-        for (std::int64_t i = 0; i < keys.dims[3]; ++i) {
-          const std::int64_t from = head * keys.dims[3] + i;
-          write_cache(keys, cache_index(keys, block, head, offset, i),
-                      args.keys.row<float>(r)[from]);
-          write_cache(args.cache.values, cache_index(args.cache.values, block, head, offset, i),
-                      args.values.row<float>(r)[from]);
-        }
+        const auto values_of = [&](const TensorView& rows) {
+          return std::span<const float>(rows.row<float>(r) + head * keys.dims[3],
+                                        static_cast<std::size_t>(keys.dims[3]));
+        };
+        write_cache(keys, cache_index(keys, block, head, offset, 0), values_of(args.keys));
+        write_cache(args.cache.values, cache_index(args.cache.values, block, head, offset, 0),
+                    values_of(args.values));
       }
     }
   }

@@ -1,0 +1,9 @@
+// worker-orcd: serves one model from an NVIDIA GPU over HTTP. llorch-cudad is a link to it.
+#include <cstdlib>
+
+#include "worker/run.h"
+
+int main(int argc, char** argv) {
+  return llorch::worker::run_worker({.name = "worker-orcd", .device = "cuda"}, argc, argv,
+                                    [](const char* name) { return std::getenv(name); });
+}
