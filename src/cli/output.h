@@ -15,5 +15,7 @@ void write_err(std::string_view text);
 
 // "llorch: message" on stderr, without anything that could command a terminal.
 void complain(std::string_view message);
+// The same for a message that has lines behind its first, of a log for example.
+void complain_lines(std::string_view message);
 
 }  // namespace llorch::cli
