@@ -4,5 +4,5 @@
 #include "cli/llorch_command.h"
 
 int main(int argc, char** argv) {
-  return llorch::cli::run_llorch(argc, argv, std::getenv("NO_COLOR"));
+  return llorch::cli::run_llorch(argc, argv, [](const char* name) { return std::getenv(name); });
 }

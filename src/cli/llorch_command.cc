@@ -7,6 +7,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -30,6 +31,7 @@ namespace {
 constexpr float kTemperature = 0.7F;
 constexpr float kTopP = 0.95F;
 constexpr std::int32_t kMaxTokens = 400;
+constexpr std::string_view kOwnPool = "own";
 constexpr std::size_t kPromptBytesMax = contract::kPromptScalarsMax * 4;
 
 constexpr const char* kRunFooter = R"(Examples:
@@ -37,6 +39,7 @@ constexpr const char* kRunFooter = R"(Examples:
   llorch run -m ~/models/llama-3.2-1b.gguf -n 100 "The capital of France is"
   echo "There was once a king who" | llorch run --temp 0.9 --seed 7
   llorch run --json "Once upon a time" | jq -r .text
+  llorch run --pool -m tinyllama "The capital of France is"
 
 Without PROMPT it is read from standard input. The words of PROMPT may stand
 unquoted. On a terminal the prompt is repeated before the text, and the number of
@@ -112,6 +115,7 @@ struct RunArguments {
   RunOptions options;
   std::vector<std::string> words;
   std::string worker;
+  std::string pool;  // empty: a worker of our own; kOwnPool or a URL
   std::int32_t max_tokens = kMaxTokens;
 };
 
@@ -164,12 +168,49 @@ void add_run_flags(CLI::App& run, RunArguments& arguments) {
       ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()).description(""));
   run.add_option("--worker", arguments.worker, "the worker's program (llorch-cpud beside llorch)")
       ->type_name("PATH");
+  run.add_flag("--pool{" + std::string(kOwnPool) + "}", arguments.pool,
+               "let a worker of this host's pool answer, or of the pool at\n--pool=URL; -m is then "
+               "an ID of its catalog, and the worker\nstays")
+      ->type_name("URL");
+  run.add_option("--backend", options.backend,
+                 "of a worker that the pool starts: cpu (default), cuda")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"cpu", "cuda"}).description(""));
   run.add_flag("--json", options.json_output, "print one JSON object instead of the text");
   run.add_flag("-v,--verbose", options.verbose, "print the numbers also without a terminal");
   run.footer(kRunFooter);
 }
 
-int run_run(RunArguments& arguments, const char* no_color) {
+// "--pool URL" as "--pool=URL": a flag may have a value behind '=' only, and the word behind
+// --pool may be the prompt's.
+std::vector<std::string> join_pool_url(int argc, const char* const* argv) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
+    if (std::string_view(argv[i]) == "--pool" && next.starts_with("http://")) {
+      words.push_back(fmt::format("--pool={}", next));
+      ++i;
+    } else {
+      words.emplace_back(argv[i]);
+    }
+  }
+  return words;
+}
+
+// The pool that --pool, --pool=URL or LLORCH_POOL mean.
+Result<PoolTarget> pool_target(const std::string& flag, const base::Environment& environment) {
+  const auto text_of = [&environment](const char* name) -> std::string {
+    const char* value = environment(name);
+    return value != nullptr ? value : "";
+  };
+  const Result<base::Home> home = base::find_home(environment);
+  if (!home.ok()) return home.error();
+  PoolTarget target{environment, *home, flag, text_of("LLORCH_TOKEN")};
+  if (flag == kOwnPool) target.url = text_of("LLORCH_POOL");
+  return target;
+}
+
+int run_run(RunArguments& arguments, const base::Environment& environment) {
   if (arguments.options.sampling.stop.size() > contract::kStopStringsMax) {
     complain(fmt::format("--stop was given {} times, at most {} are possible",
                          arguments.options.sampling.stop.size(), contract::kStopStringsMax));
@@ -185,13 +226,21 @@ int run_run(RunArguments& arguments, const char* no_color) {
   options.sampling.max_tokens = arguments.max_tokens;
   options.worker =
       arguments.worker.empty() ? worker_beside_us() : std::filesystem::path(arguments.worker);
-  options.color = base::wants_color(stdout, no_color);
+  options.color = base::wants_color(stdout, environment("NO_COLOR"));
+  if (!arguments.pool.empty()) {
+    Result<PoolTarget> target = pool_target(arguments.pool, environment);
+    if (!target.ok()) {
+      complain(target.error().message);
+      return kFailure;
+    }
+    options.pool = target.take();
+  }
   return run_prompt(options);
 }
 
 }  // namespace
 
-int run_llorch(int argc, const char* const* argv, const char* no_color) {
+int run_llorch(int argc, const char* const* argv, const base::Environment& environment) {
   base::configure_log({base::LogFormat::Pretty, base::LogLevel::Error});
   CLI::App app("Runs language models on every machine you own, as one.", "llorch");
   app.set_help_flag("-h,--help", "print this help");
@@ -203,11 +252,13 @@ int run_llorch(int argc, const char* const* argv, const char* no_color) {
   run.set_help_flag("-h,--help", "print this help");
   add_run_flags(run, arguments);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = join_pool_url(argc, argv);
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;  // help and version also arrive here
   }
-  return run_run(arguments, no_color);
+  return run_run(arguments, environment);
 }
 
 }  // namespace llorch::cli

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <string>
@@ -21,6 +22,17 @@ void write_err(std::string_view text) {
 
 void complain(std::string_view message) {
   write_err(fmt::format("{}: {}\n", program_invocation_short_name, base::printable(message)));
+}
+
+void complain_lines(std::string_view message) {
+  const std::size_t end = std::min(message.size(), message.find('\n'));
+  complain(message.substr(0, end));
+  message.remove_prefix(std::min(message.size(), end + 1));
+  while (!message.empty()) {
+    const std::size_t next = std::min(message.size(), message.find('\n'));
+    write_err(base::printable(message.substr(0, next)) + "\n");
+    message.remove_prefix(std::min(message.size(), next + 1));
+  }
 }
 
 }  // namespace llorch::cli

@@ -16,5 +16,7 @@ void write_err(std::string_view text);
 // "llorch-pool: message" on stderr, after the program's own name, without anything that could
 // command a terminal.
 void complain(std::string_view message);
+// The same for a message that has lines behind its first, of a log for example.
+void complain_lines(std::string_view message);
 
 }  // namespace llorch::cli

@@ -1,5 +1,7 @@
 #include "cli/pool_command.h"
 
+#include <fmt/format.h>
+
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
@@ -9,19 +11,70 @@
 #include "base/terminal.h"
 #include "base/version.h"
 #include "cli/output.h"
+#include "contract/api_token.h"
 
 namespace llorch::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  llorch-pool models catalog              what can be fetched by name
+  llorch-pool models download tinyllama
+  llorch-pool worker spawn cpu --model tinyllama
+  llorch-pool status
+  llorch-pool worker stop --all
+
+Commands that change workers need the pool manager and start it where it is not
+running (`llorch-pool serve`); everything that only looks works without one.
+--pool URL (or LLORCH_POOL) means a manager elsewhere, LLORCH_TOKEN or --token-file
+the token it wants. LLORCH_HOME moves every file.
+
+llorch-pool COMMAND --help shows a command's options and examples.
+Exit code: 0; 1 when something failed; 2 for a mistake on the command line;
+130 after Ctrl-C.)";
+
+std::string text_of(const base::Environment& environment, const char* name) {
+  const char* value = environment(name);
+  return value != nullptr ? value : "";
+}
+
+// What is known only once everything is parsed.
+Status complete(PoolContext& context, const std::string& token_file) {
+  const Result<base::Home> home = base::find_home(context.environment);
+  if (!home.ok()) return home.error();
+  context.home = *home;
+  context.color = base::wants_color(stdout, context.environment("NO_COLOR"));
+  if (context.pool_url.empty()) context.pool_url = text_of(context.environment, "LLORCH_POOL");
+  context.token = text_of(context.environment, "LLORCH_TOKEN");
+  if (token_file.empty()) return ok_status();
+  Result<std::string> token = contract::read_api_token(token_file);
+  if (!token.ok()) return token.error().in("--token-file");
+  context.token = token.take();
+  return ok_status();
+}
+
+}  // namespace
+
+PoolTarget target_of(const PoolContext& context) {
+  return {context.environment, context.home, context.pool_url, context.token};
+}
 
 int run_llorch_pool(int argc, const char* const* argv, const base::Environment& environment) {
   base::configure_log({base::LogFormat::Pretty, base::LogLevel::Error});
   PoolContext context;
   context.environment = environment;
+  std::string token_file;
   CLI::App app("One host's models, workers and devices.", "llorch-pool");
   app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", "llorch-pool " + std::string(base::version()));
+  app.set_version_flag("--version", "llorch-pool " + std::string(base::version()),
+                       "print the version");
   app.require_subcommand(1);
   app.fallthrough();
+  app.footer(kFooter);
   app.add_flag("--json", context.json_output, "print JSON for programs");
+  app.add_option("--pool", context.pool_url, "the manager to ask, when it is not this host's own")
+      ->type_name("URL");
+  app.add_option("--token-file", token_file, "file with the token that it wants")
+      ->type_name("FILE");
   CLI::App* models = app.add_subcommand("models", "which models are here, and getting more");
   models->require_subcommand(1);
   models->fallthrough();
@@ -37,14 +90,10 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
-  const Result<base::Home> home = base::find_home(environment);
-  if (!home.ok()) {
-    complain(home.error().message);
+  if (Status completed = complete(context, token_file); !completed.ok()) {
+    complain(completed.error().message);
     return kFailure;
   }
-  context.home = *home;
-  if (const char* token = environment("LLORCH_TOKEN")) context.token = token;
-  context.color = base::wants_color(stdout, environment("NO_COLOR"));
   return context.chosen ? context.chosen() : kUsage;
 }
 

@@ -9,11 +9,12 @@
 
 #include "base/home.h"
 #include "base/result.h"
+#include "cli/pool_client.h"
 
 namespace llorch::cli {
 
-// `no_color`: the value of NO_COLOR, null when unset. Returns the exit code: 0 ok, 1 failure, 2
-// usage, 130 interrupted. Call it before the program makes threads.
+// Returns the exit code: 0 ok, 1 failure, 2 usage, 130 interrupted. Call it before the program
+// makes threads.
 int run_llorch_pool(int argc, const char* const* argv, const base::Environment& environment);
 
 // What every command gets. Owned by run_llorch_pool, outlives the commands.
@@ -22,11 +23,14 @@ struct PoolContext {
   base::Home home;
   bool json_output = false;  // --json, taken before or after the command's name
   bool color = false;        // of standard output
-  std::string pool_url;      // --pool, LLORCH_POOL; default http://127.0.0.1:9200
+  std::string pool_url;      // --pool, LLORCH_POOL; empty: the manager of this home
   std::string token;         // LLORCH_TOKEN, or the file of --token-file
   // Set by the command that was named; run after parsing. Returns the exit code.
   std::function<int()> chosen;
 };
+
+// The manager that the context means, for find_pool and find_or_start_pool.
+PoolTarget target_of(const PoolContext& context);
 
 // Each adds its commands below `parent` and, when one is named, sets context.chosen.
 void add_models_commands(CLI::App& parent,

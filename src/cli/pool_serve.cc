@@ -1,7 +1,94 @@
+// llorch-pool serve, stop, and keep, which only the manager calls.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/interrupt.h"
+#include "base/terminal.h"
+#include "cli/output.h"
+#include "cli/pool_client.h"
 #include "cli/pool_command.h"
+#include "pool/pool_manager.h"
+#include "pool/run.h"
 
 namespace llorch::cli {
+namespace {
 
-void add_serve_commands([[maybe_unused]] CLI::App& app, [[maybe_unused]] PoolContext& context) {}
+constexpr std::chrono::milliseconds kLook{50};
+// Draining, terminating and killing have their own limits; this is beyond their sum.
+constexpr std::chrono::seconds kStopPatience{180};
+
+constexpr const char* kStopFooter = R"(Examples:
+  llorch-pool stop
+
+Every worker finishes what it is at and is stopped, then the manager ends. Waits for
+that. Nothing to do is no failure.)";
+
+// Whether the manager has gone: nobody answers, and its process has ended where it is ours to see.
+bool has_ended(PoolClient& client, const PoolContext& context) {
+  return !client.health().ok() && !pool::read_pool_address(context.home).has_value();
+}
+
+int stop_manager(const PoolContext& context) {
+  Result<PoolClient> client = find_pool(target_of(context));
+  if (!client.ok()) {
+    if (client.error().code == ErrorCode::NotFound) {
+      const std::string_view text =
+          context.json_output ? "{\"status\":\"not running\"}\n" : "no pool manager is running\n";
+      return write_out(text) ? 0 : kFailure;
+    }
+    complain(client.error().message);
+    return kFailure;
+  }
+  if (const Result<json::Value> asked = client->post("/v2/shutdown", {}); !asked.ok()) {
+    complain(asked.error().message);
+    return kFailure;
+  }
+  const base::InterruptWatch watch([] {});
+  base::StatusLine line(stderr);
+  const auto until = std::chrono::steady_clock::now() + kStopPatience;
+  while (!has_ended(*client, context)) {
+    if (watch.interrupted()) return kInterrupted;
+    if (std::chrono::steady_clock::now() > until) {
+      line.clear();
+      complain(fmt::format("the pool manager at {} still runs after {} s; its log says why",
+                           client->url(), kStopPatience.count()));
+      return kFailure;
+    }
+    const Result<std::vector<contract::PoolWorker>> workers = client->workers();
+    if (workers.ok()) line.show(fmt::format("stopping {} workers", workers->size()));
+    std::this_thread::sleep_for(kLook);
+  }
+  line.clear();
+  return write_out(context.json_output ? "{\"status\":\"stopped\"}\n" : "stopped\n") ? 0 : kFailure;
+}
+
+}  // namespace
+
+void add_serve_commands(CLI::App& app, PoolContext& context) {
+  // Its flags are the manager's own: everything behind the name is passed on as it stands.
+  CLI::App* serve = app.add_subcommand("serve", "run the pool manager here (pool-managerd)");
+  serve->set_help_flag();
+  serve->fallthrough(false);
+  serve->prefix_command();
+  serve->callback([&context, serve] {
+    context.chosen = [&context, serve] {
+      return pool::run_pool("llorch-pool serve", serve->remaining(), context.environment);
+    };
+  });
+  CLI::App* stop = app.add_subcommand("stop", "stop every worker, then the manager");
+  stop->footer(kStopFooter);
+  stop->fallthrough();
+  stop->callback([&context] { context.chosen = [&context] { return stop_manager(context); }; });
+  auto record = std::make_shared<std::string>();
+  CLI::App* keep = app.add_subcommand("keep", "")->group("");
+  keep->add_option("RECORD", *record)->required();
+  keep->callback(
+      [&context, record] { context.chosen = [record] { return pool::run_keeper(*record); }; });
+}
 
 }  // namespace llorch::cli

@@ -1,7 +1,412 @@
+// llorch-pool worker spawn, list, stop, restart, logs.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/interrupt.h"
+#include "base/terminal.h"
+#include "base/utf8.h"
+#include "cli/output.h"
+#include "cli/pool_client.h"
 #include "cli/pool_command.h"
+#include "cli/pool_tables.h"
+#include "http/url.h"
+#include "pool/log_tail.h"
+#include "pool/pool_manager.h"
 
 namespace llorch::cli {
+namespace {
 
-void add_worker_commands([[maybe_unused]] CLI::App& app, [[maybe_unused]] PoolContext& context) {}
+using contract::PoolWorker;
+using contract::PoolWorkerState;
+
+constexpr std::chrono::milliseconds kLook{100};
+constexpr int kLogLinesMax = 10'000;
+
+constexpr const char* kSpawnFooter = R"(Examples:
+  llorch-pool worker spawn cpu --model builtin
+  llorch-pool worker spawn cuda --model tinyllama --gpu 1 --ctx 4096 --slots 8
+  llorch-pool worker spawn cpu --model tinyllama --kv q8_0 --no-wait
+
+Waits until the worker is ready and prints its id and address. A worker that would
+not fit into memory is refused before it starts: `llorch-pool plan ID` shows the
+numbers. The pool manager is started where none is running.)";
+
+constexpr const char* kListFooter = R"(Examples:
+  llorch-pool worker list
+  llorch-pool worker list --json | jq -r '.workers[] | select(.state == "ready") | .uri'
+
+States: starting, ready, busy, draining, stopped, failed (with why).)";
+
+constexpr const char* kStopFooter = R"(Examples:
+  llorch-pool worker stop worker-cpu-0
+  llorch-pool worker stop --all
+
+What runs is finished first. A worker that has ended already is forgotten.)";
+
+constexpr const char* kLogsFooter = R"(Examples:
+  llorch-pool worker logs worker-cpu-0
+  llorch-pool worker logs worker-cpu-0 -n 20 -f
+
+Works without a manager too. -f goes on until the worker ends or Ctrl-C.)";
+
+struct SpawnArguments {
+  contract::StartWorkerRequest request;
+  bool no_wait = false;
+};
+
+struct StopArguments {
+  std::string id;
+  bool all = false;
+  bool no_wait = false;
+};
+
+struct LogArguments {
+  std::string id;
+  int lines = 100;
+  bool follow = false;
+};
+
+int fail(const Error& error) {
+  complain_lines(error.message);
+  return kFailure;
+}
+
+int print_worker(const PoolContext& context, const PoolWorker& worker) {
+  if (context.json_output)
+    return write_out(json::serialize(contract::to_json(worker)) + "\n") ? 0 : kFailure;
+  std::string text = fmt::format("{} {}", worker.id, contract::name(worker.state));
+  if (!worker.uri.empty()) text += " at " + worker.uri;
+  text += fmt::format(" ({}", worker.model);
+  if (worker.context > 0) text += fmt::format(", context {}", worker.context);
+  if (worker.slots > 0) text += fmt::format(", {} slots", worker.slots);
+  return write_out(base::printable(text + ")") + "\n") ? 0 : kFailure;
+}
+
+// Waits for readiness with a line that shows how far it is.
+int await_ready(const PoolContext& context, PoolClient& client, const PoolWorker& started) {
+  const base::InterruptWatch watch([] {});
+  base::StatusLine line(stderr);
+  const Result<PoolWorker> ready = wait_until_ready(
+      client, started.id,
+      [&line](const PoolWorker& worker) {
+        line.show(fmt::format("{} {} {} {:3.0f} %", worker.id, contract::name(worker.state),
+                              base::progress_bar(worker.load_progress, 20),
+                              worker.load_progress * 100));
+      },
+      [&watch] { return watch.interrupted(); });
+  line.clear();
+  if (ready.ok()) return print_worker(context, *ready);
+  if (ready.error().code == ErrorCode::Cancelled) {
+    write_err(fmt::format("{} goes on starting; `llorch-pool worker stop {}` ends it\n", started.id,
+                          started.id));
+    return kInterrupted;
+  }
+  return fail(ready.error());
+}
+
+int spawn(const PoolContext& context, const SpawnArguments& arguments) {
+  Result<PoolClient> client = find_or_start_pool(target_of(context));
+  if (!client.ok()) return fail(client.error());
+  const Result<PoolWorker> started =
+      client->post_worker("/v2/workers/start", contract::to_json(arguments.request));
+  if (!started.ok()) return fail(started.error());
+  if (arguments.no_wait) return print_worker(context, *started);
+  return await_ready(context, *client, *started);
+}
+
+int restart(const PoolContext& context, const std::string& id, bool no_wait) {
+  Result<PoolClient> client = find_or_start_pool(target_of(context));
+  if (!client.ok()) return fail(client.error());
+  const Result<PoolWorker> started = client->post_worker(
+      fmt::format("/v2/workers/{}/restart", http::percent_encode(id)), json::Object());
+  if (!started.ok()) return fail(started.error());
+  if (no_wait) return print_worker(context, *started);
+  return await_ready(context, *client, *started);
+}
+
+// From the manager, or from the records where none runs.
+Result<std::vector<PoolWorker>> all_workers(const PoolContext& context) {
+  Result<PoolClient> client = find_pool(target_of(context));
+  if (client.ok()) return client->workers();
+  if (!context.pool_url.empty()) return client.error();
+  return pool::read_worker_records(context.home);
+}
+
+int list(const PoolContext& context) {
+  const Result<std::vector<PoolWorker>> workers = all_workers(context);
+  if (!workers.ok()) return fail(workers.error());
+  if (context.json_output) {
+    json::Array array;
+    for (const PoolWorker& worker : *workers) array.emplace_back(contract::to_json(worker));
+    const json::Object object{{"workers", std::move(array)}};
+    return write_out(json::serialize(object) + "\n") ? 0 : kFailure;
+  }
+  const std::string table =
+      workers_table(*workers, std::chrono::system_clock::now(), context.color);
+  return write_out(table) ? 0 : kFailure;
+}
+
+// Whether it has ended, or nobody knows it any more.
+Result<bool> is_gone(PoolClient& client, const std::string& id) {
+  const Result<PoolWorker> worker = client.worker(id);
+  if (!worker.ok()) {
+    if (worker.error().code == ErrorCode::NotFound) return true;
+    return worker.error();
+  }
+  return worker->state == PoolWorkerState::Stopped || worker->state == PoolWorkerState::Failed;
+}
+
+// `state`: "stopped", or "draining" when nobody waited for the end.
+int print_stopped(const PoolContext& context, const std::vector<std::string>& ids,
+                  std::string_view state) {
+  if (context.json_output) {
+    const json::Object object{{state, json::Array(ids.begin(), ids.end())}};
+    return write_out(json::serialize(object) + "\n") ? 0 : kFailure;
+  }
+  std::string text = ids.empty() ? "no workers to stop\n" : "";
+  for (const std::string& id : ids) text += fmt::format("{} {}\n", base::printable(id), state);
+  return write_out(text) ? 0 : kFailure;
+}
+
+int await_end(PoolClient& client, std::vector<std::string> ids) {
+  const base::InterruptWatch watch([] {});
+  base::StatusLine line(stderr);
+  while (!ids.empty()) {
+    for (auto id = ids.begin(); id != ids.end();) {
+      const Result<bool> gone = is_gone(client, *id);
+      if (!gone.ok()) return fail(gone.error());
+      id = *gone ? ids.erase(id) : std::next(id);
+    }
+    if (ids.empty()) break;
+    line.show(ids.size() == 1 ? "stopping " + ids[0]
+                              : fmt::format("stopping {} workers", ids.size()));
+    if (watch.interrupted()) return kInterrupted;
+    std::this_thread::sleep_for(kLook);
+  }
+  return 0;
+}
+
+int stop(const PoolContext& context, const StopArguments& arguments) {
+  const PoolTarget target = target_of(context);
+  Result<PoolClient> client = find_pool(target);
+  if (!client.ok() && context.pool_url.empty()) {
+    // Without a manager nothing can be drained; one that starts adopts what runs.
+    if (!pool::read_worker_records(context.home).empty())
+      client = find_or_start_pool(target);
+    else if (arguments.all)
+      return print_stopped(context, {}, "stopped");
+  }
+  if (!client.ok()) return fail(client.error());
+  std::vector<std::string> ids = {arguments.id};
+  if (arguments.all) {
+    const Result<std::vector<PoolWorker>> workers = client->workers();
+    if (!workers.ok()) return fail(workers.error());
+    ids.clear();
+    for (const PoolWorker& worker : *workers) ids.push_back(worker.id);
+  }
+  for (const std::string& id : ids) {
+    const Result<PoolWorker> stopped =
+        client->post_worker("/v2/workers/stop", json::Object{{"id", id}});
+    // With --all one may have ended by itself in between.
+    const bool is_known = stopped.ok() || stopped.error().code != ErrorCode::NotFound;
+    if (!stopped.ok() && (is_known || !arguments.all)) return fail(stopped.error());
+  }
+  if (!arguments.no_wait) {
+    if (const int code = await_end(*client, ids); code != 0) return code;
+  }
+  return print_stopped(context, ids, arguments.no_wait ? "draining" : "stopped");
+}
+
+// What of a log the user sees.
+bool print_log(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.size(), text.find('\n'));
+    out += base::printable(text.substr(0, end)) + "\n";
+    text.remove_prefix(std::min(text.size(), end + 1));
+  }
+  return write_out(out);
+}
+
+int follow_over_http(PoolClient& client, const std::string& path) {
+  std::atomic<bool> interrupted = false;
+  http::SseReader reader;
+  std::atomic<bool> writable = true;
+  const base::InterruptWatch watch([&interrupted] { interrupted = true; });
+  Status streamed = ok_status();
+  // The stream may be silent for long, so it has a thread of its own; leaving ends the process.
+  std::atomic<bool> ended = false;
+  std::thread thread([&] {
+    streamed = client.stream(path, [&](std::string_view bytes) {
+      std::vector<http::SseEvent> events;
+      if (!reader.feed(bytes, events).ok()) return false;
+      for (const http::SseEvent& event : events) {
+        if (event.event == "log" && !print_log(event.data)) writable = false;
+      }
+      return writable && !interrupted;
+    });
+    ended = true;
+  });
+  while (!ended && !interrupted) std::this_thread::sleep_for(kLook);
+  if (interrupted && !ended) {
+    thread.detach();
+    std::_Exit(kInterrupted);
+  }
+  thread.join();
+  if (interrupted) return kInterrupted;
+  if (!writable) return kFailure;
+  return streamed.ok() ? 0 : fail(streamed.error());
+}
+
+int logs_over_http(PoolClient& client, const LogArguments& arguments) {
+  const std::string path = fmt::format("/v2/workers/{}/logs?lines={}",
+                                       http::percent_encode(arguments.id), arguments.lines);
+  if (arguments.follow) return follow_over_http(client, path + "&follow=true");
+  const Result<std::string> text = client.get_text(path);
+  if (!text.ok()) return fail(text.error());
+  return print_log(*text) ? 0 : kFailure;
+}
+
+int logs_from_file(const PoolContext& context, const LogArguments& arguments) {
+  const auto find = [&]() -> std::optional<PoolWorker> {
+    const std::vector<PoolWorker> workers = pool::read_worker_records(context.home);
+    const auto found = std::find_if(workers.begin(), workers.end(), [&](const PoolWorker& worker) {
+      return worker.id == arguments.id;
+    });
+    if (found == workers.end()) return std::nullopt;
+    return *found;
+  };
+  const std::optional<PoolWorker> worker = find();
+  if (!worker) {
+    return fail({ErrorCode::NotFound,
+                 fmt::format("there is no worker {}; `llorch-pool worker list` shows them",
+                             base::quoted(arguments.id))});
+  }
+  Result<pool::LogTail> tail =
+      pool::LogTail::open(worker->log_file, static_cast<std::size_t>(arguments.lines));
+  if (!tail.ok()) return fail(tail.error());
+  const base::InterruptWatch watch([] {});
+  for (;;) {
+    const std::optional<PoolWorker> now = arguments.follow ? find() : std::nullopt;
+    const bool has_ended =
+        !now || now->state == PoolWorkerState::Stopped || now->state == PoolWorkerState::Failed;
+    const Result<std::string> text = tail->read_more(has_ended);
+    if (!text.ok()) return fail(text.error());
+    if (!text->empty()) {
+      if (!print_log(*text)) return kFailure;
+      continue;
+    }
+    if (has_ended) return 0;
+    if (watch.interrupted()) return kInterrupted;
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+int logs(const PoolContext& context, const LogArguments& arguments) {
+  Result<PoolClient> client = find_pool(target_of(context));
+  if (client.ok()) return logs_over_http(*client, arguments);
+  if (!context.pool_url.empty()) return fail(client.error());
+  return logs_from_file(context, arguments);
+}
+
+void add_spawn(CLI::App& worker, PoolContext& context) {
+  auto arguments = std::make_shared<SpawnArguments>();
+  CLI::App* spawn_command = worker.add_subcommand("spawn", "start a worker for a model");
+  contract::StartWorkerRequest& request = arguments->request;
+  spawn_command->add_option("BACKEND", request.backend, "cpu or cuda")
+      ->required()
+      ->type_name("")
+      ->check(CLI::IsMember({"cpu", "cuda"}).description(""));
+  spawn_command->add_option("-m,--model", request.model, "a model of the catalog, or builtin")
+      ->required()
+      ->type_name("ID");
+  spawn_command->add_option("--gpu", request.gpu, "which GPU (0)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 255).description(""));
+  spawn_command->add_option("--ctx", request.context, "context in tokens; default: what fits")
+      ->type_name("N")
+      ->check(CLI::Range(1, 16'777'216).description(""));
+  spawn_command->add_option("--slots", request.slots, "sequences that run at once")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256).description(""));
+  spawn_command->add_option("--kv", request.kv_type, "type of the cache: f16 (default), q8_0")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember({"f16", "q8_0"}).description(""));
+  spawn_command->add_flag("--no-wait", arguments->no_wait, "do not wait until it is ready");
+  spawn_command->footer(kSpawnFooter);
+  spawn_command->fallthrough();
+  spawn_command->callback([&context, arguments] {
+    if (arguments->request.gpu && arguments->request.backend != "cuda")
+      throw CLI::ValidationError("--gpu", "a worker on the CPU has no GPU: ask for cuda");
+    context.chosen = [&context, arguments] { return spawn(context, *arguments); };
+  });
+}
+
+void add_stop(CLI::App& worker, PoolContext& context) {
+  auto arguments = std::make_shared<StopArguments>();
+  CLI::App* command = worker.add_subcommand("stop", "drain and stop a worker");
+  command->add_option("ID", arguments->id, "which one")->type_name("");
+  command->add_flag("--all", arguments->all, "every worker");
+  command->add_flag("--no-wait", arguments->no_wait, "do not wait until it is gone");
+  command->footer(kStopFooter);
+  command->fallthrough();
+  command->callback([&context, arguments] {
+    if (arguments->id.empty() != arguments->all) throw CLI::RequiredError("an ID, or --all,");
+    context.chosen = [&context, arguments] { return stop(context, *arguments); };
+  });
+}
+
+void add_restart(CLI::App& worker, PoolContext& context) {
+  auto arguments = std::make_shared<StopArguments>();
+  CLI::App* command =
+      worker.add_subcommand("restart", "stop a worker and start it with the same flags");
+  command->add_option("ID", arguments->id, "which one")->required()->type_name("");
+  command->add_flag("--no-wait", arguments->no_wait, "do not wait until it is ready");
+  command->fallthrough();
+  command->callback([&context, arguments] {
+    context.chosen = [&context, arguments] {
+      return restart(context, arguments->id, arguments->no_wait);
+    };
+  });
+}
+
+void add_logs(CLI::App& worker, PoolContext& context) {
+  auto arguments = std::make_shared<LogArguments>();
+  CLI::App* command = worker.add_subcommand("logs", "the end of a worker's log");
+  command->add_option("ID", arguments->id, "which one")->required()->type_name("");
+  command->add_option("-n,--lines", arguments->lines, "how many lines (100)")
+      ->type_name("N")
+      ->check(CLI::Range(0, kLogLinesMax).description(""));
+  command->add_flag("-f,--follow", arguments->follow, "go on with what comes");
+  command->footer(kLogsFooter);
+  command->fallthrough();
+  command->callback([&context, arguments] {
+    context.chosen = [&context, arguments] { return logs(context, *arguments); };
+  });
+}
+
+}  // namespace
+
+void add_worker_commands(CLI::App& app, PoolContext& context) {
+  CLI::App* worker = app.add_subcommand("worker", "worker processes of this host");
+  worker->require_subcommand(1);
+  worker->fallthrough();
+  add_spawn(*worker, context);
+  CLI::App* list_command = worker->add_subcommand("list", "every worker and how it is");
+  list_command->footer(kListFooter);
+  list_command->fallthrough();
+  list_command->callback([&context] { context.chosen = [&context] { return list(context); }; });
+  add_stop(*worker, context);
+  add_restart(*worker, context);
+  add_logs(*worker, context);
+}
 
 }  // namespace llorch::cli

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -173,31 +175,24 @@ class InterruptTarget {
   bool interrupted_ = false;
 };
 
-Status tell(const RunOptions& options, LocalWorker& worker) {
+// Asks the worker at `uri` and prints what it says. `obituary`: why the worker may have died.
+Status tell(const RunOptions& options, const std::string& uri, double load_seconds,
+            const std::function<std::string()>& obituary) {
   const bool print = !options.json_output;
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
-  const Clock::time_point started = Clock::now();
-  Result<std::string> uri = Error{};
-  {
-    LoadingBar bar(options.model);
-    uri = worker.wait_ready([&bar] { bar.tick(); });
-  }
-  if (!uri.ok()) return uri.error();
-  const double load_seconds = std::chrono::duration<double>(Clock::now() - started).count();
-
   // On a terminal the prompt stands in front of what follows from it.
   if (print && terminal) {
     write_out(base::paint(base::printable(options.prompt), base::Color::Bold, options.color));
   }
   Answer answer(print);
-  Status asked = ask(options, *uri, answer);
+  Status asked = ask(options, uri, answer);
   if (print && (terminal || !answer.text().empty()) && !answer.text().ends_with('\n')) {
     write_out("\n");
   }
   if (!asked.ok()) {
-    const std::string obituary = answer.error() ? "" : worker.obituary();
-    if (obituary.empty()) return asked;
-    return Error{asked.error().code, fmt::format("{} ({})", asked.error().message, obituary)};
+    const std::string why = answer.error() ? "" : obituary();
+    if (why.empty()) return asked;
+    return Error{asked.error().code, fmt::format("{} ({})", asked.error().message, why)};
   }
   if (!print && !write_out(json::serialize(numbers_json(options, answer, load_seconds)) + "\n")) {
     return Error{ErrorCode::Internal, "the answer could not be written to standard output"};
@@ -209,9 +204,78 @@ Status tell(const RunOptions& options, LocalWorker& worker) {
   return ok_status();
 }
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Status tell_with_own_worker(const RunOptions& options, LocalWorker& worker) {
+  const Clock::time_point started = Clock::now();
+  Result<std::string> uri = Error{};
+  {
+    LoadingBar bar(options.model);
+    uri = worker.wait_ready([&bar] { bar.tick(); });
+  }
+  if (!uri.ok()) return uri.error();
+  return tell(options, *uri, seconds_since(started), [&worker] { return worker.obituary(); });
+}
+
+// The least busy ready worker of that model.
+std::optional<contract::PoolWorker> find_worker(const std::vector<contract::PoolWorker>& workers,
+                                                const std::string& model) {
+  std::optional<contract::PoolWorker> best;
+  for (const contract::PoolWorker& worker : workers) {
+    const bool can_answer = worker.state == contract::PoolWorkerState::Ready ||
+                            worker.state == contract::PoolWorkerState::Busy;
+    if (!can_answer || worker.model != model) continue;
+    if (!best || worker.queue_depth + worker.slots_busy < best->queue_depth + best->slots_busy)
+      best = worker;
+  }
+  return best;
+}
+
+Status tell_with_pool(const RunOptions& options, const std::function<bool()>& interrupted) {
+  const Clock::time_point started = Clock::now();
+  Result<PoolClient> client = find_or_start_pool(*options.pool);
+  if (!client.ok()) return client.error();
+  Result<std::vector<contract::PoolWorker>> workers = client->workers();
+  if (!workers.ok()) return workers.error();
+  std::optional<contract::PoolWorker> worker = find_worker(*workers, options.model);
+  if (!worker) {
+    contract::StartWorkerRequest request;
+    request.backend = options.backend;
+    request.model = options.model;
+    if (options.context) request.context = static_cast<std::int32_t>(*options.context);
+    const Result<contract::PoolWorker> begun =
+        client->post_worker("/v2/workers/start", contract::to_json(request));
+    if (!begun.ok()) return begun.error();
+    LoadingBar bar(options.model);
+    Result<contract::PoolWorker> ready = wait_until_ready(
+        *client, begun->id, [&bar](const contract::PoolWorker&) { bar.tick(); }, interrupted);
+    if (!ready.ok()) return ready.error();
+    worker = ready.take();
+  }
+  return tell(options, worker->uri, seconds_since(started), [&client, &worker]() -> std::string {
+    const Result<contract::PoolWorker> now = client->worker(worker->id);
+    const bool failed = now.ok() && now->state == contract::PoolWorkerState::Failed;
+    return failed ? describe_failure(*now) : "";
+  });
+}
+
+// A stream may be silent for long: Ctrl-C ends the process, and with its connection the worker's
+// work.
+int run_with_pool(const RunOptions& options) {
+  const base::InterruptWatch watch([] { std::_Exit(kInterrupted); });
+  const Status told = tell_with_pool(options, [&watch] { return watch.interrupted(); });
+  if (watch.interrupted()) return kInterrupted;
+  if (told.ok()) return 0;
+  complain_lines(told.error().message);
+  return kFailure;
+}
+
 }  // namespace
 
 int run_prompt(const RunOptions& options) {
+  if (options.pool) return run_with_pool(options);
   InterruptTarget target;
   const base::InterruptWatch watch([&target] { target.interrupt(); });
   Status told = ok_status();
@@ -219,7 +283,7 @@ int run_prompt(const RunOptions& options) {
     Result<std::unique_ptr<LocalWorker>> worker = LocalWorker::start(worker_options(options));
     if (worker.ok()) {
       target.set(worker->get());
-      told = tell(options, **worker);
+      told = tell_with_own_worker(options, **worker);
       target.set(nullptr);
     } else {
       told = worker.error();

@@ -1,4 +1,5 @@
-// `llorch run`: a prompt goes to a worker of our own, the text streams out, nothing stays behind.
+// `llorch run`: a prompt goes to a worker of our own, the text streams out, nothing stays behind;
+// or to a worker of a pool, which stays.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/pool_client.h"
 #include "contract/sampling_config.h"
 
 namespace llorch::cli {
@@ -20,6 +22,10 @@ struct RunOptions {
   std::optional<std::int64_t> context;
   std::filesystem::path worker;  // the worker's program
   bool color = false;            // of standard output
+  // Set: a ready worker of that pool answers, or one that it is asked to start. `model` is then an
+  // id of its catalog.
+  std::optional<PoolTarget> pool;
+  std::string backend = "cpu";  // of a worker that the pool starts
 };
 
 // Text goes to stdout as it comes, everything else to stderr. Returns the exit code: 0, 1, or 130

@@ -166,13 +166,20 @@ http::Task<Status> stream_download(ServicePtr service, const http::Request& requ
   Result<http::Stream> stream =
       co_await responder.open_stream(200, std::string(http::kEventStreamType));
   if (!stream.ok()) co_return stream.error();
-  stream->on_disconnect([watch] { watch->close(); });
+  // Nobody pushes into `pause`: it is there to wait on.
+  const auto pause = std::make_shared<DownloadWatch>(1);
+  stream->on_disconnect([watch, pause] {
+    watch->close();
+    pause->close();
+  });
   Told told;
   for (;;) {
     const std::string text = next_events(*status, told);
     Status written = co_await stream->write(text);
     if (!written.ok()) co_return written;
     if (status->has_ended()) co_return ok_status();
+    // However many changes come, the reader gets the newest a few times a second.
+    co_await pause->next(service->settings.event_interval);
     DownloadWatch::Next next;
     for (;;) {
       next = co_await watch->next(service->settings.keep_alive);

@@ -13,12 +13,7 @@
 namespace llorch::pool {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::size_t kNotesMax = 32;
-// Progress wakes watchers no more often; everything else does at once.
-constexpr std::chrono::milliseconds kWakeInterval{100};
-
 constexpr std::array<std::string_view, 5> kStates = {"queued", "running", "done", "failed",
                                                      "cancelled"};
 
@@ -64,7 +59,6 @@ struct Downloads::Entry {
   std::vector<std::weak_ptr<DownloadWatch>> watchers;
   std::int64_t next_note = 1;
   std::optional<std::int64_t> first_bytes;  // in place when it began
-  Clock::time_point last_woken{};
 };
 
 Downloads::Downloads(const DownloadsOptions& options)
@@ -211,9 +205,7 @@ void Downloads::take_event(Entry& entry, const catalog::DownloadEvent& event) {
   }
   if (!entry.first_bytes) entry.first_bytes = event.bytes_done;
   entry.status.progress = event;
-  if (event.kind != catalog::DownloadEvent::Kind::Progress ||
-      Clock::now() - entry.last_woken >= kWakeInterval)
-    wake_watchers(entry);
+  wake_watchers(entry);
 }
 
 void Downloads::finish(Entry& entry, Result<json::Object> outcome) {
@@ -236,7 +228,6 @@ void Downloads::finish(Entry& entry, Result<json::Object> outcome) {
 }
 
 void Downloads::wake_watchers(Entry& entry) {
-  entry.last_woken = Clock::now();
   std::erase_if(entry.watchers, [](const std::weak_ptr<DownloadWatch>& watcher) {
     const std::shared_ptr<DownloadWatch> watch = watcher.lock();
     // A full feed has a wake-up waiting already; a closed one has no reader any more.

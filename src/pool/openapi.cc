@@ -59,7 +59,7 @@ constexpr std::array kSchemas = {
 "host_bytes","device_bytes","context","slots","kv_type","kv_bytes_per_token"],"properties":{"weights_bytes":{"type":"integer"},
 "kv_bytes":{"type":"integer"},"scratch_bytes":{"type":"integer"},"runtime_bytes":{"type":"integer"},
 "host_bytes":{"type":"integer"},"device_bytes":{"type":"integer"},"context":{"type":"integer"},"slots":{"type":"integer"},
-"kv_type":{"type":"string"},"kv_bytes_per_token":{"type":"integer"}}})"},
+"kv_type":{"type":"string"},"kv_bytes_per_token":{"type":"integer"},"kv_q8_0_bytes":{"type":"integer"}}})"},
     NamedSchema{
         "Worker",
         R"({"type":"object","additionalProperties":false,"required":["id","backend","model","state","uri","pid","started_at",

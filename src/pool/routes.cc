@@ -67,6 +67,12 @@ constexpr std::array kEndpoints = {
 "ctx":{"type":"integer","minimum":1,"maximum":16777216},"slots":{"type":"integer","minimum":1,"maximum":256},
 "kv":{"enum":["f16","q8_0"]}})",
         200, "Plans", ""},
+    Endpoint{Method::Get, "/v2/models/{id}/manifest",
+             "A verified model's files with the hashes of their chunks, for neighbours.",
+             ElsewhereTask{}, "", "", 200, "Manifest", ""},
+    Endpoint{Method::Get, "/v2/models/{id}/files/{n}",
+             "The bytes of the n-th file of the manifest, whole or one range.", ElsewhereTask{}, "",
+             "", 200, "", "application/octet-stream"},
     Endpoint{Method::Get, "/v2/downloads",
              "What is being fetched or verified, and what became of it.", list_downloads, "", "",
              200, "DownloadList", ""},
@@ -120,6 +126,7 @@ http::Router make_router(PoolServices services, const RouteSettings& settings) {
     options.max_body_bytes = kBodyBytesMax;
     router.add(endpoint.method, endpoint.path, make_handler(service, endpoint), std::move(options));
   }
+  add_model_file_routes(router, service->catalog.catalog(), service->pool.home.chunks());
   return router;
 }
 

@@ -53,6 +53,7 @@ struct PoolServices {
 struct RouteSettings {
   std::chrono::milliseconds keep_alive{10'000};    // the longest silence of a stream
   std::chrono::milliseconds follow_interval{250};  // how often a followed log is looked at
+  std::chrono::milliseconds event_interval{100};   // the least time between a download's events
   std::size_t max_followers = 32;                  // of logs
   std::int64_t disk_free_min_bytes = std::int64_t{256} << 20;  // below: not healthy
 };
