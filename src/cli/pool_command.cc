@@ -43,6 +43,7 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
     return kFailure;
   }
   context.home = *home;
+  if (const char* token = environment("LLORCH_TOKEN")) context.token = token;
   context.color = base::wants_color(stdout, environment("NO_COLOR"));
   return context.chosen ? context.chosen() : kUsage;
 }
