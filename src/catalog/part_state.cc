@@ -25,12 +25,10 @@ constexpr std::int64_t kIntMax = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
-Result<PartState> load_part_state(const std::filesystem::path& file) {
-  const Result<std::string> text = base::read_text_file(file, kStateBytesMax);
-  if (!text.ok()) return text.error();
-  const Result<json::Value> value = json::parse(*text, {kStateBytesMax, 4});
-  if (!value.ok()) return value.error().in(file.string());
-  const Error corrupt{ErrorCode::Corrupt, fmt::format("{} is damaged", file.string())};
+Result<PartState> parse_part_state(std::string_view text) {
+  const Error corrupt{ErrorCode::Corrupt, "the state of a part is damaged"};
+  const Result<json::Value> value = json::parse(text, {kStateBytesMax, 4});
+  if (!value.ok()) return corrupt;
   if (!value->is_object()) return corrupt;
   json::FieldReader reader(value->get_object());
   PartState state;
@@ -57,6 +55,14 @@ Result<PartState> load_part_state(const std::filesystem::path& file) {
   for (const std::string& chunk : state.chunks) {
     if (!chunk.empty() && !is_sha256_hex(chunk)) return corrupt;
   }
+  return state;
+}
+
+Result<PartState> load_part_state(const std::filesystem::path& file) {
+  const Result<std::string> text = base::read_text_file(file, kStateBytesMax);
+  if (!text.ok()) return text.error();
+  Result<PartState> state = parse_part_state(*text);
+  if (!state.ok()) return state.error().in(file.string());
   return state;
 }
 

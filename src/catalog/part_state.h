@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -23,6 +24,7 @@ struct PartState {
   friend bool operator==(const PartState&, const PartState&) = default;
 };
 
+Result<PartState> parse_part_state(std::string_view text);
 // NotFound or Corrupt: begin from nothing.
 Result<PartState> load_part_state(const std::filesystem::path& file);
 // A kill at any moment leaves the old state or the new one. One process at a time.
