@@ -20,13 +20,6 @@ constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
 
 using KeyValue = std::pair<std::string, std::string>;
 
-bool has_flag(const std::vector<std::string>& arguments, std::string_view name) {
-  const std::string flag = fmt::format("--{}", name);
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
-    return argument == flag || argument.starts_with(flag + "=");
-  });
-}
-
 std::string variable_of(std::string_view prefix, std::string_view name) {
   std::string variable(prefix);
   for (const char c : name)
@@ -71,6 +64,13 @@ Result<std::vector<KeyValue>> read_section(const std::filesystem::path& path,
 }
 
 }  // namespace
+
+bool has_flag(const std::vector<std::string>& arguments, std::string_view name) {
+  const std::string flag = fmt::format("--{}", name);
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return argument == flag || argument.starts_with(flag + "=");
+  });
+}
 
 Result<std::vector<std::string>> with_settings(std::vector<std::string> arguments,
                                                const SettingNames& settings,

@@ -26,4 +26,7 @@ Result<std::vector<std::string>> with_settings(std::vector<std::string> argument
                                                const SettingNames& settings,
                                                const Environment& environment);
 
+// Whether "--name" or "--name=value" is among the arguments.
+bool has_flag(const std::vector<std::string>& arguments, std::string_view name);
+
 }  // namespace llorch::base

@@ -106,13 +106,13 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
   CLI::App app("Serves one language model over HTTP.", std::string(program.name));
   WorkerOptions options;
   Raw raw;
-  describe(app, program, has_flag(arguments, "plan-memory"), options, raw);
+  describe(app, program, base::has_flag(arguments, "plan-memory"), options, raw);
   ParsedCommand parsed;
   Result<std::vector<std::string>> all =
       base::with_settings(arguments, {"worker", "LLORCH_", kSettable}, environment);
   if (!all.ok()) {
     parsed.exit_code = kExitUsage;
-    parsed.text = fmt::format("{}: {}\n", program, all.error().message);
+    parsed.text = fmt::format("{}: {}\n", program.name, all.error().message);
     return parsed;
   }
   try {
