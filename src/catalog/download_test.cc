@@ -243,7 +243,11 @@ TEST_F(DownloadTest, TheOldRevisionStaysUntilTheNewOneIsWhole) {
   test::SimRepo repo = safetensors_repo(kSecond, "{\"do_sample\":true}");
   hub_.put_repo(repo);
   hub_.add_fault({.path = "generation_config.json", .times = 100, .status = 404});
+  hub_.forget_requests();
   EXPECT_EQ(must_fail(download("m")).code, ErrorCode::NotFound);
+  // What did not change is not fetched.
+  EXPECT_THAT(resolved_paths(), ElementsAre("generation_config.json"));
+  EXPECT_THAT(notes_, HasSubstr("model.safetensors did not change"));
   EXPECT_EQ(*catalog().find("m"), old);
   for (const ModelFile& file : old.files)
     EXPECT_EQ(file.sha256, base::sha256_hex(content_of(fs::path(old.path) / file.path)));
@@ -252,7 +256,6 @@ TEST_F(DownloadTest, TheOldRevisionStaysUntilTheNewOneIsWhole) {
   const ModelEntry fresh = must(download("m"));
   EXPECT_EQ(fresh.revision, kSecond);
   EXPECT_FALSE(fs::exists(old.path));
-  // What did not change was not fetched again.
   EXPECT_THAT(resolved_paths(), ElementsAre("generation_config.json"));
 }
 
