@@ -237,7 +237,7 @@ class Storm {
 
   void rot() {
     const std::optional<std::string> id = draw_from(expected_.downloaded);
-    if (!id || !world_.flip_a_byte(*id, random_())) return;
+    if (!id || !world_.flip_a_byte(*id, static_cast<std::uint32_t>(random_()))) return;
     expected_.rotted.insert(*id);
   }
 
