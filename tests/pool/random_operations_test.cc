@@ -122,7 +122,7 @@ class Storm {
 
   void spawn() {
     std::size_t running = 0;
-    for (const PoolWorker& worker : workers()) running += PoolWorld::runs(worker) ? 1 : 0;
+    for (const PoolWorker& worker : workers()) running += PoolWorld::runs(worker) ? 1U : 0U;
     if (running >= kWorkersMax) return stop();
     // Mostly a model that works, sometimes one that cannot.
     std::string model = "builtin";
