@@ -180,8 +180,9 @@ class PoolManager::Impl {
   }
 
   void run() {
-    while (!end_) {
+    for (;;) {
       owner_queue_.drain();
+      if (end_) return;
       const Clock::time_point now = Clock::now();
       const Clock::time_point wake = table_.advance(now);
       std::vector<pollfd> files = {{owner_queue_.fd(), POLLIN, 0}};

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <tuple>
 #include <utility>
 
 #include "http/sse.h"
@@ -76,7 +75,7 @@ ProbeResult Prober::answer(const ProbeJob& job) {
       result.token_failed = ask_token(job);
       break;
     case ProbeJob::Kind::Shutdown:
-      std::ignore = client_.send(request_to(job, http::Method::Post, "/shutdown"));
+      result.shutdown_failed = !ask_shutdown(job);
       break;
     case ProbeJob::Kind::Memory:
       break;
@@ -113,6 +112,12 @@ Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, double& tokens_per_
     answer.steps = static_cast<std::int64_t>(*steps);
   tokens_per_second = find_metric(page->body, "llorch_decode_tokens_per_second").value_or(0);
   return answer;
+}
+
+bool Prober::ask_shutdown(const ProbeJob& job) {
+  const Result<http::Response> response =
+      client_.send(request_to(job, http::Method::Post, "/shutdown"));
+  return response.ok() && response->status < 300;
 }
 
 // True when no token came in time. A refusal (it is full, it drains) is a sign of life.

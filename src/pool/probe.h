@@ -39,8 +39,9 @@ struct ProbeResult {
   Result<HealthAnswer> health = Error{};  // Health
   double tokens_per_second = 0;
   base::ProcessMemory memory;
-  std::int64_t vram_bytes = 0;  // Health, Memory
-  bool token_failed = false;    // Token: none came in time
+  std::int64_t vram_bytes = 0;   // Health, Memory
+  bool token_failed = false;     // Token: none came in time
+  bool shutdown_failed = false;  // Shutdown: it was not reached, or refused
 };
 
 // A few threads and a queue. Whoever submits keeps the number under way small: one of each kind for
@@ -62,6 +63,7 @@ class Prober {
   ProbeResult answer(const ProbeJob& job);
   Result<HealthAnswer> ask_health(const ProbeJob& job, double& tokens_per_second);
   bool ask_token(const ProbeJob& job);
+  bool ask_shutdown(const ProbeJob& job);
   http::ClientRequest request_to(const ProbeJob& job, http::Method method,
                                  std::string_view path) const;
 

@@ -34,9 +34,15 @@ std::string with_last_line(std::string text, const EndFacts& end) {
 }
 
 // Why it ended when nobody here had decided that it should.
-Verdict judge_end(const EndFacts& end, bool was_ready) {
+Verdict judge_end(const EndFacts& end, bool was_ready, bool adopted) {
   if (end.rebooted) return {ExitCategory::Stopped, "the machine was restarted"};
   if (!end.start_error.empty()) return {ExitCategory::StartFailed, end.start_error};
+  if (end.never_ran && adopted) {
+    return {ExitCategory::Stopped,
+            "the pool manager was ended while it started this worker; nothing had run yet"};
+  }
+  if (end.never_ran)
+    return {ExitCategory::StartFailed, "its keeper was killed before it started the worker"};
   if (!end.has_note) {
     return {ExitCategory::Crash,
             with_last_line("its keeper was killed, and the worker with it", end)};
@@ -128,7 +134,7 @@ bool take_end(WorkerFacts& facts, TimePoint now, std::vector<Action>& actions) {
     facts.category = ExitCategory::Stopped;
     facts.reason = "was asked to stop";
   } else if (facts.category == ExitCategory::None) {
-    Verdict verdict = judge_end(end, facts.is_ready);
+    Verdict verdict = judge_end(end, facts.is_ready, facts.adopted);
     facts.category = verdict.category;
     facts.reason = std::move(verdict.reason);
   } else if (end.ordered && facts.category == ExitCategory::Stopped) {
@@ -149,6 +155,8 @@ bool advance_starting(WorkerFacts& facts, TimePoint now, const PoolTiming& timin
                       std::vector<Action>& actions) {
   if (facts.is_ready) {
     enter(facts, Phase::Serving, now);
+    facts.failures = 0;  // it may be silent while it loads
+    facts.unhealthy = 0;
     facts.last_work = now;
     actions.push_back(Action::BecameReady);
     return true;
@@ -178,7 +186,8 @@ bool advance_serving(WorkerFacts& facts, TimePoint now, const PoolTiming& timing
 // From one way of ending it to the next, harder one.
 bool advance_ending(WorkerFacts& facts, TimePoint now, const PoolTiming& timing,
                     std::vector<Action>& actions) {
-  if (facts.phase == Phase::Draining && now >= facts.since + timing.drain_patience) {
+  if (facts.phase == Phase::Draining &&
+      (facts.shutdown_failed || now >= facts.since + timing.drain_patience)) {
     enter(facts, Phase::Terminating, now);
     actions.push_back(Action::SendTerm);
     return true;
@@ -341,6 +350,10 @@ void note_health(WorkerFacts& facts, const Result<HealthAnswer>& answer, TimePoi
 void note_token_probe(WorkerFacts& facts, bool failed) {
   facts.probing_token = false;
   facts.token_failed = failed;
+}
+
+void note_shutdown(WorkerFacts& facts, bool failed) {
+  facts.shutdown_failed = failed;
 }
 
 void note_memory(WorkerFacts& facts, bool is_back, TimePoint now) {

@@ -33,8 +33,9 @@ std::string_view name(Phase phase);
 
 // How its processes ended, as far as anybody knows.
 struct EndFacts {
-  bool has_note = false;  // the keeper wrote down the rest; without, it was killed itself
-  bool rebooted = false;  // the machine was restarted since
+  bool has_note = false;   // the keeper wrote down the rest; without, it was killed itself
+  bool never_ran = false;  // the keeper had not started it yet
+  bool rebooted = false;   // the machine was restarted since
   std::int32_t code = 0;
   std::int32_t signal = 0;
   bool oom_kill = false;
@@ -64,6 +65,7 @@ struct WorkerFacts {
   // Orders.
   bool stop_asked = false;
   bool restart_asked = false;
+  bool shutdown_failed = false;  // POST /shutdown did not reach it
 
   // What probes said. One of each kind is under way at most.
   bool probing = false;
@@ -119,6 +121,7 @@ void note_ready(WorkerFacts& facts);  // the callback came
 void note_health(WorkerFacts& facts, const Result<HealthAnswer>& answer, TimePoint now);
 // Failed only when no token came in time; a refusal is an answer.
 void note_token_probe(WorkerFacts& facts, bool failed);
+void note_shutdown(WorkerFacts& facts, bool failed);
 void note_memory(WorkerFacts& facts, bool is_back, TimePoint now);
 void ask_stop(WorkerFacts& facts);
 void ask_restart(WorkerFacts& facts);

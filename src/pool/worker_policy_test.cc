@@ -117,6 +117,13 @@ TEST(WorkerPolicy, StopGoesFromAskingToKilling) {
   EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Stopped);
 }
 
+TEST(WorkerPolicy, AWorkerThatCannotBeAskedIsSignalledAtOnce) {
+  Life life;
+  life.stop();
+  note_shutdown(life.facts, /*failed=*/true);
+  EXPECT_THAT(life.step(), ElementsAre(Action::SendTerm)) << "it does not listen yet";
+}
+
 TEST(WorkerPolicy, AStopThatTookAKillSaysSo) {
   Life life;
   life.ready();
@@ -161,6 +168,17 @@ TEST(WorkerPolicy, ALoadingWorkerMayBeSilent) {
     note_health(life.facts, Error{ErrorCode::Unavailable, "refused"}, life.now);
   }
   EXPECT_EQ(life.facts.phase, Phase::Starting);
+  note_ready(life.facts);
+  EXPECT_THAT(life.step(), ::testing::Contains(Action::BecameReady));
+  EXPECT_EQ(life.facts.phase, Phase::Serving) << "no hang";
+}
+
+TEST(WorkerPolicy, AStartThatWasCutOffIsNoFailure) {
+  Life life;
+  life.facts.adopted = true;
+  life.end({.never_ran = true});
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Stopped);
+  EXPECT_THAT(life.facts.reason, HasSubstr("nothing had run yet"));
 }
 
 TEST(WorkerPolicy, AnUnhealthyWorkerHangs) {
@@ -354,6 +372,11 @@ TEST(WorkerPolicy, SaysWhyAWorkerEnded) {
        "signal 11"},
       {"keeper killed", {}, true, ExitCategory::Crash, "its keeper was killed"},
       {"keeper killed at start", {}, false, ExitCategory::Crash, "its keeper was killed"},
+      {"keeper killed at once",
+       {.never_ran = true},
+       false,
+       ExitCategory::StartFailed,
+       "its keeper was killed before"},
       {"keeper told", {.has_note = true, .told = true}, true, ExitCategory::Stopped, "SIGTERM"},
       {"orphan",
        {.has_note = true, .signal = SIGKILL, .orphaned = true},

@@ -97,6 +97,9 @@ EndFacts find_end(const fs::path& file, const WorkerRecord& record) {
     end.told = note->told;
     end.orphaned = note->orphaned;
     end.start_error = note->start_error;
+  } else {
+    end.never_ran =
+        record.worker.ready_at.empty() && !read_run_note(file, record.mark).has_value();
   }
   end.last_line = last_own_line(record.launch.log_file);
   return end;
@@ -390,6 +393,7 @@ void WorkerTable::take(const ProbeResult& result, TimePoint now) {
       note_memory(worker->facts, result.vram_bytes == 0, now);
       break;
     case ProbeJob::Kind::Shutdown:
+      note_shutdown(worker->facts, result.shutdown_failed);
       break;
   }
   const std::int64_t peak = worker->facts.uses_gpu ? worker->vram_bytes : worker->memory.peak_bytes;

@@ -10,11 +10,11 @@
 //   listen=MS       listens only then            load=MS         is ready only then
 //   exit=CODE       ends before it is ready      die=SIGNAL      the same by a signal
 //   exit-later=MS   ends with code 3 then        hang            stops answering once it is ready
-//   stall           always has work, never makes a token         unhealthy  says so once it is ready
-//   no-token        answers everything, but /execute never ends
-//   ignore-term     ignore-shutdown              lines=N         writes N lines
-//   alloc=MB        takes memory                 grandchild      leaves one that ignores signals
-//   pry             tries what a confined worker must not; the outcome is in its output
+//   stall           always has work, never makes a token         unhealthy  says so once it is
+//   ready no-token        answers everything, but /execute never ends ignore-term ignore-shutdown
+//   lines=N         writes N lines alloc=MB        takes memory                 grandchild leaves
+//   one that ignores signals pry             tries what a confined worker must not; the outcome is
+//   in its output
 // Its process id goes to the file that the environment variable FAKE_WORKER_PID_FILE names.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -244,15 +244,16 @@ http::Router make_router(const Behaviour& behaviour, Shown& shown, std::function
   return router;
 }
 
-// True once somebody took it; an answer of another status is final.
-bool tell_ready(const std::string& url, const contract::ReadyCallback& ready) {
+// True once somebody took it, or nobody needs it any more; an answer of another status is final.
+bool tell_ready(const std::string& url, const contract::ReadyCallback& ready,
+                const std::future<void>& end) {
   http::ClientRequest request(http::Method::Post, url);
   request.headers.add("Content-Type", "application/json");
   request.body = json::serialize(contract::to_json(ready));
   for (int i = 0; i < 400; ++i) {
     const Result<http::Response> answer = http::Client().send(request);
     if (answer.ok()) return answer->status == 200;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (end.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready) return true;
   }
   return false;
 }
@@ -284,7 +285,8 @@ int serve(std::map<std::string, std::string> flags) {
     return 1;
   }
   std::vector<char> memory(static_cast<std::size_t>(behaviour.number("alloc")) << 20, 'x');
-  behaviour.wait("load");
+  const std::future<void> end = asked_to_end.get_future();
+  end.wait_for(std::chrono::milliseconds(behaviour.number("load")));
   if (behaviour.has("exit")) return behaviour.number("exit");
   contract::ReadyCallback ready;
   ready.worker_id = behaviour.has("liar") ? "another" : flags["--worker-id"];
@@ -293,12 +295,11 @@ int serve(std::map<std::string, std::string> flags) {
   ready.worker_type = "fake";
   ready.version = "0";
   shown.ready = !behaviour.has("mute");
-  if (!behaviour.has("mute") && !tell_ready(flags["--callback-url"], ready)) {
+  if (!behaviour.has("mute") && !tell_ready(flags["--callback-url"], ready, end)) {
     std::fputs("llorch-cpud: the callback was refused\n", stderr);
     return 1;
   }
   if (behaviour.has("hang")) ::raise(SIGSTOP);
-  auto end = asked_to_end.get_future();
   if (behaviour.has("exit-later")) {
     behaviour.wait("exit-later");
     std::fputs("fake worker: had enough\n", stderr);

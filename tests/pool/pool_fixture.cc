@@ -228,8 +228,8 @@ bool PoolFixture::wait_for(const std::string& id, contract::PoolWorkerState stat
   });
   if (!came) {
     const contract::PoolWorker now = worker(id);
-    ADD_FAILURE() << id << " is " << contract::name(now.state) << ", not "
-                  << contract::name(state) << ": " << now.reason << "\n"
+    ADD_FAILURE() << id << " is " << contract::name(now.state) << ", not " << contract::name(state)
+                  << ": " << now.reason << "\n"
                   << log(id);
   }
   return came;

@@ -19,8 +19,8 @@ namespace llorch::test {
 
 inline constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
-// A model is a file in ROOT/models whose name says how the worker behaves (tests/fake_worker). "huge…"
-// needs 100 GiB, every other 1 MiB; the host has 8 GiB and one GPU.
+// A model is a file in ROOT/models whose name says how the worker behaves (tests/fake_worker).
+// "huge…" needs 100 GiB, every other 1 MiB; the host has 8 GiB and one GPU.
 pool::PoolManagerOptions make_pool_options(const std::filesystem::path& root,
                                            std::string callback_url);
 void add_model(const std::filesystem::path& root, const std::string& name);
@@ -49,6 +49,9 @@ bool eventually(const std::function<bool()>& condition);
 
 // A manager inside the test. Leaves no process behind, which it asserts.
 class PoolFixture {
+  TempDir folder_;
+  CallbackServer callback_;
+
  public:
   PoolFixture();
   ~PoolFixture();
@@ -74,8 +77,6 @@ class PoolFixture {
   pool::PoolManagerOptions options;  // for the next start()
 
  private:
-  TempDir folder_;
-  CallbackServer callback_;
   std::unique_ptr<pool::PoolManager> manager_;
 };
 

@@ -1,5 +1,5 @@
-// For tests: `keep RECORD` is the keeper; `manage ROOT MODEL…` is a manager that starts these models,
-// says "started" and "ready" on stderr, and waits to be killed.
+// For tests: `keep RECORD` is the keeper; `manage ROOT MODEL…` is a manager that starts these
+// models, says "started" and "ready" on stderr, and waits to be killed.
 #include <unistd.h>
 
 #include <cstdio>

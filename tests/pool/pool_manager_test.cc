@@ -1,0 +1,522 @@
+// The manager with real processes: every way a worker can live and end.
+#include "pool/pool_manager.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "base/process_table.h"
+#include "http/client.h"
+#include "pool/pool_fixture.h"
+#include "pool/worker_record.h"
+
+namespace llorch::pool {
+namespace {
+
+using contract::ExitCategory;
+using contract::PoolWorker;
+using contract::PoolWorkerState;
+using std::chrono::milliseconds;
+using test::eventually;
+using test::kMiB;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class PoolManagerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { pool_.start(); }
+
+  // The worker once it has failed.
+  PoolWorker failed(const std::string& id) {
+    EXPECT_TRUE(pool_.wait_for(id, PoolWorkerState::Failed));
+    return pool_.worker(id);
+  }
+  std::string started(const std::string& model) {
+    const Result<PoolWorker> worker = pool_.start_worker(model);
+    EXPECT_TRUE(worker.ok()) << worker.error().message;
+    return worker.ok() ? worker->id : "";
+  }
+  // Stops it and waits; nothing of it may run then.
+  PoolWorker stopped(const std::string& id) {
+    const Result<PoolWorker> draining = pool_.manager().stop_worker(id);
+    EXPECT_TRUE(draining.ok()) << draining.error().message;
+    EXPECT_TRUE(eventually([&] {
+      const PoolWorkerState state = pool_.worker(id).state;
+      return state == PoolWorkerState::Stopped || state == PoolWorkerState::Failed;
+    })) << pool_.worker(id).reason;
+    EXPECT_THAT(test::processes_naming(pool_.root().string()), IsEmpty());
+    return pool_.worker(id);
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(pool_.options.home.workers()))
+      names.push_back(entry.path().filename().string());
+    return names;
+  }
+
+  test::PoolFixture pool_;
+};
+
+TEST_F(PoolManagerTest, AWorkerStartsServesAndStops) {
+  const Result<PoolWorker> worker = pool_.start_worker("ok,load=100");
+  ASSERT_TRUE(worker.ok()) << worker.error().message;
+  EXPECT_EQ(worker->id, "worker-cpu-0");
+  EXPECT_EQ(worker->state, PoolWorkerState::Starting);
+  EXPECT_EQ(worker->model, "ok,load=100");
+  EXPECT_EQ(worker->context, 2048);
+  EXPECT_TRUE(pool_.manager().uses_model("ok,load=100"));
+  ASSERT_TRUE(pool_.wait_for(worker->id, PoolWorkerState::Ready));
+  ASSERT_TRUE(eventually([&] { return pool_.worker(worker->id).memory_peak_bytes > 0; }));
+  const PoolWorker ready = pool_.worker(worker->id);
+  EXPECT_THAT(ready.uri, HasSubstr("http://127.0.0.1:"));
+  EXPECT_FALSE(ready.ready_at.empty());
+  EXPECT_EQ(ready.load_progress, 1.0);
+  EXPECT_GT(ready.pid, 0);
+  EXPECT_GT(ready.memory_bytes, 0);
+  EXPECT_NE(::getpgid(static_cast<pid_t>(ready.pid)), ::getpgid(0)) << "not a group of its own";
+  const Result<http::Response> health =
+      http::Client().send({http::Method::Get, ready.uri + "/health"});
+  ASSERT_TRUE(health.ok());
+  EXPECT_EQ(health->status, 200);
+
+  const PoolWorker end = stopped(worker->id);
+  EXPECT_EQ(end.state, PoolWorkerState::Stopped);
+  EXPECT_EQ(end.category, ExitCategory::Stopped);
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_FALSE(end.ended_at.empty());
+  EXPECT_EQ(end.memory_bytes, 0);
+  EXPECT_FALSE(pool_.manager().uses_model("ok,load=100"));
+  EXPECT_THAT(files(), IsEmpty()) << "nothing is left of it but its log";
+  EXPECT_TRUE(pool_.manager().stop_worker(worker->id).ok());
+  EXPECT_EQ(pool_.manager().worker(worker->id).error().code, ErrorCode::NotFound) << "forgotten";
+  EXPECT_EQ(pool_.manager().stop_worker(worker->id).error().code, ErrorCode::NotFound);
+}
+
+TEST_F(PoolManagerTest, SaysWhyAModelCannotStart) {
+  const std::string id = started("fail");
+  const PoolWorker worker = failed(id);
+  EXPECT_EQ(worker.category, ExitCategory::StartFailed);
+  EXPECT_THAT(worker.reason, AllOf(HasSubstr("exited with code 1 before it was ready"),
+                                   HasSubstr("no.gguf does not exist")));
+  EXPECT_EQ(worker.exit_code, 1);
+  EXPECT_THAT(worker.last_log_lines, Contains(HasSubstr("some log line")));
+  EXPECT_TRUE(pool_.manager().stop_worker(id).ok());
+  EXPECT_THAT(pool_.manager().workers(), IsEmpty()) << "forgotten";
+  EXPECT_THAT(files(), IsEmpty());
+}
+
+TEST_F(PoolManagerTest, ASignalBeforeItIsReadyIsAFailedStart) {
+  const PoolWorker worker = failed(started("ok,die=11"));
+  EXPECT_EQ(worker.category, ExitCategory::StartFailed);
+  EXPECT_EQ(worker.exit_signal, SIGSEGV);
+}
+
+TEST_F(PoolManagerTest, AnExitNobodyAskedForIsACrash) {
+  const PoolWorker worker = failed(started("ok,exit-later=50"));
+  EXPECT_EQ(worker.category, ExitCategory::Crash);
+  EXPECT_EQ(worker.exit_code, 3);
+  EXPECT_THAT(worker.reason, HasSubstr("had enough"));
+}
+
+TEST_F(PoolManagerTest, AKilledWorkerIsACrashWithItsLastLines) {
+  const std::string id = pool_.ready_worker("ok,lines=30");
+  ASSERT_TRUE(eventually([&] { return pool_.worker(id).pid > 0; }));
+  ::kill(static_cast<pid_t>(pool_.worker(id).pid), SIGKILL);
+  const PoolWorker worker = failed(id);
+  EXPECT_EQ(worker.category, ExitCategory::Crash);
+  EXPECT_EQ(worker.exit_signal, SIGKILL);
+  EXPECT_EQ(worker.last_log_lines.size(), 20U);
+  EXPECT_THAT(worker.last_log_lines, Contains(std::string("line 29")));
+}
+
+TEST_F(PoolManagerTest, AKilledKeeperTakesItsWorkerAlong) {
+  const std::string id = pool_.ready_worker("ok,grandchild");
+  const Result<WorkerRecord> record = read_record(record_file(pool_.options.home, id));
+  ASSERT_TRUE(record.ok());
+  ::kill(record->keeper.pid, SIGKILL);
+  const PoolWorker worker = failed(id);
+  EXPECT_EQ(worker.category, ExitCategory::Crash);
+  EXPECT_THAT(worker.reason, HasSubstr("its keeper was killed"));
+  EXPECT_THAT(test::processes_naming(pool_.root().string()), IsEmpty())
+      << "the worker or what it started";
+}
+
+TEST_F(PoolManagerTest, AWorkerThatIsNotReadyInTimeIsEnded) {
+  pool_.options.timing.ready_base = milliseconds(300);
+  pool_.start();
+  const PoolWorker worker = failed(started("mute"));
+  EXPECT_EQ(worker.category, ExitCategory::Timeout);
+  EXPECT_EQ(worker.exit_signal, SIGTERM);
+}
+
+TEST_F(PoolManagerTest, TheDeadlineFollowsTheSizeOfTheFile) {
+  pool_.options.timing.ready_base = milliseconds(50);
+  pool_.options.timing.ready_bytes_per_second = 0.5;  // 7 bytes: 14 s
+  pool_.start();
+  EXPECT_NE(pool_.ready_worker("ok,load=400"), "");
+}
+
+TEST_F(PoolManagerTest, AWorkerThatStopsAnsweringHangs) {
+  pool_.options.timing.health_timeout = milliseconds(100);
+  pool_.start();
+  const PoolWorker worker = failed(started("ok,hang"));
+  EXPECT_EQ(worker.category, ExitCategory::Hang);
+  EXPECT_THAT(worker.reason, HasSubstr("answered no health check 3 times in a row"));
+  EXPECT_EQ(worker.exit_signal, SIGKILL);
+}
+
+TEST_F(PoolManagerTest, AWorkerWithWorkAndNoTokenHangs) {
+  const std::string id = started("ok,stall");
+  ASSERT_TRUE(eventually([&] { return pool_.worker(id).state == PoolWorkerState::Busy; }));
+  const PoolWorker worker = failed(id);
+  EXPECT_EQ(worker.category, ExitCategory::Hang);
+  EXPECT_THAT(worker.reason, HasSubstr("made no token"));
+}
+
+TEST_F(PoolManagerTest, AnIdleWorkerThatMakesNoTokenHangs) {
+  pool_.options.timing.idle_probe = milliseconds(100);
+  pool_.options.timing.token_patience = milliseconds(100);
+  pool_.start();
+  const std::string good = pool_.ready_worker("ok");
+  const PoolWorker worker = failed(started("ok,no-token"));
+  EXPECT_EQ(worker.category, ExitCategory::Hang);
+  EXPECT_THAT(worker.reason, HasSubstr("when it was asked for one"));
+  EXPECT_EQ(pool_.worker(good).state, PoolWorkerState::Ready) << pool_.worker(good).reason;
+}
+
+TEST_F(PoolManagerTest, AnUnhealthyWorkerIsEnded) {
+  const PoolWorker worker = failed(started("ok,unhealthy"));
+  EXPECT_EQ(worker.category, ExitCategory::Hang);
+  EXPECT_THAT(worker.reason, HasSubstr("the engine stopped"));
+}
+
+TEST_F(PoolManagerTest, StopsAWorkerThatIgnoresEverything) {
+  pool_.options.timing.drain_patience = milliseconds(50);
+  pool_.options.timing.term_patience = milliseconds(50);
+  pool_.start();
+  const std::string id = pool_.ready_worker("ok,ignore-shutdown,ignore-term,grandchild");
+  const PoolWorker worker = stopped(id);
+  EXPECT_EQ(worker.state, PoolWorkerState::Stopped);
+  EXPECT_EQ(worker.exit_signal, SIGKILL);
+  EXPECT_THAT(worker.reason, HasSubstr("was killed"));
+}
+
+TEST_F(PoolManagerTest, StopsAWorkerThatStillLoads) {
+  const std::string id = started("ok,load=60000");
+  ASSERT_TRUE(eventually([&] { return pool_.worker(id).load_progress > 0; }));
+  EXPECT_EQ(pool_.worker(id).load_progress, 0.5);
+  const PoolWorker worker = stopped(id);
+  EXPECT_EQ(worker.category, ExitCategory::Stopped);
+  // And one that does not listen yet: no use in waiting for it to finish anything.
+  pool_.options.timing.drain_patience = std::chrono::hours(1);
+  pool_.start();
+  EXPECT_EQ(stopped(started("ok,listen=60000")).category, ExitCategory::Stopped);
+}
+
+TEST_F(PoolManagerTest, ACallbackMustComeFromTheWorkerItself) {
+  const std::string id = started("mute");
+  contract::ReadyCallback callback;
+  callback.worker_id = id;
+  callback.uri = "http://127.0.0.1:1";
+  EXPECT_EQ(pool_.manager().worker_ready(callback).error().code, ErrorCode::Forbidden);
+  callback.worker_id = "worker-cpu-7";
+  EXPECT_EQ(pool_.manager().worker_ready(callback).error().code, ErrorCode::NotFound);
+  EXPECT_EQ(pool_.worker(id).state, PoolWorkerState::Starting);
+}
+
+TEST_F(PoolManagerTest, TheSmallestFreeNumberIsUsed) {
+  const std::string first = started("ok");
+  const std::string second = started("ok");
+  const std::string third = started("fail");
+  EXPECT_EQ(third, "worker-cpu-2");
+  failed(third);
+  pool_.manager().stop_worker(first).take();
+  ASSERT_TRUE(pool_.wait_for(first, PoolWorkerState::Stopped));
+  EXPECT_EQ(started("ok"), "worker-cpu-0") << "stopped ones give their number away";
+  EXPECT_EQ(started("ok"), "worker-cpu-3") << "failed ones keep it until they are forgotten";
+  EXPECT_TRUE(std::filesystem::exists(pool_.options.home.logs() / "worker-cpu-0.log.1"))
+      << "the log before";
+}
+
+TEST_F(PoolManagerTest, SpawnsAtOnceNeverCollide) {
+  test::add_model(pool_.root(), "ok");
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::set<std::string> ids;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 3; ++k) {
+        const Result<PoolWorker> worker =
+            pool_.manager().start_worker({.backend = "cpu", .model = "ok"});
+        ASSERT_TRUE(worker.ok()) << worker.error().message;
+        const std::scoped_lock lock(mutex);
+        ids.insert(worker->id);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ids.size(), 12U);
+  std::set<std::string> uris;
+  for (const std::string& id : ids) {
+    EXPECT_TRUE(pool_.wait_for(id, PoolWorkerState::Ready));
+    uris.insert(pool_.worker(id).uri);
+  }
+  EXPECT_EQ(uris.size(), 12U);
+}
+
+// Somebody listens on a port until the object goes.
+class Squatter {
+ public:
+  explicit Squatter(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int yes = 1;
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    listens_ = ::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+               ::listen(fd_, 1) == 0;
+  }
+  ~Squatter() { ::close(fd_); }
+  Squatter(const Squatter&) = delete;
+  Squatter& operator=(const Squatter&) = delete;
+  bool listens() const { return listens_; }
+
+ private:
+  int fd_;
+  bool listens_ = false;
+};
+
+TEST_F(PoolManagerTest, ATakenPortIsPassedOver) {
+  const Squatter squatter(pool_.options.first_port);
+  ASSERT_TRUE(squatter.listens());
+  const std::string id = pool_.ready_worker("ok");
+  const Result<WorkerRecord> record = read_record(record_file(pool_.options.home, id));
+  ASSERT_TRUE(record.ok());
+  EXPECT_GT(record->port, pool_.options.first_port);
+}
+
+TEST_F(PoolManagerTest, APortThatIsTakenInBetweenMeansTheNext) {
+  const std::string id = started("ok,listen=300");
+  const Result<WorkerRecord> before = read_record(record_file(pool_.options.home, id));
+  ASSERT_TRUE(before.ok());
+  const Squatter squatter(before->port);  // after the check, before the worker listens
+  ASSERT_TRUE(squatter.listens());
+  ASSERT_TRUE(pool_.wait_for(id, PoolWorkerState::Ready));
+  const Result<WorkerRecord> after = read_record(record_file(pool_.options.home, id));
+  ASSERT_TRUE(after.ok());
+  EXPECT_GT(after->port, before->port);
+  EXPECT_EQ(after->port_tries, 1);
+  EXPECT_NE(after->mark, before->mark);
+}
+
+TEST_F(PoolManagerTest, RefusesWhatCannotRun) {
+  const Result<PoolWorker> huge = pool_.start_worker("huge");
+  ASSERT_FALSE(huge.ok());
+  EXPECT_EQ(huge.error().code, ErrorCode::OutOfMemory);
+  EXPECT_THAT(huge.error().message,
+              AllOf(HasSubstr("needs 100 GiB"), HasSubstr("8.00 GiB of 8.00 GiB are free"),
+                    HasSubstr("fits with --ctx 512")));
+
+  const auto absent = pool_.manager().start_worker({.backend = "cpu", .model = "absent"});
+  ASSERT_FALSE(absent.ok());
+  EXPECT_EQ(absent.error().code, ErrorCode::NotFound);
+
+  const auto no_gpu = [this] {
+    test::add_model(pool_.root(), "ok");
+    return pool_.manager().start_worker({.backend = "cuda", .model = "ok", .gpu = 3});
+  }();
+  ASSERT_FALSE(no_gpu.ok());
+  EXPECT_EQ(no_gpu.error().code, ErrorCode::Unavailable);
+  EXPECT_THAT(no_gpu.error().message, HasSubstr("GPU 3 is not here"));
+
+  EXPECT_THAT(pool_.manager().workers(), IsEmpty());
+  EXPECT_THAT(files(), IsEmpty());
+}
+
+TEST_F(PoolManagerTest, RefusesAModelThatIsNotWholeOrNotForTheBackend) {
+  contract::ModelEntry model;
+  model.id = "m";
+  pool_.options.sources->find_model = [&model](std::string_view) -> Result<contract::ModelEntry> {
+    return model;
+  };
+  pool_.start();
+  const auto refusal = [this] {
+    const auto worker = pool_.manager().start_worker({.backend = "cpu", .model = "m"});
+    return worker.ok() ? std::string("started") : worker.error().message;
+  };
+  EXPECT_THAT(refusal(), HasSubstr("llorch-pool models download m"));
+  model.downloaded = true;
+  model.path = (pool_.root() / "weights.gguf").string();
+  EXPECT_THAT(refusal(), HasSubstr("is gone"));
+  std::ofstream(model.path) << "12345";
+  model.files = {{"weights.gguf", 6, ""}};
+  EXPECT_THAT(refusal(), HasSubstr("has 5 bytes, expected 6"));
+  model.files[0].size = 5;
+  model.unsupported = "architecture \"rwkv\" is unknown";
+  EXPECT_THAT(refusal(), HasSubstr("rwkv"));
+  model.backends = {"cuda"};
+  EXPECT_THAT(refusal(), HasSubstr("does not run on cpu, only on cuda"));
+}
+
+TEST_F(PoolManagerTest, MemoryIsPromisedOnce) {
+  // Two that each need more than half: the second must not count on the same memory, however early
+  // it comes.
+  test::add_model(pool_.root(), "half,load=300");
+  std::vector<Result<PoolWorker>> answers(2, Result<PoolWorker>(Error{}));
+  std::vector<std::thread> threads;
+  for (Result<PoolWorker>& answer : answers) {
+    threads.emplace_back([&] {
+      answer = pool_.manager().start_worker({.backend = "cpu", .model = "half,load=300"});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_NE(answers[0].ok(), answers[1].ok());
+  const Result<PoolWorker>& refused = answers[0].ok() ? answers[1] : answers[0];
+  EXPECT_EQ(refused.error().code, ErrorCode::OutOfMemory);
+  EXPECT_THAT(refused.error().message, HasSubstr("running workers"));
+}
+
+TEST_F(PoolManagerTest, KeepsTheMeasuredPeak) {
+  std::mutex mutex;
+  std::vector<std::int64_t> peaks;
+  pool_.options.sources->keep_measurement = [&](const contract::ModelEntry& model,
+                                                std::string_view backend,
+                                                const contract::MemoryNeed&, std::int64_t peak) {
+    EXPECT_EQ(model.id, "ok,alloc=64");
+    EXPECT_EQ(backend, "cpu");
+    const std::scoped_lock lock(mutex);
+    peaks.push_back(peak);
+    return ok_status();
+  };
+  pool_.start();
+  pool_.ready_worker("ok,alloc=64");
+  ASSERT_TRUE(eventually([&] {
+    const std::scoped_lock lock(mutex);
+    return !peaks.empty();
+  }));
+  const std::scoped_lock lock(mutex);
+  EXPECT_GT(peaks[0], 64 * kMiB);
+  EXPECT_LT(peaks[0], 1024 * kMiB);
+  EXPECT_EQ(peaks.size(), 1U);
+}
+
+TEST_F(PoolManagerTest, RestartsUnderTheSameId) {
+  const std::string id = pool_.ready_worker("ok");
+  ASSERT_TRUE(eventually([&] { return pool_.worker(id).pid > 0; }));
+  const std::int64_t before = pool_.worker(id).pid;
+  const Result<PoolWorker> restarted = pool_.manager().restart_worker(id);
+  ASSERT_TRUE(restarted.ok());
+  EXPECT_EQ(restarted->state, PoolWorkerState::Draining);
+  ASSERT_TRUE(eventually([&] {
+    const PoolWorker worker = pool_.worker(id);
+    return worker.state == PoolWorkerState::Ready && worker.pid > 0 && worker.pid != before;
+  }));
+  EXPECT_EQ(pool_.manager().workers().size(), 1U);
+
+  const std::string failing = started("fail");
+  failed(failing);
+  ASSERT_TRUE(pool_.manager().restart_worker(failing).ok());
+  std::filesystem::remove(pool_.root() / "models/fail");
+  failed(failing);
+  ASSERT_TRUE(pool_.manager().restart_worker(failing).ok());
+  ASSERT_TRUE(eventually([&] {
+    return pool_.worker(failing).reason.find("no model \"fail\"") != std::string::npos;
+  })) << pool_.worker(failing).reason;
+  EXPECT_EQ(pool_.worker(failing).category, ExitCategory::StartFailed);
+  EXPECT_EQ(pool_.manager().restart_worker("worker-cpu-9").error().code, ErrorCode::NotFound);
+}
+
+TEST_F(PoolManagerTest, AGpusMemoryIsSeenBackBeforeAWorkerHasStopped) {
+  std::atomic<std::int64_t> vram = 100 * kMiB;
+  pool_.options.timing.reclaim_patience = milliseconds(10'000);
+  pool_.options.sources->vram_of_process = [&vram](std::int32_t gpu, std::int64_t) {
+    EXPECT_EQ(gpu, 0);
+    return vram.load();
+  };
+  pool_.start();
+  const Result<PoolWorker> worker = pool_.start_worker("ok", "cuda");
+  ASSERT_TRUE(worker.ok()) << worker.error().message;
+  EXPECT_EQ(worker->id, "worker-cuda-0");
+  EXPECT_EQ(worker->gpu, 0);
+  ASSERT_TRUE(pool_.wait_for(worker->id, PoolWorkerState::Ready));
+  ASSERT_TRUE(eventually([&] { return pool_.worker(worker->id).vram_bytes == 100 * kMiB; }));
+  ASSERT_TRUE(pool_.manager().stop_worker(worker->id).ok());
+  ASSERT_TRUE(eventually([&] { return test::processes_naming(pool_.root().string()).empty(); }));
+  EXPECT_EQ(pool_.worker(worker->id).state, PoolWorkerState::Draining) << "the memory is not back";
+  vram = 0;
+  EXPECT_TRUE(pool_.wait_for(worker->id, PoolWorkerState::Stopped));
+}
+
+TEST_F(PoolManagerTest, StopAllEndsEveryWorkerAndTakesNoMore) {
+  for (int i = 0; i < 3; ++i) started("ok");
+  std::vector<int> progress;
+  pool_.manager().stop_all([&](int running) { progress.push_back(running); });
+  EXPECT_EQ(progress.back(), 0);
+  EXPECT_THAT(test::processes_naming(pool_.root().string()), IsEmpty());
+  EXPECT_EQ(pool_.start_worker("ok").error().code, ErrorCode::Unavailable);
+}
+
+TEST_F(PoolManagerTest, BoundsTheLog) {
+  pool_.options.log_bytes_max = 1000;
+  pool_.start();
+  const std::string id = pool_.ready_worker("ok,lines=1000");
+  ASSERT_TRUE(eventually([&] { return pool_.log(id).find("line 999\n") != std::string::npos; }));
+  EXPECT_LE(std::filesystem::file_size(pool_.options.home.logs() / (id + ".log")), 1000U);
+  EXPECT_TRUE(std::filesystem::exists(pool_.options.home.logs() / (id + ".log.3")));
+}
+
+TEST_F(PoolManagerTest, AConfinedWorkerReachesNothingElse) {
+  const std::string id = pool_.ready_worker("ok,pry");
+  const std::string log = pool_.log(id);
+  if (log.find("files by landlock") == std::string::npos)
+    GTEST_SKIP() << "this kernel has no landlock: " << log;
+  EXPECT_THAT(log, HasSubstr("pry: home failed: Permission denied"));
+  EXPECT_THAT(log, HasSubstr("pry: tmp failed: Permission denied"));
+  EXPECT_THAT(log, HasSubstr("pry: ptrace failed: Operation not permitted"));
+  EXPECT_THAT(log, HasSubstr("pry: null worked"));
+  EXPECT_FALSE(std::filesystem::exists(pool_.root() / "pried"));
+}
+
+// Nothing made up: this host's catalog and memory, the real worker's own plan, and its confinement.
+TEST_F(PoolManagerTest, TheRealWorkerTellsAStoryInItsConfinement) {
+  pool_.options.planner.worker_cpu = LLORCH_CPUD;
+  pool_.options.planner.measurements_file = pool_.root() / "measurements.json";
+  pool_.options.sources.reset();
+  pool_.options.timing = {};
+  pool_.start();
+  const Result<PoolWorker> started =
+      pool_.manager().start_worker({.backend = "cpu", .model = "builtin", .slots = 1});
+  ASSERT_TRUE(started.ok()) << started.error().message;
+  const std::string& id = started->id;
+  EXPECT_GT(started->planned.weights_bytes, 0);
+  ASSERT_TRUE(pool_.wait_for(id, PoolWorkerState::Ready));
+  EXPECT_THAT(pool_.log(id), Not(HasSubstr("not confined")));
+  EXPECT_TRUE(eventually([&] {
+    return std::filesystem::exists(pool_.options.planner.measurements_file);
+  })) << "its peak was not kept";
+  http::ClientRequest request(http::Method::Post, pool_.worker(id).uri + "/execute");
+  request.headers.add("Content-Type", "application/json");
+  request.body =
+      R"({"job_id":"story","prompt":"Once upon a time","max_tokens":8,"temperature":0,"seed":1})";
+  const Result<http::Response> story = http::Client().send(request);
+  ASSERT_TRUE(story.ok()) << story.error().message;
+  EXPECT_THAT(story->body, AllOf(HasSubstr("event: token"), HasSubstr("event: end")));
+  const PoolWorker end = stopped(id);
+  EXPECT_EQ(end.state, PoolWorkerState::Stopped) << end.reason;
+}
+
+}  // namespace
+}  // namespace llorch::pool
