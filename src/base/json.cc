@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/monotonic_resource.hpp>
 #include <boost/json/value_stack.hpp>
 #include <charconv>
 #include <cmath>
@@ -30,13 +31,14 @@ class Handler {
   static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
   // NOLINTEND(readability-identifier-naming)
 
-  explicit Handler(bool find_duplicates) : find_duplicates_(find_duplicates) {}
+  Handler(bool find_duplicates, boost::json::storage_ptr storage)
+      : find_duplicates_(find_duplicates), storage_(std::move(storage)) {}
 
   std::string failure;
   std::size_t num_keys = 0;  // of all objects, duplicates included
 
   bool on_document_begin(BoostError&) {
-    stack_.reset();
+    stack_.reset(storage_);
     return true;
   }
   bool on_document_end(BoostError&) { return true; }
@@ -131,6 +133,7 @@ class Handler {
   }
 
   const bool find_duplicates_;
+  const boost::json::storage_ptr storage_;
   boost::json::value_stack stack_;
   std::string key_;                // the parts so far of the key being read
   std::vector<std::string> keys_;  // of all open objects, innermost last
@@ -236,7 +239,10 @@ Result<Value> parse_once(std::string_view text, const Limits& limits, bool find_
                          std::size_t& num_keys) {
   boost::json::parse_options options;
   options.max_depth = limits.max_depth;
-  boost::json::basic_parser<Handler> parser(options, find_duplicates);
+  boost::json::storage_ptr storage;
+  if (limits.in_one_block)
+    storage = boost::json::make_shared_resource<boost::json::monotonic_resource>(text.size());
+  boost::json::basic_parser<Handler> parser(options, find_duplicates, storage);
   BoostError error;
   const std::size_t used = parser.write_some(false, text.data(), text.size(), error);
   num_keys = parser.handler().num_keys;

@@ -48,7 +48,7 @@ std::string range_text(std::int64_t min, std::int64_t max) {
 }  // namespace
 
 FieldReader::FieldReader(const Object& object, std::string prefix)
-    : object_(object), prefix_(std::move(prefix)) {}
+    : object_(object), prefix_(std::move(prefix)), known_(object.size()) {}
 
 std::string FieldReader::required_string(std::string_view field, StringRange range) {
   return read_string(field, take_required(field), range).value_or(std::string());
@@ -133,7 +133,11 @@ const Value* FieldReader::optional_value(std::string_view field) {
 }
 
 void FieldReader::ignore(std::string_view field) {
-  known_.emplace(field);
+  take(field);
+}
+
+void FieldReader::ignore_others() {
+  known_.assign(known_.size(), true);
 }
 
 void FieldReader::fail(std::string_view field, std::string constraint, std::string message) {
@@ -145,17 +149,19 @@ void FieldReader::add(std::vector<FieldError> errors) {
 }
 
 std::vector<FieldError> FieldReader::finish() {
+  std::size_t index = 0;
   for (const auto& field : object_) {
     const std::string_view key = view(field.key());
-    if (!known_.contains(key)) fail(key, "known field", "is not a field that is known here");
+    if (!known_[index++]) fail(key, "known field", "is not a field that is known here");
   }
   return std::exchange(errors_, {});
 }
 
 const Value* FieldReader::take(std::string_view field) {
-  known_.emplace(field);
-  const Value* value = object_.if_contains({field.data(), field.size()});
-  return value == nullptr || value->is_null() ? nullptr : value;
+  const auto found = object_.find({field.data(), field.size()});
+  if (found == object_.end()) return nullptr;
+  known_[static_cast<std::size_t>(found - object_.begin())] = true;
+  return found->value().is_null() ? nullptr : &found->value();
 }
 
 const Value* FieldReader::take_required(std::string_view field) {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,6 +66,7 @@ class FieldReader {
 
   // Known, accepted, not looked at.
   void ignore(std::string_view field);
+  void ignore_others();  // all that are not taken
   // Reports a failure of the caller's own check of a field of this object.
   void fail(std::string_view field, std::string constraint, std::string message);
   // Takes over the failures of a nested object's reader.
@@ -93,7 +93,7 @@ class FieldReader {
 
   const Object& object_;
   std::string prefix_;
-  std::set<std::string, std::less<>> known_;
+  std::vector<bool> known_;  // for each field of the object: somebody took it
   std::vector<FieldError> errors_;
 };
 

@@ -174,5 +174,21 @@ TEST(FieldReader, BoundsTheNumberOfStrings) {
   EXPECT_EQ(errors[0].constraint, "at most 2 entries");
 }
 
+TEST(JsonParse, InOneBlockIsTheSameValueAndPartsOutliveTheWhole) {
+  const std::string text = R"({"a":[1,2.5,"a text that is longer than a short one",null],"b":{"c":true}})";
+  Value part;
+  {
+    Limits limits;
+    limits.in_one_block = true;
+    Result<Value> value = parse(text, limits);
+    ASSERT_TRUE(value.ok()) << value.error().message;
+    EXPECT_EQ(serialize(*value), text);
+    EXPECT_EQ(*value, *parse(text));
+    part = value->get_object().at("a");
+    EXPECT_FALSE(parse(R"({"a":1,"a":2})", limits).ok());
+  }
+  EXPECT_EQ(serialize(part), R"([1,2.5,"a text that is longer than a short one",null])");
+}
+
 }  // namespace
 }  // namespace llorch::json

@@ -70,8 +70,9 @@ Status parse_models(const json::Array& array, CatalogContent& content) {
 
 // Sorted by id, no id twice.
 Status put_in_order(CatalogContent& content) {
-  std::stable_sort(content.models.begin(), content.models.end(),
-                   [](const ModelEntry& a, const ModelEntry& b) { return a.id < b.id; });
+  const auto is_less = [](const ModelEntry& a, const ModelEntry& b) { return a.id < b.id; };
+  if (!std::is_sorted(content.models.begin(), content.models.end(), is_less))
+    std::stable_sort(content.models.begin(), content.models.end(), is_less);
   const auto twice =
       std::adjacent_find(content.models.begin(), content.models.end(),
                          [](const ModelEntry& a, const ModelEntry& b) { return a.id == b.id; });
@@ -174,6 +175,7 @@ std::string write_catalog(const CatalogContent& content) {
 Result<CatalogContent> parse_catalog(std::string_view text) {
   json::Limits limits;
   limits.max_bytes = kCatalogBytesMax;
+  limits.in_one_block = true;
   const Result<json::Value> value = json::parse(text, limits);
   if (!value.ok()) {
     const bool is_large = value.error().code == ErrorCode::TooLarge;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <string>
 
@@ -20,7 +21,7 @@ void write_err(std::string_view text) {
 }
 
 void complain(std::string_view message) {
-  write_err(fmt::format("llorch: {}\n", base::printable(message)));
+  write_err(fmt::format("{}: {}\n", program_invocation_short_name, base::printable(message)));
 }
 
 void complain_lines(std::string_view message) {

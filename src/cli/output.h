@@ -13,7 +13,8 @@ inline constexpr int kInterrupted = 130;
 bool write_out(std::string_view text);
 void write_err(std::string_view text);
 
-// "llorch: message" on stderr, without anything that could command a terminal.
+// "llorch-pool: message" on stderr, after the program's own name, without anything that could
+// command a terminal.
 void complain(std::string_view message);
 // The same for a message that has lines behind its first, of a log for example.
 void complain_lines(std::string_view message);

@@ -91,8 +91,10 @@ void add_serve_commands(CLI::App& app, PoolContext& context) {
   auto record = std::make_shared<std::string>();
   CLI::App* keep = app.add_subcommand("keep", "")->group("");
   keep->add_option("RECORD", *record)->required();
-  keep->callback(
-      [&context, record] { context.chosen = [record] { return pool::run_keeper(*record); }; });
+  keep->callback([&context, record] {
+    context.needs_home = false;  // the manager starts it with hardly any environment
+    context.chosen = [record] { return pool::run_keeper(*record); };
+  });
 }
 
 }  // namespace llorch::cli

@@ -9,7 +9,6 @@
 
 #include "base/utf8.h"
 #include "contract/mirror.h"
-#include "contract/peer_message.h"
 
 namespace llorch::contract {
 namespace {
@@ -103,7 +102,8 @@ void read_files(json::FieldReader& reader, const json::Array& files, ModelEntry&
     MirrorReader mirror(file_reader);
     ModelFile& file = entry.files.emplace_back();
     visit_file(mirror, file);
-    reader.add(finish_tolerantly(file_reader, *object));
+    file_reader.ignore_others();
+    reader.add(file_reader.finish());
     if (!is_relative_file_path(file.path))
       reader.fail(field, "relative path",
                   "has the path " + base::quoted(file.path) + ", not one below the model's folder");
@@ -200,12 +200,14 @@ Result<ModelEntry> parse_model_entry(const json::Value& value, std::string_view 
     json::FieldReader metadata_reader(*metadata, "metadata.");
     MirrorReader metadata_mirror(metadata_reader);
     visit_metadata(metadata_mirror, entry);
-    reader.add(finish_tolerantly(metadata_reader, *metadata));
+    metadata_reader.ignore_others();
+    reader.add(metadata_reader.finish());
     entry.unknown_metadata = other_fields(*metadata, kMetadataFields);
   }
   if (const json::Array* files = reader.optional_array("files")) read_files(reader, *files, entry);
   entry.unknown = other_fields(*object, kEntryFields);
-  const std::vector<json::FieldError> errors = finish_tolerantly(reader, *object);
+  reader.ignore_others();
+  const std::vector<json::FieldError> errors = reader.finish();
   if (errors.empty()) return entry;
   return Error{ErrorCode::Corrupt,
                fmt::format("{}: {} {}", what, errors[0].field, errors[0].message)};

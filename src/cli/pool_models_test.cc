@@ -1,0 +1,208 @@
+// llorch-pool models … as a user runs it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/json.h"
+#include "support/child_process.h"
+#include "support/run_program.h"
+#include "support/test_paths.h"
+
+namespace llorch::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class PoolModelsTest : public testing::Test {
+ protected:
+  test::ProgramOutcome run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(),
+                     {"LLORCH_HOME=" + (dir / "home").string(), LLORCH_POOL, "models"});
+    return test::run_program("/usr/bin/env", std::move(arguments));
+  }
+  // Runs with --json, which must succeed and print one object.
+  json::Object run_json(std::vector<std::string> arguments) const {
+    arguments.emplace_back("--json");
+    const test::ProgramOutcome outcome = run(std::move(arguments));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    Result<json::Value> value = json::parse(outcome.out);
+    EXPECT_TRUE(value.ok()) << outcome.out;
+    return value.ok() && value->is_object() ? value->get_object() : json::Object();
+  }
+  // The model of that id in `models list --json`; empty when it is not listed.
+  json::Object listed(std::string_view id) const {
+    const json::Object list = run_json({"list"});
+    for (const json::Value& model : list.at("models").as_array()) {
+      if (json::view(model.as_object().at("id").as_string()) == id) return model.as_object();
+    }
+    return {};
+  }
+  std::string state(std::string_view id) const {
+    return std::string(json::view(listed(id).at("state").as_string()));
+  }
+  void copy_model(const fs::path& target) const {
+    fs::create_directories(target);
+    for (const char* name : {"model.safetensors", "config.json"})
+      fs::copy_file(test::source_path("tests/golden/gpt2_tiny") / name, target / name);
+  }
+
+  test::TempDir dir;
+};
+
+TEST_F(PoolModelsTest, AFreshPoolListsTheBuiltInModelAndKnowsOthers) {
+  const test::ProgramOutcome list = run({"list"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_THAT(list.out, HasSubstr("builtin"));
+  EXPECT_THAT(list.out, HasSubstr("ready"));
+  EXPECT_FALSE(fs::exists(dir / "home")) << "looking makes nothing";
+  const test::ProgramOutcome known = run({"catalog"});
+  EXPECT_EQ(known.exit_code, 0) << known.err;
+  for (const char* text : {"tinyllama", "Apache-2.0", "hf:openai-community/gpt2", "cpu, cuda"})
+    EXPECT_THAT(known.out, HasSubstr(text));
+  EXPECT_GT(run_json({"catalog"}).at("models").as_array().size(), 10U);
+}
+
+TEST_F(PoolModelsTest, AModelsWholeLife) {
+  copy_model(dir / "files");
+  const test::ProgramOutcome added =
+      run({"register", "mine", "--path", (dir / "files").string(), "--name", "My model"});
+  EXPECT_EQ(added.exit_code, 0) << added.err;
+  EXPECT_EQ(added.out, "registered mine: My model, gpt2 F32, 388 KiB, runs on cpu, cuda\n");
+  EXPECT_EQ(state("mine"), "ready");
+  EXPECT_THAT(run({"show", "mine"}).out, HasSubstr("model.safetensors"));
+
+  std::ofstream(dir / "files/config.json", std::ios::app) << "\n";
+  EXPECT_EQ(state("mine"), "changed");
+  EXPECT_EQ(run({"update", "mine", "--downloaded", "true"}).exit_code, 0);
+  EXPECT_EQ(state("mine"), "ready");
+
+  EXPECT_EQ(run({"update", "mine", "--downloaded", "false"}).exit_code, 0);
+  EXPECT_EQ(state("mine"), "not_downloaded");
+  EXPECT_EQ(run({"update", "mine", "--downloaded", "true", "--repo", "org/repo"}).exit_code, 0);
+  EXPECT_THAT(run({"show", "mine"}).out, HasSubstr("hf:org/repo"));
+
+  fs::remove(dir / "files/model.safetensors");
+  EXPECT_EQ(state("mine"), "missing");
+  const test::ProgramOutcome gone = run({"update", "mine", "--downloaded", "true"});
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_TRUE(gone.err.starts_with("llorch-pool: ")) << gone.err;
+
+  const test::ProgramOutcome forgot = run({"unregister", "mine"});
+  EXPECT_EQ(forgot.exit_code, 0) << forgot.err;
+  EXPECT_THAT(forgot.out, HasSubstr("forgot mine; its files stay at"));
+  EXPECT_TRUE(listed("mine").empty());
+  EXPECT_TRUE(fs::exists(dir / "files/config.json"));
+}
+
+TEST_F(PoolModelsTest, MistakesAreNamedWithTheNextStep) {
+  copy_model(dir / "files");
+  ASSERT_EQ(run({"register", "mine", "--path", (dir / "files").string()}).exit_code, 0);
+  struct Case {
+    std::vector<std::string> arguments;
+    int exit_code;
+    std::string_view expected;
+  };
+  for (const Case& c : {
+           Case{{"register", "mine", "--repo", "hf:a/b"}, 1, "registered already"},
+           Case{{"register", "x"}, 2, "neither a path nor a repo"},
+           Case{{"register", "x", "--repo", "gopher://x"}, 2, "no model reference"},
+           Case{{"register", "a/b", "--repo", "hf:a/b"}, 2, "no model id"},
+           Case{{"register", "builtin", "--repo", "hf:a/b"}, 1, "part of the program"},
+           Case{{"register", "x", "--path", (dir / "files").string(), "--architecture", "llama"},
+                2,
+                "says \"gpt2\""},
+           Case{{"update", "mien", "--name", "x"}, 1, "did you mean mine?"},
+           Case{{"update", "mine", "--downloaded", "maybe"}, 2, "true"},
+           Case{{"show", "tinyllama"}, 1, "models download tinyllama"},
+           Case{{"rm", "nothing-like-it"}, 1, "models list"},
+           Case{{"rm", "builtin"}, 1, "part of the program"},
+           Case{{"rm"}, 2, "ID"},
+       }) {
+    const test::ProgramOutcome outcome = run(c.arguments);
+    EXPECT_EQ(outcome.exit_code, c.exit_code) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(std::string(c.expected)));
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST_F(PoolModelsTest, RmDeletesWhatWasDownloadedUnlessAWorkerRunsIt) {
+  const fs::path folder = dir / "home/models/mine";
+  copy_model(folder);
+  ASSERT_EQ(run({"register", "mine", "--path", folder.string()}).exit_code, 0);
+  fs::create_directories(dir / "home/workers");
+  const fs::path record = dir / "home/workers/worker-cpu-0.json";
+  std::ofstream(record) << fmt::format(R"({{"worker":{{"model":"mine","pid":{}}}}})", ::getpid());
+  const test::ProgramOutcome refused = run({"rm", "mine"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("worker stop worker-cpu-0"));
+  EXPECT_TRUE(fs::exists(folder / "model.safetensors"));
+
+  // A record of a process that has ended keeps nobody.
+  test::ChildProcess ended("/bin/true", {});
+  ended.wait();
+  std::ofstream(record) << fmt::format(R"({{"worker":{{"model":"mine","pid":{}}}}})", ended.pid());
+  const test::ProgramOutcome removed = run({"rm", "mine"});
+  EXPECT_EQ(removed.exit_code, 0) << removed.err;
+  EXPECT_EQ(removed.out, "removed mine\n");
+  EXPECT_FALSE(fs::exists(folder));
+  EXPECT_TRUE(listed("mine").empty());
+}
+
+TEST_F(PoolModelsTest, RmOfFilesInPlaceKeepsThem) {
+  copy_model(dir / "files");
+  ASSERT_EQ(run({"register", "mine", "--path", (dir / "files").string()}).exit_code, 0);
+  const json::Object removed = run_json({"rm", "mine"});
+  EXPECT_FALSE(removed.at("files_deleted").as_bool());
+  EXPECT_EQ(json::view(removed.at("files_kept_at").as_string()), (dir / "files").string());
+  EXPECT_TRUE(fs::exists(dir / "files/model.safetensors"));
+}
+
+TEST_F(PoolModelsTest, ADamagedCatalogIsAnErrorForEveryCommand) {
+  fs::create_directories(dir / "home");
+  std::ofstream(dir / "home/catalog.json") << "{\"version\":\"1.0\",\n\"models\":[,]}";
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"list"}, {"catalog"}, {"show", "x"}, {"unregister", "x"}}) {
+    const test::ProgramOutcome outcome = run(command);
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.err, HasSubstr("line 2, column 11"));
+  }
+}
+
+TEST_F(PoolModelsTest, WhatAFileSaysCannotCommandATerminal) {
+  fs::create_directories(dir / "home");
+  std::ofstream(dir / "home/catalog.json")
+      << R"({"version":"1.0","pool_id":"p","models":[{"id":"evil","name":"a\u001b[2Jb\nc"}]})";
+  for (const char* command : {"list", "show"}) {
+    std::vector<std::string> arguments = {command};
+    if (arguments[0] == "show") arguments.emplace_back("evil");
+    const test::ProgramOutcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("evil"));
+    EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
+  }
+}
+
+TEST_F(PoolModelsTest, EveryCommandHasExamples) {
+  for (const char* command :
+       {"list", "catalog", "show", "register", "update", "unregister", "rm"}) {
+    const test::ProgramOutcome help = run({command, "--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_THAT(help.out, HasSubstr(fmt::format("llorch-pool models {}", command)));
+    EXPECT_THAT(help.out, HasSubstr("Examples:"));
+  }
+}
+
+TEST_F(PoolModelsTest, AnOutputThatCannotBeWrittenIsAFailure) {
+  const test::ProgramOutcome full = test::run_program(
+      "/bin/sh", {"-c", "LLORCH_HOME=/nonexistent \"$0\" models list >/dev/full", LLORCH_POOL});
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(full.err, HasSubstr("cannot be written"));
+}
+
+}  // namespace
+}  // namespace llorch::cli
