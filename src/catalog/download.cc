@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "catalog/chunks.h"
 #include "catalog/describe.h"
 #include "catalog/known_models.h"
+#include "catalog/offers.h"
 #include "catalog/prefix_hasher.h"
 #include "catalog/rate_meter.h"
 #include "catalog/registry.h"
@@ -91,8 +93,7 @@ class Download {
   Status check_model() const;
   Status lock_folder();
   Result<ModelEntry> register_in_place();
-  Result<ModelEntry> take_from_neighbours();
-  Result<ModelEntry> take_from_source();
+  Result<ModelEntry> take_from_all();
   Result<ModelEntry> take(const ModelSource& source);
   bool is_here(const ModelSource& source, const fs::path& folder) const;
   Status check_whole_room(const ModelSource& source, const fs::path& folder) const;
@@ -120,6 +121,7 @@ class Download {
   ModelEntry entry_;  // as the catalog or the list of known models has it
   fs::path model_folder_;
   std::unique_ptr<base::FileLock> lock_;
+  std::map<std::string, std::vector<Offer>> offers_;  // of each file of the source
 
   std::int64_t files_done_ = 0;
   std::int64_t files_total_ = 0;
@@ -222,8 +224,7 @@ Result<ModelEntry> Download::run() {
   if (const Status found = find_model(); !found.ok()) return found.error();
   if (ref_.provider == Provider::File && request_.neighbours.empty()) return register_in_place();
   if (const Status locked = lock_folder(); !locked.ok()) return locked.error();
-  Result<ModelEntry> result =
-      request_.neighbours.empty() ? take_from_source() : take_from_neighbours();
+  Result<ModelEntry> result = take_from_all();
   if (result.ok()) lock_->remove_file();
   return result;
 }
@@ -244,26 +245,19 @@ Result<ModelEntry> Download::register_in_place() {
   return catalog_.find(id_);
 }
 
-// In their order; one that does not have the model or breaks off is left for the next.
-Result<ModelEntry> Download::take_from_neighbours() {
-  std::string reasons;
-  for (const Neighbour& neighbour : request_.neighbours) {
-    const Result<ModelSource> source = resolve_neighbour(neighbour, id_, downloader_.source, stop_);
-    Result<ModelEntry> taken = source.ok() ? take(*source) : Result<ModelEntry>(source.error());
-    if (taken.ok()) return taken;
-    const Error& error = taken.error();
-    if (error.code == ErrorCode::Cancelled || error.code == ErrorCode::OutOfMemory) return taken;
-    send(Kind::Note, {}, error.message);
-    reasons += (reasons.empty() ? "" : "; ") + error.message;
-  }
-  if (!request_.only_neighbours && ref_ != ModelRef{}) return take_from_source();
-  return Error{ErrorCode::Unavailable, fmt::format("no neighbour gave {}: {}", id_, reasons)};
-}
-
-Result<ModelEntry> Download::take_from_source() {
-  const Result<ModelSource> source = resolve_source(ref_, downloader_.source, stop_);
-  if (!source.ok()) return source.error();
-  return take(*source);
+Result<ModelEntry> Download::take_from_all() {
+  DownloadRequest request = request_;
+  request.id = id_;
+  const std::optional<ModelRef> ref =
+      ref_ != ModelRef{} ? std::optional<ModelRef>(ref_) : std::nullopt;
+  request.only_neighbours = request.only_neighbours || !ref;
+  Result<OfferedModel> model = find_offers(
+      request, ref, downloader_.source,
+      [&](const std::string& text) { send(Kind::Note, {}, text); }, stop_);
+  if (!model.ok()) return model.error();
+  for (std::size_t i = 0; i < model->source.files.size(); ++i)
+    offers_[model->source.files[i].path] = std::move(model->offers[i]);
+  return take(model->source);
 }
 
 bool Download::is_here(const ModelSource& source, const fs::path& folder) const {
@@ -343,13 +337,13 @@ Result<std::vector<FileChunks>> Download::fetch_files(const ModelSource& source,
 }
 
 Result<FileChunks> Download::fetch(const RemoteFile& file, const fs::path& target) {
-  return fetch_file(
-      file, target, downloader_.transfer,
+  return fetch_offered(
+      offers_.at(file.path), target, downloader_.transfer,
       [&](const TransferProgress& now) {
         progress(file.path, now.bytes_done, now.bytes_total);
         if (!now.note.empty()) send(Kind::Note, file.path, now.note);
       },
-      stop_);
+      [&](const std::string& text) { send(Kind::Note, file.path, text); }, stop_);
 }
 
 Result<FileChunks> Download::hash(const fs::path& path, const std::string& relative) {

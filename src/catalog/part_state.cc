@@ -25,12 +25,10 @@ constexpr std::int64_t kIntMax = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
-Result<PartState> load_part_state(const std::filesystem::path& file) {
-  const Result<std::string> text = base::read_text_file(file, kStateBytesMax);
-  if (!text.ok()) return text.error();
-  const Result<json::Value> value = json::parse(*text, {kStateBytesMax, 4});
-  if (!value.ok()) return value.error().in(file.string());
-  const Error corrupt{ErrorCode::Corrupt, fmt::format("{} is damaged", file.string())};
+Result<PartState> parse_part_state(std::string_view text) {
+  const Error corrupt{ErrorCode::Corrupt, "the state of a part is damaged"};
+  const Result<json::Value> value = json::parse(text, {kStateBytesMax, 4});
+  if (!value.ok()) return corrupt;
   if (!value->is_object()) return corrupt;
   json::FieldReader reader(value->get_object());
   PartState state;
@@ -39,6 +37,18 @@ Result<PartState> load_part_state(const std::filesystem::path& file) {
   state.size = reader.required_integer("size", 0, kIntMax);
   state.chunk_bytes = reader.required_integer("chunk_bytes", 1, kIntMax);
   state.chunks = reader.optional_strings("chunks", kChunksMax).value_or(std::vector<std::string>());
+  const json::Array* partial = reader.optional_array("partial");
+  for (std::size_t i = 0; partial != nullptr && i < partial->size(); ++i) {
+    const json::Array* pair = (*partial)[i].if_array();
+    if (pair == nullptr || pair->size() != 2 || !(*pair)[0].is_int64() || !(*pair)[1].is_int64())
+      return corrupt;
+    const std::int64_t index = (*pair)[0].get_int64();
+    const std::int64_t bytes = (*pair)[1].get_int64();
+    if (index < 0 || index >= static_cast<std::int64_t>(state.chunks.size()) || bytes <= 0 ||
+        bytes >= state.chunk_bytes)
+      return corrupt;
+    state.partial[static_cast<std::size_t>(index)] = bytes;
+  }
   if (!reader.finish().empty() ||
       count_chunks(state.size, state.chunk_bytes) != static_cast<std::int64_t>(state.chunks.size()))
     return corrupt;
@@ -48,15 +58,23 @@ Result<PartState> load_part_state(const std::filesystem::path& file) {
   return state;
 }
 
+Result<PartState> load_part_state(const std::filesystem::path& file) {
+  const Result<std::string> text = base::read_text_file(file, kStateBytesMax);
+  if (!text.ok()) return text.error();
+  Result<PartState> state = parse_part_state(*text);
+  if (!state.ok()) return state.error().in(file.string());
+  return state;
+}
+
 Status save_part_state(const std::filesystem::path& file, const PartState& state) {
   json::Array chunks;
   chunks.reserve(state.chunks.size());
   for (const std::string& chunk : state.chunks) chunks.emplace_back(chunk);
-  json::Object object{{"version", kVersion},
-                      {"identity", state.identity},
-                      {"size", state.size},
-                      {"chunk_bytes", state.chunk_bytes},
-                      {"chunks", std::move(chunks)}};
+  json::Array partial;
+  for (const auto& [index, bytes] : state.partial) partial.push_back(json::Array{index, bytes});
+  json::Object object{{"version", kVersion},         {"identity", state.identity},
+                      {"size", state.size},          {"chunk_bytes", state.chunk_bytes},
+                      {"chunks", std::move(chunks)}, {"partial", std::move(partial)}};
   // Always the same name, unlike base::AtomicFile's: one process at a time writes here, and a
   // killed one leaves nothing that the next does not write over.
   const std::filesystem::path next = next_state_file(file);

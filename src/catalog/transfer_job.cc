@@ -202,6 +202,7 @@ bool Transfer::on_range_body(Slot& slot, std::span<const std::byte> bytes) {
   chunk.received += count;
   slot.gained += count;
   bytes_done_ += count;
+  is_dirty_ = true;
   return true;
 }
 

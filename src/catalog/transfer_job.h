@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -101,6 +102,7 @@ class Transfer {
 
   Status open_part();
   void load_state();
+  void load_partial();
   Result<FileChunks> loop();
   void fill_slots();
   void start_chunk(Slot& slot, std::size_t index);
@@ -157,7 +159,8 @@ class Transfer {
   int disk_mends_ = 0;
 
   std::vector<Chunk> chunks_;
-  std::size_t prefix_ = 0;  // chunks from the front that are done
+  std::map<std::size_t, std::int64_t> partial_;  // of the state, while it is loaded
+  std::size_t prefix_ = 0;                       // chunks from the front that are done
   std::int64_t bytes_done_ = 0;
   std::int64_t stream_at_ = 0;
   Attempts stream_attempts_;

@@ -20,10 +20,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::int64_t kSpareRoomBytes = std::int64_t{64} << 20;
-// Saving what is right takes one part in so many of the time, or more when that would leave more
-// chunks unsaved than this: what a kill costs.
+// What a kill costs: saving takes one part in so many of the time, and comes no more often than
+// this, unless so many whole chunks would be lost.
 constexpr int kSaveShare = 10;
+constexpr milliseconds kSaveEvery{500};
 constexpr int kUnsavedChunksMax = 8;
+constexpr std::size_t kReadBytes = std::size_t{256} << 10;
 constexpr int kDiskMendsMax = 2;
 constexpr milliseconds kLookUp{100};
 
@@ -125,6 +127,7 @@ Status Transfer::open_part() {
       base::PositionedFile::open(part_, base::PositionedFile::Mode::ReadWrite);
   if (!opened.ok()) return opened.error();
   part_file_ = opened.take();
+  load_partial();
   advance_prefix();
   return ok_status();
 }
@@ -151,16 +154,45 @@ void Transfer::load_state() {
     chunks_[i].sha256 = hash;
     bytes_done_ += chunk_size(i);
   }
+  partial_ = state->partial;
+}
+
+// Chunks that were cut in the middle: hashed so far from what is on the disk, which is little. A
+// stream that was cut begins from its front and needs none of it.
+void Transfer::load_partial() {
+  std::vector<std::byte> buffer(partial_.empty() ? 0 : kReadBytes);
+  for (const auto& [index, bytes] : partial_) {
+    Chunk& chunk = chunks_[index];
+    if (chunk.state == Chunk::State::Done || bytes >= chunk_size(index)) continue;
+    base::Digest digest;
+    std::int64_t at = 0;
+    while (at < bytes) {
+      const auto count = std::min(buffer.size(), static_cast<std::size_t>(bytes - at));
+      const Result<std::size_t> got = part_file_->read_at(
+          static_cast<std::int64_t>(index) * chunk_bytes_ + at, std::span(buffer).first(count));
+      if (!got.ok() || *got != count) break;
+      digest.add(std::span<const std::byte>(buffer).first(count));
+      at += static_cast<std::int64_t>(count);
+    }
+    if (at != bytes) continue;
+    chunk.digest = std::move(digest);
+    chunk.received = bytes;
+    bytes_done_ += bytes;
+  }
+  partial_.clear();
 }
 
 Status Transfer::save_state() {
   if (!is_dirty_ || identity_.empty() || !size_) return ok_status();
   // The data first: what the state claims must be on the disk.
   if (const Status synced = part_file_->sync(); !synced.ok()) return synced;
-  PartState state{identity_, *size_, chunk_bytes_, {}};
+  PartState state{identity_, *size_, chunk_bytes_, {}, {}};
   state.chunks.reserve(chunks_.size());
-  for (const Chunk& chunk : chunks_)
-    state.chunks.push_back(chunk.state == Chunk::State::Done ? chunk.sha256 : std::string());
+  for (const Chunk& chunk : chunks_) {
+    const bool is_done = chunk.state == Chunk::State::Done;
+    if (!is_done && chunk.received > 0) state.partial[state.chunks.size()] = chunk.received;
+    state.chunks.push_back(is_done ? chunk.sha256 : std::string());
+  }
   if (const Status saved = save_part_state(state_file_, state); !saved.ok()) return saved;
   is_dirty_ = false;
   return ok_status();
@@ -173,7 +205,7 @@ void Transfer::save_if_due() {
   unsaved_chunks_ = 0;
   (void)save_state();
   const Clock::time_point end = Clock::now();
-  next_save_ = end + kSaveShare * (end - begin);
+  next_save_ = end + std::max<Clock::duration>(kSaveEvery, kSaveShare * (end - begin));
 }
 
 // What was promised and what came, where they differ.

@@ -142,7 +142,7 @@ class Verification {
     const std::int64_t bytes_before = report_.bytes_checked;
     const HashProgress progress = [&](std::int64_t bytes) {
       report_.bytes_checked = bytes_before + bytes;
-      send(DownloadEvent::Kind::Verifying, {});
+      send(DownloadEvent::Kind::Progress, {});
       return !stop_.stop_requested();
     };
     return record != nullptr ? check_chunks(file, **opened, *record, *stamp, progress)

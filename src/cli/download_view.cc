@@ -12,10 +12,10 @@
 namespace llorch::cli {
 namespace {
 
-constexpr std::size_t kLabelColumns = 22;
+constexpr std::size_t kLabelColumns = 20;
 constexpr std::size_t kBarColumns = 10;
 constexpr std::chrono::seconds kPlainEvery{5};
-constexpr double kLongest = 100.0 * 3600;
+constexpr double kLongest = 10.0 * 3600;  // a longer wait is a guess
 
 // Cut in front, where names of shards are all the same.
 std::string shortened(std::string_view text, std::size_t columns) {
@@ -58,10 +58,13 @@ std::string rate_text(const catalog::DownloadEvent& event) {
 }
 
 std::string plain_line(const catalog::DownloadEvent& event) {
-  const std::string rate = rate_text(event);
-  return fmt::format("{}: {:3} %  {} of {}{}{}\n", base::printable(event.model), percent_of(event),
-                     base::human_bytes(event.bytes_done), base::human_bytes(event.bytes_total),
-                     rate, event.files_total > 1 ? "  " + base::printable(event.file) : "");
+  const std::string file = event.files_total > 1 ? "  " + base::printable(event.file) : "";
+  const std::string done =
+      event.bytes_total > 0
+          ? fmt::format("{:3} %  {} of {}", percent_of(event), base::human_bytes(event.bytes_done),
+                        base::human_bytes(event.bytes_total))
+          : base::human_bytes(event.bytes_done);
+  return fmt::format("{}: {}{}{}\n", base::printable(event.model), done, rate_text(event), file);
 }
 
 }  // namespace
@@ -88,6 +91,7 @@ std::string progress_line(const catalog::DownloadEvent& event) {
 }
 
 bool PlainProgress::is_due(const catalog::DownloadEvent& event, Time now) {
+  if (event.bytes_done == 0) return false;  // nothing to tell yet
   const int tenth = percent_of(event) / 10;
   if (last_tenth_ >= 0 && tenth <= last_tenth_ && now - last_ < kPlainEvery) return false;
   last_tenth_ = std::max(tenth, last_tenth_);

@@ -14,11 +14,11 @@ namespace llorch::cli {
 // "7 s", "2:05", "1:02:03".
 std::string clock_text(double seconds);
 
-// "2/7 model.safetensors [#####     ]  48 %  1.2 GiB of 2.5 GiB  23.4 MiB/s  0:57 left", at most 79
-// columns.
+// "2/7 model.safetensors  [#####     ]  48 %  1.20 GiB/2.50 GiB  23.4 MiB/s  0:57", at most 79
+// columns: what is done, of how much, how fast, and the time that is left.
 std::string progress_line(const catalog::DownloadEvent& event);
 
-// When a pipe gets a line: the beginning, each tenth, and every few seconds.
+// When a pipe gets a line: the first bytes, each tenth, and every few seconds.
 class PlainProgress {
  public:
   using Time = std::chrono::steady_clock::time_point;

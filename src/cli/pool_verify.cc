@@ -1,8 +1,8 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -15,6 +15,7 @@
 #include "catalog/neighbour.h"
 #include "catalog/outdated.h"
 #include "catalog/verify.h"
+#include "cli/download_view.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 
@@ -81,45 +82,17 @@ std::string damage_text(const catalog::Damage& damage) {
   return text + "\n";
 }
 
-// What `models verify` shows while it works: a line on a terminal, JSON lines where asked for.
-class VerifyPrinter {
- public:
-  explicit VerifyPrinter(bool json) : json_(json), line_(stderr) {}
-
-  void show(const catalog::DownloadEvent& event) {
-    if (json_) {
-      write_out(json::serialize(to_json(event)) + "\n");
-      return;
-    }
-    if (event.kind == catalog::DownloadEvent::Kind::Note) {
-      line_.clear();
-      write_err(base::printable(event.text) + "\n");
-      return;
-    }
-    const double fraction = event.bytes_total > 0 ? static_cast<double>(event.bytes_done) /
-                                                        static_cast<double>(event.bytes_total)
-                                                  : 1;
-    line_.show(fmt::format("{:.30} {} {:3.0f} % {}/s", base::printable(event.model),
-                           base::progress_bar(fraction, 20), fraction * 100,
-                           base::human_bytes(static_cast<std::int64_t>(event.bytes_per_second))));
-  }
-  void clear() { line_.clear(); }
-
- private:
-  bool json_;
-  base::StatusLine line_;
-};
-
 // One model's outcome: a report, or why there is none.
 struct Outcome {
   std::string id;
   Result<catalog::VerifyReport> report;
 };
 
-void print_outcomes(const std::vector<Outcome>& outcomes, bool color) {
+std::string outcomes_text(const std::vector<Outcome>& outcomes, bool color) {
   using Align = base::TextTable::Align;
   base::TextTable table({Align::Left, Align::Right, Align::Right, Align::Left});
   table.add_row({"MODEL", "FILES", "SIZE", "RESULT"}, base::Color::Bold);
+  std::string damages;
   for (const Outcome& outcome : outcomes) {
     if (!outcome.report.ok()) {
       table.add_row({outcome.id, "", "", "failed"}, base::Color::Red);
@@ -129,44 +102,40 @@ void print_outcomes(const std::vector<Outcome>& outcomes, bool color) {
     table.add_row({report.model, std::to_string(report.files_checked),
                    base::human_bytes(report.bytes_checked), result_text(report)},
                   report.is_whole() ? base::Color::None : base::Color::Red);
+    if (!report.damages.empty()) damages += report.model + ":\n";
+    for (const catalog::Damage& damage : report.damages) damages += damage_text(damage);
   }
-  write_out(table.render(0, color));
-  bool can_be_repaired = false;
-  for (const Outcome& outcome : outcomes) {
-    if (!outcome.report.ok()) {
-      complain(outcome.report.error().in(outcome.id).message);
-      continue;
-    }
-    if (!outcome.report->damages.empty()) write_out(outcome.report->model + ":\n");
-    for (const catalog::Damage& damage : outcome.report->damages) {
-      write_out(damage_text(damage));
-      can_be_repaired = can_be_repaired || !damage.repaired;
-    }
-  }
-  if (can_be_repaired)
-    complain(
-        "something is damaged: `llorch-pool models verify ID --repair` mends it, with --from "
-        "HOST from a neighbour");
+  return table.render(0, color) + damages;
+}
+
+json::Object outcome_json(const Outcome& outcome) {
+  if (outcome.report.ok()) return to_json(*outcome.report);
+  return {{"model", outcome.id}, {"whole", false}, {"error", outcome.report.error().message}};
 }
 
 int report_outcomes(const PoolContext& context, const std::vector<Outcome>& outcomes) {
   bool all_whole = true;
+  bool any_damage = false;
   json::Array list;
   for (const Outcome& outcome : outcomes) {
-    all_whole = all_whole && outcome.report.ok() && outcome.report->is_whole();
-    if (outcome.report.ok())
-      list.push_back(to_json(*outcome.report));
-    else
-      list.push_back(json::Object{
-          {"model", outcome.id}, {"whole", false}, {"error", outcome.report.error().message}});
+    const bool is_whole = outcome.report.ok() && outcome.report->is_whole();
+    all_whole = all_whole && is_whole;
+    any_damage = any_damage || (outcome.report.ok() && !is_whole);
+    list.push_back(outcome_json(outcome));
   }
+  std::string text = "No model is downloaded: `llorch-pool models catalog` shows what can be.\n";
   if (context.json_output)
-    write_out(json::serialize(json::Object{{"models", std::move(list)}}) + "\n");
-  else if (outcomes.empty())
-    write_out("No model is downloaded: `llorch-pool models catalog` shows what can be.\n");
-  else
-    print_outcomes(outcomes, context.color);
-  return all_whole ? 0 : kFailure;
+    text = json::serialize(json::Object{{"models", std::move(list)}}) + "\n";
+  else if (!outcomes.empty())
+    text = outcomes_text(outcomes, context.color);
+  const bool is_written = write_out(text);
+  for (const Outcome& outcome : outcomes)
+    if (!outcome.report.ok()) complain(outcome.report.error().in(outcome.id).message);
+  if (any_damage)
+    complain(
+        "something is damaged: `llorch-pool models verify ID --repair` mends it, with --from "
+        "HOST from a neighbour");
+  return all_whole && is_written ? 0 : kFailure;
 }
 
 Result<std::vector<std::string>> ids_to_verify(const PoolContext& context, const std::string& id) {
@@ -203,17 +172,18 @@ int run_verify(const PoolContext& context, const VerifyArguments& arguments) {
   downloader.source = catalog::source_options(context.environment);
   downloader.transfer.ca_file = downloader.source.ca_file;
   std::vector<Outcome> outcomes;
-  {
-    VerifyPrinter printer(context.json_output);
+  for (const std::string& id : *ids) {
+    DownloadView view(::isatty(STDERR_FILENO) == 1);
     const catalog::OnDownloadEvent on_event = [&](const catalog::DownloadEvent& event) {
-      printer.show(event);
+      if (context.json_output)
+        write_out(json::serialize(to_json(event)) + "\n");
+      else
+        view.show(event);
     };
-    for (const std::string& id : *ids) {
-      request.id = id;
-      outcomes.push_back(
-          {id, catalog::verify_model(downloader, request, on_event, stop.get_token())});
-      if (stop.stop_requested()) return kInterrupted;
-    }
+    request.id = id;
+    outcomes.push_back(
+        {id, catalog::verify_model(downloader, request, on_event, stop.get_token())});
+    if (stop.stop_requested()) return kInterrupted;
   }
   return report_outcomes(context, outcomes);
 }

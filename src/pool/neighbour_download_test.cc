@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+
 #include "base/digest.h"
 #include "catalog/neighbour.h"
 #include "catalog/offers.h"
@@ -167,12 +170,17 @@ TEST(FetchOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
       const http::ByteRange range = http::choose_range(request, size, "");
       std::string bytes = content.substr(static_cast<std::size_t>(range.offset),
                                          static_cast<std::size_t>(range.bytes));
-      if (!change(range.offset, bytes))
-        co_return Error{ErrorCode::Unavailable, "this neighbour is going down"};
-      http::Response response(206, "application/octet-stream", std::move(bytes));
-      response.headers.add("Content-Range", fmt::format("bytes {}-{}/{}", range.offset,
-                                                        range.offset + range.bytes - 1, size));
-      co_return co_await responder.send(std::move(response));
+      const bool goes_on = change(range.offset, bytes);
+      http::Headers headers;
+      headers.add("Content-Range", fmt::format("bytes {}-{}/{}", range.offset,
+                                               range.offset + range.bytes - 1, size));
+      Result<http::Stream> stream =
+          co_await responder.open_stream(206, "application/octet-stream", headers, range.bytes);
+      if (!stream.ok()) co_return stream.error();
+      if (!goes_on) bytes.resize(bytes.size() / 2);
+      const Status written = co_await stream->write(bytes);
+      if (!goes_on) co_return Error{ErrorCode::Internal, "cut in the middle of a chunk"};
+      co_return written;
     };
   };
   const FakeNeighbour dying(
@@ -202,6 +210,113 @@ TEST(FetchOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
   EXPECT_THAT(notes.text(), HasSubstr("going on with " + lying.url()));
   EXPECT_THAT(notes.text(), HasSubstr("going on with " + honest.url()));
   EXPECT_GE(lying.num_file_requests(), 1);
+}
+
+// The files of a small real model: what is downloaded is described by reading it.
+Files golden_model() {
+  Files files;
+  const auto folder = test::source_path("tests/golden/gpt2_tiny/sharded_safetensors");
+  for (const auto& one : std::filesystem::directory_iterator(folder))
+    files.emplace_back(one.path().filename().string(), read_file(one.path()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void expect_same(const Files& files, const contract::ModelEntry& entry) {
+  for (const auto& [path, content] : files)
+    EXPECT_TRUE(read_file(std::filesystem::path(entry.path) / path) == content) << path;
+}
+
+TEST(DownloadFromNeighbours, EndToEndAndOnwards) {
+  constexpr const char* kToken = "a-token-of-some-length";
+  const Files files = golden_model();
+  ASSERT_GE(files.size(), 4U);
+  const test::TempDir elsewhere;
+  Host first;
+  Host second;
+  Host third;
+  first.register_in_place("tiny", elsewhere.path(), files);
+  first.serve(kToken);
+  DownloadRequest request;
+  request.id = "tiny";
+  request.only_neighbours = true;
+  request.neighbours = {first.neighbour(kToken)};
+  const auto unverified = second.downloader().download(request, {}, {});
+  ASSERT_FALSE(unverified.ok());
+  EXPECT_THAT(unverified.error().message, HasSubstr("models verify tiny"));
+  ASSERT_TRUE(
+      verify_model(first.downloader(), {.id = "tiny", .repair = false, .neighbours = {}}, {}, {})
+          .ok());
+
+  request.neighbours = {first.neighbour("another-token-of-length")};
+  const auto refused = second.downloader().download(request, {}, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("LLORCH_TOKEN"));
+  EXPECT_EQ(refused.error().message.find("another-token"), std::string::npos);
+
+  request.neighbours = {first.neighbour(kToken)};
+  const auto taken = second.downloader().download(request, {}, {});
+  ASSERT_TRUE(taken.ok()) << taken.error().message;
+  EXPECT_TRUE(taken->downloaded);
+  EXPECT_EQ(taken->architecture, "gpt2");
+  expect_same(files, *taken);
+
+  // What came from a neighbour is verified, so it can go on to the next host at once.
+  second.serve();
+  request.neighbours = {second.neighbour()};
+  const auto onwards = third.downloader().download(request, {}, {});
+  ASSERT_TRUE(onwards.ok()) << onwards.error().message;
+  expect_same(files, *onwards);
+  const auto report =
+      verify_model(third.downloader(), {.id = "tiny", .repair = false, .neighbours = {}}, {}, {});
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_TRUE(report->is_whole());
+  EXPECT_FALSE(report->hashed_first_time);
+}
+
+TEST(DownloadFromNeighbours, TheRestComesFromTheHub) {
+  test::HubSimulator hub;
+  const Files files = golden_model();
+  test::SimRepo repo;
+  repo.name = "org/tiny";
+  repo.commit = std::string(40, 'c');
+  for (const auto& [path, content] : files)
+    repo.files.push_back({path, content, path.ends_with(".safetensors")});
+  hub.put_repo(repo);
+  Host neighbour;
+  Host me;
+  neighbour.add_model("tiny", files);
+  neighbour.serve();
+  std::atomic<int> given = 0;
+  const FakeNeighbour dying(
+      fetch_text(neighbour.url() + "/v2/models/tiny/manifest"),
+      [&](const http::Request& request, http::Responder& responder) -> http::Task<Status> {
+        const std::size_t index = std::stoul(request.path_params.at("n"));
+        if (index > 1) co_return Error{ErrorCode::Unavailable, "going down"};
+        ++given;
+        const std::string& content = files[index].second;
+        http::Response response(200, "application/octet-stream", content);
+        co_return co_await responder.send(std::move(response));
+      });
+  Downloader downloader = me.downloader();
+  downloader.source.hf_endpoint = hub.url();
+  DownloadRequest request;
+  request.id = "tiny";
+  request.ref = "hf:org/tiny";
+  request.neighbours = {dying.neighbour()};
+  std::string notes;
+  const auto taken = downloader.download(request,
+                                         [&](const DownloadEvent& event) {
+                                           if (event.kind == DownloadEvent::Kind::Note)
+                                             notes += event.text + "\n";
+                                         },
+                                         {});
+  ASSERT_TRUE(taken.ok()) << taken.error().message;
+  expect_same(files, *taken);
+  EXPECT_EQ(taken->revision, repo.commit);
+  EXPECT_EQ(taken->repo, "hf:org/tiny");
+  EXPECT_GE(given, 1) << "the neighbour was asked first";
+  EXPECT_THAT(notes, HasSubstr("going on with hf:org/tiny"));
 }
 
 }  // namespace
