@@ -1,7 +1,199 @@
+// llorch-pool plan: does a model fit, where, and with what. Works without a manager.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/terminal.h"
+#include "catalog/describe.h"
+#include "catalog/model_catalog.h"
+#include "cli/output.h"
 #include "cli/pool_command.h"
+#include "pool/devices.h"
+#include "pool/memory_plan.h"
 
 namespace llorch::cli {
+namespace {
 
-void add_plan_command([[maybe_unused]] CLI::App& app, [[maybe_unused]] PoolContext& context) {}
+namespace fs = std::filesystem;
+using base::Color;
+using base::TextTable;
+using pool::MemoryPlan;
+
+constexpr const char* kFooter = R"(Examples:
+  llorch-pool plan tinyllama
+  llorch-pool plan llama3.2-1b --ctx 32768 --slots 4 --kv q8_0
+  llorch-pool plan ~/models/my-model.gguf --backend cuda --gpu 0
+
+The worker program itself says what it would take; nothing is loaded. Without --ctx
+and --slots the largest that fit are shown. A load that was measured before counts in
+place of its plan. The margin stays free beside the worker.
+
+Exit code: 0 when it fits somewhere, 1 when it fits nowhere, 2 for a mistake on the
+command line.)";
+
+struct Options {
+  std::string model;
+  std::optional<std::int32_t> context;
+  std::optional<std::int32_t> slots;
+  std::string kv;
+  std::string backend;  // empty: every one that is here
+  std::optional<std::int32_t> gpu;
+};
+
+// A model of the catalog, or files that are not in it.
+Result<contract::ModelEntry> find_model(const PoolContext& context, const std::string& text) {
+  const catalog::ModelCatalog models(context.home.catalog_file());
+  Result<contract::ModelEntry> entry = models.find(text);
+  std::error_code ignored;
+  if (entry.ok() || !fs::exists(text, ignored)) return entry;
+  contract::ModelEntry described;
+  described.id = fs::path(text).filename().string();
+  if (Status read = catalog::describe_files(text, described); !read.ok()) return read.error();
+  return described;
+}
+
+pool::Planner make_planner(const PoolContext& context) {
+  std::error_code ignored;
+  const fs::path programs = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  return {.worker_cpu = programs / "llorch-cpud",
+          .worker_cuda = programs / "worker-orcd",
+          .measurements_file = context.home.state / "measurements.json"};
+}
+
+// Plans for every backend that is asked about; without a wish, for those that this host has and
+// the model runs on.
+Result<std::vector<MemoryPlan>> make_plans(const Options& options, const PoolContext& context,
+                                           const contract::ModelEntry& model) {
+  const pool::Planner planner = make_planner(context);
+  const contract::HostInfo host = pool::Devices().read(context.home.models());
+  pool::PlanRequest request{.backend = options.backend,
+                            .gpu = options.gpu,
+                            .context = options.context,
+                            .slots = options.slots,
+                            .kv_type = options.kv};
+  if (!request.backend.empty()) return planner.plan(model, request, host);
+  request.backend = "cpu";
+  Result<std::vector<MemoryPlan>> plans = planner.plan(model, request, host);
+  std::error_code ignored;
+  const bool has_cuda =
+      !host.gpus.empty() && fs::exists(planner.worker_cuda, ignored) &&
+      std::find(model.backends.begin(), model.backends.end(), "cuda") != model.backends.end();
+  if (!plans.ok() || !has_cuda) return plans;
+  request.backend = "cuda";
+  Result<std::vector<MemoryPlan>> more = planner.plan(model, request, host);
+  if (!more.ok()) return more;
+  for (MemoryPlan& plan : *more) plans->push_back(std::move(plan));
+  return plans;
+}
+
+std::string table_text(const std::vector<MemoryPlan>& plans, bool color) {
+  std::vector<TextTable::Align> columns(plans.size() + 1, TextTable::Align::Right);
+  columns[0] = TextTable::Align::Left;
+  TextTable table(std::move(columns));
+  const auto add = [&](std::string_view label, Color paint, const auto& cell) {
+    std::vector<std::string> cells = {std::string(label)};
+    for (const MemoryPlan& plan : plans) cells.push_back(cell(plan));
+    table.add_row(std::move(cells), paint);
+  };
+  const auto add_bytes = [&](std::string_view label, Color paint, const auto& bytes) {
+    add(label, paint, [&](const MemoryPlan& plan) { return base::human_bytes(bytes(plan)); });
+  };
+  using Plan = const MemoryPlan&;
+  add("", Color::Bold, [](Plan plan) { return plan.device; });
+  add("context", Color::None, [](Plan plan) { return std::to_string(plan.need.context); });
+  add("slots", Color::None, [](Plan plan) { return std::to_string(plan.need.slots); });
+  add("cache", Color::None, [](Plan plan) { return plan.need.kv_type; });
+  add_bytes("weights", Color::None, [](Plan plan) { return plan.need.weights_bytes; });
+  add_bytes("keys and values", Color::None, [](Plan plan) { return plan.need.kv_bytes; });
+  add_bytes("scratch", Color::None, [](Plan plan) { return plan.need.scratch_bytes; });
+  add_bytes("runtime", Color::None, [](Plan plan) { return plan.need.runtime_bytes; });
+  add_bytes("planned", Color::Bold, [](Plan plan) { return plan.need.device_bytes(); });
+  const auto is_measured = [](Plan plan) { return plan.measured_bytes.has_value(); };
+  if (std::any_of(plans.begin(), plans.end(), is_measured)) {
+    add("measured", Color::Bold, [](Plan plan) {
+      return plan.measured_bytes ? base::human_bytes(*plan.measured_bytes) : std::string("-");
+    });
+  }
+  add_bytes("margin", Color::None, [](Plan plan) { return plan.margin_bytes; });
+  add_bytes("free", Color::None, [](Plan plan) { return plan.free_bytes; });
+  if (std::any_of(plans.begin(), plans.end(), [](Plan plan) { return plan.need.host_bytes > 0; })) {
+    add_bytes("host memory", Color::None, [](Plan plan) { return plan.need.host_bytes; });
+  }
+  return table.render(0, color);
+}
+
+std::string verdict_text(const MemoryPlan& plan, bool color) {
+  const std::string verdict = base::paint(plan.fits ? "fits" : "does not fit",
+                                          plan.fits ? Color::Green : Color::Red, color);
+  if (plan.fits) return fmt::format("{}: {}\n", plan.device, verdict);
+  return fmt::format("{}: {}; {}\n", plan.device, verdict, plan.advice);
+}
+
+int run_plan(const Options& options, const PoolContext& context) {
+  const Result<contract::ModelEntry> model = find_model(context, options.model);
+  if (!model.ok()) {
+    complain(model.error().message);
+    return kFailure;
+  }
+  const Result<std::vector<MemoryPlan>> plans = make_plans(options, context, *model);
+  if (!plans.ok()) {
+    complain(plans.error().message);
+    return kFailure;
+  }
+  const bool fits =
+      std::any_of(plans->begin(), plans->end(), [](const MemoryPlan& plan) { return plan.fits; });
+  std::string text;
+  if (context.json_output) {
+    json::Array list;
+    for (const MemoryPlan& plan : *plans) list.push_back(pool::to_json(plan));
+    text = json::serialize(json::Object{{"model", model->id},
+                                        {"path", model->path},
+                                        {"fits", fits},
+                                        {"plans", std::move(list)}}) +
+           "\n";
+  } else {
+    text = table_text(*plans, context.color) + "\n";
+    for (const MemoryPlan& plan : *plans) text += verdict_text(plan, context.color);
+  }
+  if (!write_out(text)) {
+    complain("cannot write to standard output");
+    return kFailure;
+  }
+  return fits ? 0 : kFailure;
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, PoolContext& context) {
+  CLI::App* command = app.add_subcommand("plan", "what a model would take, and whether it fits");
+  command->footer(kFooter);
+  command->fallthrough();
+  const auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "a model of the catalog, or a path to its files")
+      ->required();
+  command->add_option("--ctx", options->context, "context in tokens")
+      ->check(CLI::Range(1, 16'777'216));
+  command->add_option("--slots", options->slots, "sequences at once")->check(CLI::Range(1, 256));
+  command->add_option("--kv", options->kv, "type of the key/value cache: f16 (default) or q8_0")
+      ->check(CLI::IsMember({"f16", "q8_0"}));
+  CLI::Option* backend =
+      command->add_option("--backend", options->backend, "cpu or cuda; default: what is here")
+          ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--gpu", options->gpu, "number of the GPU; needs --backend cuda")
+      ->check(CLI::Range(0, 255))
+      ->needs(backend);
+  command->callback([options, &context] {
+    if (options->gpu && options->backend != "cuda")
+      throw CLI::ValidationError("--gpu", "needs --backend cuda");
+    context.chosen = [options, &context] { return run_plan(*options, context); };
+  });
+}
 
 }  // namespace llorch::cli

@@ -1,6 +1,7 @@
 #include "worker/run.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -45,6 +46,16 @@ std::string uri_of(const std::string& host, std::uint16_t port) {
   }
   if (name.find(':') != std::string::npos) name = fmt::format("[{}]", name);
   return fmt::format("http://{}:{}", name, port);
+}
+
+// Large blocks come from the system and go back to it: glibc would raise its thresholds with the
+// first large block that is freed, and keep tens of megabytes of what reading a tokenizer took.
+void keep_heap_tight() {
+#ifdef __GLIBC__
+  constexpr int kLargeBytes = 1 << 20;
+  ::mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+  ::mallopt(M_TRIM_THRESHOLD, kLargeBytes);
+#endif
 }
 
 std::string device_of(const WorkerProgram& program, const WorkerOptions& options) {
@@ -223,6 +234,7 @@ int run_worker(const WorkerProgram& program, int argc, char** argv,
     std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
     return command.exit_code;
   }
+  keep_heap_tight();
   base::configure_log({.format = command.options->log_format});
   if (command.options->plan_memory) return print_plan(program, *command.options);
   return Worker(program, *command.options).run();

@@ -1,6 +1,7 @@
 #include "worker/startup.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -196,6 +197,13 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   info.vocab_size = opened->plan.config.vocab_size;
   info.created = file_time(options.model);
   info.has_chat_template = model->chat.has_value();
+  // The vocabulary was read, the weights were not yet: what is mapped so far is of no more use.
+  for (const std::shared_ptr<const base::MappedFile>& mapped : file->files())
+    mapped->forget(mapped->bytes());
+#ifdef __GLIBC__
+  // Reading a large tokenizer leaves holes that nothing later would fill.
+  ::malloc_trim(0);
+#endif
 
   Result<std::shared_ptr<const model::LoadedModel>> loaded = model::load_model(
       file, std::move(opened->plan), *model->compute, [&](std::int64_t done, std::int64_t total) {

@@ -1,0 +1,192 @@
+// What `llorch-cpud --plan-memory` says against what the same program really takes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <thread>
+
+#include "contract/pool_info.h"
+#include "support/run_program.h"
+#include "worker/worker_fixture.h"
+
+namespace llorch::test {
+namespace {
+
+using contract::MemoryNeed;
+using ::testing::HasSubstr;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+// What is promised, and for models of a few megabytes what one page more or less of program code
+// and one more buffer per connection come to.
+constexpr double kTolerance = 0.05;
+constexpr double kFloorMiB = 2.0;
+
+// Sanitizers keep shadows and quarantines that no plan knows.
+constexpr bool is_sanitized() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+std::optional<MemoryNeed> plan(const std::string& model, std::vector<std::string> flags) {
+  flags.insert(flags.begin(),
+               {"--plan-memory", "--model", model, "--threads", "1"});  // as WorkerFixture
+  const ProgramOutcome outcome = run_program(cpud_program(), flags);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Result<json::Value> value = json::parse(outcome.out);
+  EXPECT_TRUE(value.ok()) << outcome.out;
+  if (!value.ok()) return std::nullopt;
+  const Result<MemoryNeed> need = contract::parse_memory_need(*value);
+  EXPECT_TRUE(need.ok()) << need.error().message;
+  return need.ok() ? std::optional(*need) : std::nullopt;
+}
+
+double peak_mib(pid_t pid) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1024;
+  }
+  return 0;
+}
+
+// Starts what was planned, fills every slot, and compares.
+void expect_as_planned(const std::string& model, const std::vector<std::string>& flags,
+                       std::string_view prompt = "Once upon a time") {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers take memory of their own";
+  SCOPED_TRACE(model);
+  const std::optional<MemoryNeed> need = plan(model, flags);
+  ASSERT_TRUE(need);
+  std::vector<std::string> exact = flags;
+  exact.insert(exact.end(), {"--kv-memory", std::to_string(need->kv_bytes)});
+  WorkerFixture worker(model, exact);
+  ASSERT_TRUE(worker.wait_until_healthy()) << worker.process().err();
+  EXPECT_EQ(worker.health().context_length, need->context);
+  const double at_start = peak_mib(worker.process().pid());
+  std::vector<std::jthread> clients;
+  for (int slot = 0; slot < need->slots; ++slot) {
+    clients.emplace_back([&, slot] {
+      const ExecuteOutcome outcome = worker.execute(
+          fmt::format(R"({{"job_id":"j{}","prompt":"{}","max_tokens":20}})", slot, prompt));
+      EXPECT_TRUE(outcome.end.has_value()) << outcome.body;
+    });
+  }
+  clients.clear();
+  const double found = peak_mib(worker.process().pid());
+  const double planned = static_cast<double>(need->device_bytes()) / kMiB;
+  fmt::print("{}: planned {:.1f} MiB, at the start {:.1f}, with all slots used {:.1f}\n", model,
+             planned, at_start, found);
+  EXPECT_NEAR(planned, found, std::max(kFloorMiB, kTolerance * found));
+  // Nothing is left for later: an answer does not make a worker grow.
+  EXPECT_LT(found - at_start, std::max(kFloorMiB, 0.02 * found));
+}
+
+TEST(WorkerMemory, IsAsPlannedForTheBuiltInModel) {
+  expect_as_planned("builtin", {});
+  expect_as_planned("builtin", {"--ctx", "256", "--max-batch", "2"});
+  expect_as_planned("builtin", {"--max-batch", "40"});
+}
+
+TEST(WorkerMemory, IsAsPlannedForAQuantisedCache) {
+  expect_as_planned("builtin", {"--kv", "q8_0"});
+  const std::optional<MemoryNeed> half = plan("builtin", {});
+  const std::optional<MemoryNeed> quantised = plan("builtin", {"--kv", "q8_0"});
+  ASSERT_TRUE(half && quantised);
+  EXPECT_EQ(quantised->kv_bytes, half->kv_bytes / 64 * 34);
+  EXPECT_EQ(half->kv_q8_0_bytes, quantised->kv_bytes);
+  EXPECT_EQ(quantised->kv_q8_0_bytes, 0);
+}
+
+// GPT-2's matrices are stored the other way round: they are copied, and the file's pages go.
+TEST(WorkerMemory, IsAsPlannedWhereWeightsAreCopied) {
+  const TempDir folder;
+  write_test_model(folder / "big", {.layers = 8, .hidden = 512, .heads = 8, .context = 1024});
+  expect_as_planned((folder / "big").string(), {"--max-batch", "4"});
+}
+
+// Small models of every family, with a vocabulary that fits theirs.
+TEST(WorkerMemory, IsAsPlannedForEveryFamily) {
+  for (const std::string_view family :
+       {"gemma2", "gemma3", "llama", "mistral", "phi3", "phi3_long", "qwen2", "qwen3"}) {
+    const TempDir folder;
+    for (const std::string_view file : {"config.json", "model.safetensors"}) {
+      std::filesystem::copy_file(
+          source_path(fmt::format("tests/golden/families/{}/{}", family, file)), folder / file);
+    }
+    json::Object vocab;
+    std::string first;
+    for (int id = 0; id < 192; ++id) {
+      const std::string piece = {static_cast<char>(0xC4 + id / 64),
+                                 static_cast<char>(0x80 + id % 64)};  // U+0100 and on
+      if (id == 0) first = piece;
+      vocab[piece] = id;
+    }
+    const json::Object model{{"type", "BPE"}, {"vocab", vocab}, {"merges", json::Array()}};
+    std::ofstream(folder / "tokenizer.json")
+        << json::serialize(json::Object{{"added_tokens", json::Array()}, {"model", model}});
+    expect_as_planned(folder.path().string(), {"--max-batch", "4"}, first);
+  }
+}
+
+TEST(WorkerMemory, IsAsPlannedForRealModels) {
+  for (const std::string_view model :
+       {"minimind2-small/hf", "minimind2-small/minimind2-small-Q4_K_M.gguf",
+        "stories15M/stories15M-Q8_0.gguf", "stories260K/gguf/stories260K-Q4_K_M.gguf"}) {
+    const auto path = data_path(fmt::format("weights/{}", model));
+    if (!path) GTEST_SKIP() << "no " << model;
+    expect_as_planned(path->string(), {"--ctx", "256", "--max-batch", "4"});
+  }
+}
+
+TEST(WorkerMemory, PlanningNeedsNoPortAndSaysWhyItCannot) {
+  const ProgramOutcome missing =
+      run_program(cpud_program(), {"--plan-memory", "--model", "/nowhere/x.gguf"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("llorch-cpud: "));
+  EXPECT_THAT(missing.err, HasSubstr("/nowhere/x.gguf"));
+  EXPECT_EQ(missing.out, "");
+  const ProgramOutcome too_long =
+      run_program(cpud_program(), {"--plan-memory", "--model", "builtin", "--ctx", "99999"});
+  EXPECT_EQ(too_long.exit_code, 1);
+  EXPECT_THAT(too_long.err, HasSubstr("--ctx 99999"));
+  EXPECT_EQ(run_program(cpud_program(), {"--plan-memory"}).exit_code, 2) << "no model";
+  EXPECT_EQ(run_program(cpud_program(), {"--model", "builtin"}).exit_code, 2) << "no port";
+}
+
+// Heads of 16 values are not whole blocks of 32.
+TEST(WorkerMemory, AQuantisedCacheThatCannotBeIsRefusedBeforeLoading) {
+  const TempDir folder;
+  write_test_model(folder / "small");
+  const ProgramOutcome outcome = run_program(
+      cpud_program(), {"--plan-memory", "--model", (folder / "small").string(), "--kv", "q8_0"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("multiple of 32"));
+  EXPECT_THAT(outcome.err, HasSubstr("f16"));
+  const std::optional<MemoryNeed> need = plan((folder / "small").string(), {});
+  ASSERT_TRUE(need);
+  EXPECT_EQ(need->kv_q8_0_bytes, 0) << "no advice that cannot be followed";
+}
+
+// Eight bits for each key and value change little: a greedy story goes the same way for long.
+TEST(WorkerMemory, AQuantisedCacheTellsTheSameStory) {
+  const auto story = [](const std::string& kv) {
+    WorkerFixture worker("builtin", {"--kv", kv, "--max-batch", "2"});
+    EXPECT_TRUE(worker.wait_until_healthy());
+    return worker
+        .execute(R"({"job_id":"a","prompt":"Once upon a time","max_tokens":60,"temperature":0})")
+        .tokens;
+  };
+  const std::vector<std::string> half = story("f16");
+  const std::vector<std::string> quantised = story("q8_0");
+  ASSERT_GE(half.size(), 40U);
+  const auto differ = std::mismatch(half.begin(), half.end(), quantised.begin(), quantised.end());
+  EXPECT_GE(differ.first - half.begin(), 20);
+}
+
+}  // namespace
+}  // namespace llorch::test
