@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "support/test_paths.h"
 
@@ -38,6 +40,38 @@ TEST(MappedFile, SaysWhyItCannotOpen) {
   const auto folder = MappedFile::open(dir.path());
   ASSERT_FALSE(folder.ok());
   EXPECT_NE(folder.error().message.find("not a regular file"), std::string::npos);
+}
+
+// Memory of this process that belongs to files.
+std::int64_t file_memory_kib() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.starts_with("RssFile:")) return std::stoll(line.substr(8));
+  }
+  return -1;
+}
+
+TEST(MappedFile, PagesComeWhenTouchedAndGoWhenForgotten) {
+  const test::TempDir dir;
+  constexpr std::int64_t kKib = 16 << 10;
+  std::ofstream(dir / "a") << std::string(std::size_t{kKib} << 10, 'x') << "end";
+  const auto file = MappedFile::open(dir / "a");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const std::int64_t before = file_memory_kib();
+  touch_pages((*file)->bytes());
+  const std::int64_t touched = file_memory_kib();
+  EXPECT_GE(touched - before, kKib);
+  (*file)->forget((*file)->bytes().subspan(100, 200));  // no whole page
+  EXPECT_EQ(file_memory_kib(), touched);
+  (*file)->forget((*file)->bytes());
+  EXPECT_LT(file_memory_kib() - before, kKib / 2);
+  EXPECT_EQ(text_of((*file)->bytes().last(4)), "xend") << "read again";
+
+  const std::vector<std::byte> ours(1 << 20, std::byte{7});
+  (*file)->forget(ours);
+  EXPECT_EQ(ours[ours.size() / 2], std::byte{7}) << "not a part of the file: left alone";
+  touch_pages({});
 }
 
 TEST(ReadTextFile, RefusesMoreThanTheLimit) {

@@ -110,8 +110,15 @@ Result<TextAnswer> ask(FetchRequest request, const SourceOptions& options,
 
 bool is_private_way(const std::string& url) {
   const std::string origin = origin_of(url);
-  return origin.starts_with("https://") || origin.starts_with("http://127.") ||
-         origin.starts_with("http://localhost:") || origin.starts_with("http://[::1]:");
+  if (origin.starts_with("https://")) return true;
+  constexpr std::string_view kScheme = "http://";
+  if (!origin.starts_with(kScheme)) return false;
+  const std::string_view host =
+      std::string_view(origin).substr(kScheme.size(), origin.rfind(':') - kScheme.size());
+  // 127.0.0.0/8 in digits: "127.example.org" is somebody else's.
+  return host == "localhost" || host == "[::1]" ||
+         (host.starts_with("127.") &&
+          host.find_first_not_of("0123456789.") == std::string_view::npos);
 }
 
 Result<ModelSource> resolve_source(const ModelRef& ref, const SourceOptions& options,

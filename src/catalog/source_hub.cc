@@ -54,10 +54,12 @@ struct Hub {
 };
 
 std::string Hub::access_hint(bool gated) const {
-  const std::string token = sends_token()
-                                ? "the token that was sent (HF_TOKEN) may not read it"
-                                : "no token was sent: set HF_TOKEN to one that may read it";
-  if (!gated) return token;
+  const std::string_view token =
+      sends_token() ? "the token that was sent (HF_TOKEN) may not read it"
+      : options.hf_token.empty()
+          ? "no token was sent: set HF_TOKEN to one that may read it"
+          : "HF_TOKEN was not sent, because HF_ENDPOINT is plain http: use https";
+  if (!gated) return std::string(token);
   return fmt::format("{} is gated: accept its licence on {} first; {}", ref.location, page(),
                      token);
 }

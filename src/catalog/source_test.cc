@@ -8,6 +8,7 @@
 #include "catalog/rate_meter.h"
 #include "catalog/source.h"
 #include "catalog/source_answers.h"
+#include "catalog/source_providers.h"
 #include "support/test_paths.h"
 
 namespace llorch::catalog {
@@ -179,6 +180,15 @@ TEST(SourceOptions, ComeFromTheEnvironment) {
   EXPECT_EQ(all.hf_token, "hf_variable");
   EXPECT_EQ(all.hf_endpoint, "https://mirror");
   EXPECT_EQ(all.ca_file, "/ca.pem");
+}
+
+TEST(PrivateWay, IsHttpsOrThisHost) {
+  for (const char* url : {"https://a.example/x", "http://127.0.0.1:8080/x", "http://localhost/x",
+                          "http://[::1]:9/x", "HTTP://LOCALHOST:1/"})
+    EXPECT_TRUE(is_private_way(url)) << url;
+  for (const char* url : {"http://a.example/x", "http://127.example.org/x", "http://10.0.0.1/x",
+                          "http://localhost.example.org/", "ftp://127.0.0.1/", ""})
+    EXPECT_FALSE(is_private_way(url)) << url;
 }
 
 TEST(RateMeter, MeasuresTheLastSeconds) {

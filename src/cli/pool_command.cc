@@ -90,7 +90,8 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
-  if (Status completed = complete(context, token_file); !completed.ok()) {
+  Status completed = context.needs_home ? complete(context, token_file) : ok_status();
+  if (!completed.ok()) {
     complain(completed.error().message);
     return kFailure;
   }

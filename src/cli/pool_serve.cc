@@ -4,10 +4,12 @@
 #include <CLI/App.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "base/interrupt.h"
+#include "base/process_table.h"
 #include "base/terminal.h"
 #include "cli/output.h"
 #include "cli/pool_client.h"
@@ -29,8 +31,8 @@ Every worker finishes what it is at and is stopped, then the manager ends. Waits
 that. Nothing to do is no failure.)";
 
 // Whether the manager has gone: nobody answers, and its process has ended where it is ours to see.
-bool has_ended(PoolClient& client, const PoolContext& context) {
-  return !client.health().ok() && !pool::read_pool_address(context.home).has_value();
+bool has_ended(PoolClient& client, const std::optional<pool::PoolAddress>& address) {
+  return !client.health().ok() && !(address && base::is_running(address->process));
 }
 
 int stop_manager(const PoolContext& context) {
@@ -44,6 +46,8 @@ int stop_manager(const PoolContext& context) {
     complain(client.error().message);
     return kFailure;
   }
+  std::optional<pool::PoolAddress> address = pool::read_pool_address(context.home);
+  if (address && address->url != client->url()) address.reset();
   if (const Result<json::Value> asked = client->post("/v2/shutdown", {}); !asked.ok()) {
     complain(asked.error().message);
     return kFailure;
@@ -51,7 +55,7 @@ int stop_manager(const PoolContext& context) {
   const base::InterruptWatch watch([] {});
   base::StatusLine line(stderr);
   const auto until = std::chrono::steady_clock::now() + kStopPatience;
-  while (!has_ended(*client, context)) {
+  while (!has_ended(*client, address)) {
     if (watch.interrupted()) return kInterrupted;
     if (std::chrono::steady_clock::now() > until) {
       line.clear();
@@ -87,8 +91,10 @@ void add_serve_commands(CLI::App& app, PoolContext& context) {
   auto record = std::make_shared<std::string>();
   CLI::App* keep = app.add_subcommand("keep", "")->group("");
   keep->add_option("RECORD", *record)->required();
-  keep->callback(
-      [&context, record] { context.chosen = [record] { return pool::run_keeper(*record); }; });
+  keep->callback([&context, record] {
+    context.needs_home = false;  // the manager starts it with hardly any environment
+    context.chosen = [record] { return pool::run_keeper(*record); };
+  });
 }
 
 }  // namespace llorch::cli

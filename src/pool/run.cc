@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -325,14 +326,13 @@ std::optional<PoolAddress> read_pool_address(const base::Home& home) {
   json::FieldReader reader(value->get_object());
   PoolAddress address;
   address.url = reader.required_string("url");
-  address.pid = reader.required_integer("pid", 1, std::numeric_limits<int>::max());
-  base::ProcessIdentity identity;
-  identity.pid = static_cast<int>(address.pid);
-  identity.start_ticks =
+  address.process.pid =
+      static_cast<int>(reader.required_integer("pid", 1, std::numeric_limits<int>::max()));
+  address.process.start_ticks =
       reader.required_integer("start_ticks", 0, std::numeric_limits<std::int64_t>::max());
-  identity.boot_id = reader.required_string("boot_id");
+  address.process.boot_id = reader.required_string("boot_id");
   reader.ignore("version");
-  if (!reader.finish().empty() || !base::is_running(identity)) return std::nullopt;
+  if (!reader.finish().empty() || !base::is_running(address.process)) return std::nullopt;
   return address;
 }
 

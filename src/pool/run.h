@@ -1,7 +1,6 @@
 // A pool manager from its command line to its exit code: `pool-managerd` and `llorch-pool serve`.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/home.h"
+#include "base/process_table.h"
 
 namespace llorch::pool {
 
@@ -22,7 +22,7 @@ int run_pool(std::string_view program, const std::vector<std::string>& arguments
 // Where the manager of this home listens, as it wrote when it was ready: Home::state/pool.json.
 struct PoolAddress {
   std::string url;
-  std::int64_t pid = 0;
+  base::ProcessIdentity process;
 };
 std::filesystem::path address_file(const base::Home& home);
 // Nothing when there is no such file, it is damaged, or its process does not run.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <system_error>
@@ -126,6 +127,20 @@ Status write_object(const fs::path& file, const json::Object& object) {
   return base::write_file_atomically(file, json::serialize(object) + "\n");
 }
 
+// Whole or not at all for every reader, but not synced: a note is about processes, and those do not
+// outlive the power either. A sync may take seconds on a busy disk.
+Status write_note_object(const fs::path& file, const json::Object& object) {
+  const fs::path temporary = file.string() + ".new";
+  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+  out << json::serialize(object) << '\n';
+  out.close();
+  std::error_code error;
+  if (out) fs::rename(temporary, file, error);
+  if (out && !error) return ok_status();
+  fs::remove(temporary, error);
+  return Error{ErrorCode::Unavailable, fmt::format("{} cannot be written", file.string())};
+}
+
 }  // namespace
 
 std::string mark_variable(std::string_view mark) {
@@ -172,16 +187,16 @@ Status write_note(const fs::path& record, const RunNote& note) {
 }
 
 Status write_note(const fs::path& record, const ExitNote& note) {
-  return write_object(exit_note_file(record),
-                      {{"mark", note.mark},
-                       {"code", note.code},
-                       {"signal", note.signal},
-                       {"oom_kill", note.oom_kill},
-                       {"ordered", note.ordered},
-                       {"told", note.told},
-                       {"orphaned", note.orphaned},
-                       {"start_error", base::to_valid_utf8(note.start_error)},
-                       {"ended_at", note.ended_at}});
+  return write_note_object(exit_note_file(record),
+                           {{"mark", note.mark},
+                            {"code", note.code},
+                            {"signal", note.signal},
+                            {"oom_kill", note.oom_kill},
+                            {"ordered", note.ordered},
+                            {"told", note.told},
+                            {"orphaned", note.orphaned},
+                            {"start_error", base::to_valid_utf8(note.start_error)},
+                            {"ended_at", note.ended_at}});
 }
 
 Result<WorkerRecord> read_record(const fs::path& file) {

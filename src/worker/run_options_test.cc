@@ -54,6 +54,34 @@ TEST_F(Options, SizesHaveUnits) {
   EXPECT_EQ(parse({"--kv-memory", "many"}).exit_code, 2);
 }
 
+TEST_F(Options, TheCacheHasOneOfTwoTypes) {
+  EXPECT_EQ(parse().options->kv_dtype, tensor::DType::F16);
+  EXPECT_EQ(parse({"--kv", "q8_0"}).options->kv_dtype, tensor::DType::Q8_0);
+  variables_["LLORCH_KV"] = "q8_0";
+  EXPECT_EQ(parse().options->kv_dtype, tensor::DType::Q8_0);
+  EXPECT_EQ(parse({"--kv", "f16"}).options->kv_dtype, tensor::DType::F16);
+  EXPECT_EQ(parse({"--kv", "q4_0"}).exit_code, 2);
+}
+
+TEST_F(Options, APlanNeedsAModelOnly) {
+  const Environment none = [](const char*) -> const char* { return nullptr; };
+  const ParsedCommand plan = parse_command({}, {"--plan-memory", "--model", "m"}, none, false);
+  ASSERT_TRUE(plan.options.has_value()) << plan.text;
+  EXPECT_TRUE(plan.options->plan_memory);
+  EXPECT_EQ(parse_command({}, {"--plan-memory"}, none, false).exit_code, 2);
+  EXPECT_EQ(parse_command({}, {"--model", "m"}, none, false).exit_code, 2);
+}
+
+TEST_F(Options, OnlyAGpuWorkerHasAGpu) {
+  EXPECT_EQ(parse({"--gpu-device", "1"}).exit_code, 2);
+  const Environment none = [](const char*) -> const char* { return nullptr; };
+  const ParsedCommand parsed =
+      parse_command({.name = "worker-orcd", .device = "cuda"},
+                    {"--plan-memory", "--model", "m", "--gpu-device", "3"}, none, false);
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->gpu_device, 3);
+}
+
 TEST_F(Options, FlagBeforeEnvironmentBeforeFileBeforeDefault) {
   const test::TempDir folder;
   std::ofstream(folder / "config.toml") << "# ours\n[worker]\nmax-queue = 7\nhost = \"::1\"\n\n"

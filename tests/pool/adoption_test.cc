@@ -86,10 +86,10 @@ TEST_F(AdoptionTest, AWorkerWhoseCallbackWasLostIsFoundReady) {
 // Killed at any moment, also in the middle of a start: the next manager has each worker whole or
 // not at all.
 TEST_F(AdoptionTest, AManagerMayBeKilledAtAnyMoment) {
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < 16; ++i) {
     test::ChildProcess manager(LLORCH_TEST_POOL,
                                {"manage", pool_.root().string(), "ok", "ok", "ok"});
-    std::this_thread::sleep_for(milliseconds(4 * i));
+    std::this_thread::sleep_for(milliseconds(2 * i));
     manager.signal(SIGKILL);
     manager.wait();
     pool_.start();
@@ -122,14 +122,20 @@ TEST_F(AdoptionTest, TheEndOfAWorkerIsNotLostWithoutAManager) {
   ::kill(pid, SIGSEGV);
   ::kill(keeperless.keeper.pid, SIGKILL);
   ASSERT_TRUE(eventually([&] { return test::processes_naming(pool_.root().string()).empty(); }));
-  const std::vector<PoolWorker> without = read_worker_records(pool_.options.home);
+  // A process that is about to go may be seen a moment longer.
+  std::vector<PoolWorker> without;
+  EXPECT_TRUE(eventually([&] {
+    without = read_worker_records(pool_.options.home);
+    return without.size() == 2 && without[0].state == PoolWorkerState::Failed &&
+           without[1].state == PoolWorkerState::Failed;
+  }));
   ASSERT_EQ(without.size(), 2U);
-  EXPECT_EQ(without[0].state, PoolWorkerState::Failed);
   EXPECT_EQ(without[0].category, ExitCategory::Crash);
 
   pool_.start();
   ASSERT_TRUE(pool_.wait_for(crash, PoolWorkerState::Failed));
   EXPECT_EQ(pool_.worker(crash).exit_signal, SIGSEGV);
+  ASSERT_TRUE(pool_.wait_for(killed, PoolWorkerState::Failed));
   EXPECT_THAT(pool_.worker(killed).reason, HasSubstr("its keeper was killed"));
   const PoolWorker before = pool_.worker(crash);
   pool_.start();
@@ -146,7 +152,7 @@ TEST_F(AdoptionTest, AnOrphanEndsItself) {
   pool_.detach();
   ASSERT_TRUE(eventually([&] { return test::processes_naming(pool_.root().string()).empty(); }));
   pool_.start();
-  EXPECT_EQ(pool_.worker(id).state, PoolWorkerState::Stopped);
+  EXPECT_TRUE(pool_.wait_for(id, PoolWorkerState::Stopped));
   EXPECT_THAT(pool_.worker(id).reason, HasSubstr("no pool manager"));
 }
 

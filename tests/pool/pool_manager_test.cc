@@ -473,6 +473,7 @@ TEST_F(PoolManagerTest, BoundsTheLog) {
   pool_.options.log_bytes_max = 1000;
   pool_.start();
   const std::string id = pool_.ready_worker("ok,lines=1000");
+  ASSERT_TRUE(eventually([&] { return pool_.log(id).find("line 999\n") != std::string::npos; }));
   EXPECT_LE(std::filesystem::file_size(pool_.options.home.logs() / (id + ".log")), 1000U);
   EXPECT_TRUE(std::filesystem::exists(pool_.options.home.logs() / (id + ".log.3")));
 }
@@ -489,14 +490,23 @@ TEST_F(PoolManagerTest, AConfinedWorkerReachesNothingElse) {
   EXPECT_FALSE(std::filesystem::exists(pool_.root() / "pried"));
 }
 
+// Nothing made up: this host's catalog and memory, the real worker's own plan, and its confinement.
 TEST_F(PoolManagerTest, TheRealWorkerTellsAStoryInItsConfinement) {
   pool_.options.planner.worker_cpu = LLORCH_CPUD;
-  pool_.options.sources->worker_flags = [](const contract::MemoryNeed&) {
-    return std::vector<std::string>{"--ctx", "256", "--max-batch", "1"};
-  };
+  pool_.options.planner.measurements_file = pool_.root() / "measurements.json";
+  pool_.options.sources.reset();
+  pool_.options.timing = {};
   pool_.start();
-  const std::string id = pool_.ready_worker("builtin");
+  const Result<PoolWorker> started =
+      pool_.manager().start_worker({.backend = "cpu", .model = "builtin", .slots = 1});
+  ASSERT_TRUE(started.ok()) << started.error().message;
+  const std::string& id = started->id;
+  EXPECT_GT(started->planned.weights_bytes, 0);
+  ASSERT_TRUE(pool_.wait_for(id, PoolWorkerState::Ready));
   EXPECT_THAT(pool_.log(id), Not(HasSubstr("not confined")));
+  EXPECT_TRUE(eventually([&] {
+    return std::filesystem::exists(pool_.options.planner.measurements_file);
+  })) << "its peak was not kept";
   http::ClientRequest request(http::Method::Post, pool_.worker(id).uri + "/execute");
   request.headers.add("Content-Type", "application/json");
   request.body =
