@@ -154,7 +154,7 @@ TEST(FindOffers, AsksNeighboursAndThenTheSource) {
 }
 
 // A file of several chunks, at three places: one that cuts after the first chunk, one that lies in
-// the second, one that is honest. What is right is kept, nothing wrong gets in.
+// the fourth, one that is honest. What is right is kept, nothing wrong gets in.
 TEST(FetchOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
   constexpr std::int64_t kChunk = 64 * 1024;
   const std::string content = random_bytes(4 * kChunk + 100, 3);
@@ -186,7 +186,9 @@ TEST(FetchOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
   const FakeNeighbour dying(
       manifest, answer_with([](std::int64_t offset, std::string&) { return offset < kChunk; }));
   const FakeNeighbour lying(manifest, answer_with([](std::int64_t offset, std::string& bytes) {
-                              if (offset == 2 * kChunk) bytes[5] = static_cast<char>(bytes[5] ^ 1);
+                              const std::int64_t lie = 4 * kChunk - 1 - offset;
+                              if (lie >= 0 && lie < static_cast<std::int64_t>(bytes.size()))
+                                bytes[static_cast<std::size_t>(lie)] ^= 1;
                               return true;
                             }));
   std::vector<NamedSource> sources;
