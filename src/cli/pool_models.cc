@@ -2,10 +2,8 @@
 // with or without a manager.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
 
 #include <CLI/App.hpp>
-#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +18,8 @@
 #include "catalog/registry.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
+#include "contract/pool_info.h"
+#include "pool/pool_manager.h"
 
 namespace llorch::cli {
 namespace {
@@ -30,8 +30,6 @@ using base::TextTable;
 using catalog::CatalogContent;
 using catalog::FilesState;
 using contract::ModelEntry;
-
-constexpr std::size_t kRecordBytesMax = std::size_t{1} << 20;
 
 constexpr const char* kRegisterFooter = R"(Examples:
   llorch-pool models register mine --path ~/models/llama-3.2-1b.gguf
@@ -173,23 +171,10 @@ int update_model(const PoolContext& context, const std::string& id,
 
 // A worker that runs the model, by the records that its manager keeps. Empty: none.
 std::string worker_using(const base::Home& home, std::string_view model) {
-  std::error_code error;
-  for (fs::directory_iterator at(home.workers(), error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().extension() != ".json") continue;
-    const Result<std::string> text = base::read_text_file(at->path(), kRecordBytesMax);
-    if (!text.ok()) continue;
-    const Result<json::Value> value = json::parse(*text);
-    const json::Object* record = value.ok() ? value->if_object() : nullptr;
-    if (record == nullptr) continue;
-    if (const json::Value* inner = record->if_contains("worker"); inner && inner->is_object())
-      record = &inner->get_object();
-    const json::Value* used = record->if_contains("model");
-    const json::Value* pid = record->if_contains("pid");
-    if (used == nullptr || !used->is_string() || json::view(used->get_string()) != model) continue;
-    if (pid == nullptr || !pid->is_int64() || pid->get_int64() <= 0) continue;
-    const bool is_alive = ::kill(static_cast<pid_t>(pid->get_int64()), 0) == 0 || errno == EPERM;
-    if (is_alive) return at->path().stem().string();
+  for (const contract::PoolWorker& worker : pool::read_worker_records(home)) {
+    const bool has_ended = worker.state == contract::PoolWorkerState::Stopped ||
+                           worker.state == contract::PoolWorkerState::Failed;
+    if (worker.model == model && !has_ended) return worker.id;
   }
   return {};
 }

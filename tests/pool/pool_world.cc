@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint16_t kPortsOfOneWorld = 64;
-constexpr const char* kDiskSize = "size=96m";
+constexpr const char* kDiskSize = "size=256m";
 
 std::string read_all(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
