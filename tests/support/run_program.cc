@@ -23,7 +23,8 @@ std::string read_all(const std::filesystem::path& path) {
 
 }  // namespace
 
-ProgramOutcome run_program(std::string program, std::vector<std::string> arguments) {
+ProgramOutcome run_program(std::string program, std::vector<std::string> arguments,
+                           std::vector<std::string> environment) {
   const TempDir folder;
   const std::string out = folder / "out";
   const std::string err = folder / "err";
@@ -35,8 +36,12 @@ ProgramOutcome run_program(std::string program, std::vector<std::string> argumen
   std::vector<char*> argv = {program.data()};
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
+  std::vector<char*> variables;
+  for (std::string& variable : environment) variables.push_back(variable.data());
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  variables.push_back(nullptr);
   pid_t pid = 0;
-  EXPECT_EQ(posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ), 0)
+  EXPECT_EQ(posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), variables.data()), 0)
       << program;
   posix_spawn_file_actions_destroy(&actions);
   int status = 0;

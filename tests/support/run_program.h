@@ -12,7 +12,9 @@ struct ProgramOutcome {
   std::string err;
 };
 
-// Waits for the program to end; its standard input is empty.
-ProgramOutcome run_program(std::string program, std::vector<std::string> arguments);
+// Waits for the program to end; its standard input is empty. `environment` comes in front of this
+// process's own, each "NAME=value".
+ProgramOutcome run_program(std::string program, std::vector<std::string> arguments,
+                           std::vector<std::string> environment = {});
 
 }  // namespace llorch::test
