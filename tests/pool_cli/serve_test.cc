@@ -1,0 +1,182 @@
+// The manager as a process: where it listens, who may ask, how it starts and ends.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <thread>
+
+#include "pool_cli/pool_home.h"
+
+namespace llorch::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Serve : public ::testing::Test {
+ protected:
+  std::unique_ptr<ChildProcess> serve(std::vector<std::string> flags = {},
+                                      std::vector<std::string> more_environment = {}) {
+    std::vector<std::string> arguments = {"--port", "0", "--log-format", "json"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    std::vector<std::string> environment = home_.environment();
+    environment.insert(environment.begin(), more_environment.begin(), more_environment.end());
+    return std::make_unique<ChildProcess>(POOL_MANAGERD, std::move(arguments),
+                                          std::move(environment));
+  }
+  bool is_ready() {
+    return eventually([this] { return !home_.url().empty(); });
+  }
+
+  PoolHome home_;
+};
+
+TEST_F(Serve, SaysWhereItListensAndEndsOnASignal) {
+  const auto manager = serve();
+  ASSERT_TRUE(is_ready()) << manager->err();
+  EXPECT_TRUE(manager->wait_for_err("\"message\":\"ready\",\"url\":\"" + home_.url()))
+      << manager->err();
+  EXPECT_EQ(home_.status_of({http::Method::Get, home_.url() + "/health"}), 200);
+  ASSERT_EQ(home_.pool({"worker", "spawn", "cpu", "--model", "builtin"}).exit_code, 0);
+  ASSERT_EQ(home_.workers().size(), 1U);
+  manager->signal(SIGTERM);
+  EXPECT_EQ(manager->wait(), 0) << manager->err();
+  EXPECT_FALSE(std::filesystem::exists(home_.path() / "pool.json"));
+  EXPECT_EQ(home_.workers().size(), 0U) << "stopped on purpose: its workers are stopped too";
+}
+
+TEST_F(Serve, IsTheSameAsLlorchPoolServe) {
+  std::vector<std::string> arguments = {"serve", "--port", "0"};
+  ChildProcess manager(LLORCH_POOL, arguments, home_.environment());
+  ASSERT_TRUE(is_ready()) << manager.err();
+  EXPECT_EQ(home_.pool({"health"}).exit_code, 0);
+  manager.signal(SIGINT);
+  EXPECT_EQ(manager.wait(), 0) << manager.err();
+}
+
+TEST_F(Serve, OneManagerForAHome) {
+  const auto first = serve();
+  ASSERT_TRUE(is_ready()) << first->err();
+  const auto second = serve();
+  EXPECT_EQ(second->wait(), 1);
+  EXPECT_THAT(second->err(), HasSubstr("pool-managerd: another pool manager runs"));
+  EXPECT_EQ(home_.pool({"health"}).exit_code, 0) << "the first goes on";
+}
+
+TEST_F(Serve, ASecondSignalLeavesTheWorkersToTheirKeepers) {
+  const auto manager = serve();
+  ASSERT_TRUE(is_ready()) << manager->err();
+  ASSERT_EQ(home_.pool({"worker", "spawn", "cpu", "--model", "builtin"}).exit_code, 0);
+  const std::vector<contract::PoolWorker> before = home_.workers();
+  ASSERT_EQ(before.size(), 1U);
+  // Something to drain: an answer that nobody has read to its end. The client reads nothing more
+  // until the manager has gone.
+  std::atomic<bool> manager_gone = false;
+  std::atomic<bool> has_begun = false;
+  std::thread client_thread([&] {
+    http::Client client;
+    http::ClientRequest request(http::Method::Post, before[0].uri + "/execute");
+    request.headers.set("Content-Type", "application/json");
+    request.body = R"({"job_id":"j","prompt":"Once upon a time","max_tokens":1000})";
+    request.total_timeout = std::chrono::milliseconds(0);
+    std::ignore = client.stream(request, [&](std::string_view) {
+      has_begun = true;
+      return !manager_gone;
+    });
+  });
+  EXPECT_TRUE(eventually([&] { return has_begun.load(); }));
+  manager->signal(SIGTERM);
+  EXPECT_TRUE(manager->wait_for_err("workers still running"));
+  manager->signal(SIGTERM);
+  const std::optional<int> code = manager->wait();
+  manager_gone = true;
+  client_thread.join();
+  // The answer may have ended between the two signals; then there was nothing to interrupt.
+  if (code == 0) GTEST_SKIP() << "SKIPPED: the worker was faster than the second signal";
+  EXPECT_EQ(code, 130) << manager->err();
+  EXPECT_FALSE(std::filesystem::exists(home_.path() / "pool.json"));
+}
+
+TEST_F(Serve, OtherAddressesNeedAToken) {
+  const auto open = serve({"--host", "0.0.0.0"});
+  EXPECT_EQ(open->wait(), 1);
+  EXPECT_THAT(open->err(), HasSubstr("16"));
+  std::ofstream(home_.path() / "short") << "secret\n";
+  const auto too_short =
+      serve({"--host", "0.0.0.0", "--api-token-file", (home_.path() / "short").string()});
+  EXPECT_EQ(too_short->wait(), 1);
+  EXPECT_THAT(too_short->err(), HasSubstr("--api-token-file"));
+
+  const std::string token_file = (home_.path() / "token").string();
+  std::ofstream(token_file) << "0123456789abcdef\n";
+  const auto manager = serve({"--host", "0.0.0.0", "--api-token-file", token_file});
+  ASSERT_TRUE(is_ready()) << manager->err();
+  EXPECT_EQ(home_.status_of({http::Method::Get, home_.url() + "/health"}), 200);
+  EXPECT_EQ(home_.status_of({http::Method::Get, home_.url() + "/v2/state"}), 401);
+  const ProgramOutcome refused = home_.pool({"worker", "list"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("LLORCH_TOKEN"));
+  // Workers have no token and report all the same.
+  const ProgramOutcome spawned =
+      home_.pool({"--token-file", token_file, "worker", "spawn", "cpu", "--model", "builtin"});
+  EXPECT_EQ(spawned.exit_code, 0) << spawned.err;
+  manager->signal(SIGTERM);
+  EXPECT_EQ(manager->wait(), 0);
+}
+
+TEST_F(Serve, TellsItsServiceManager) {
+  const std::string name = (home_.path() / "notify").string();
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM, 0);
+  ASSERT_GE(socket, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(name.size(), sizeof(address.sun_path));
+  std::copy(name.begin(), name.end(), std::begin(address.sun_path));
+  ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  std::string heard;
+  const auto hears = [&](std::string_view text) {
+    return eventually([&] {
+      std::array<char, 512> buffer{};
+      const ssize_t got = ::recv(socket, buffer.data(), buffer.size(), MSG_DONTWAIT);
+      if (got > 0) heard += std::string(buffer.data(), static_cast<std::size_t>(got)) + "\n";
+      return heard.find(text) != std::string::npos;
+    });
+  };
+  const auto manager = serve({}, {"NOTIFY_SOCKET=" + name});
+  EXPECT_TRUE(hears("READY=1")) << heard;
+  EXPECT_FALSE(home_.url().empty()) << "ready means that it can be found";
+  manager->signal(SIGTERM);
+  EXPECT_TRUE(hears("STOPPING=1")) << heard;
+  EXPECT_EQ(manager->wait(), 0);
+  ::close(socket);
+}
+
+TEST_F(Serve, ATakenPortIsExplained) {
+  const auto first = serve();
+  ASSERT_TRUE(is_ready()) << first->err();
+  const std::string port = home_.url().substr(home_.url().rfind(':') + 1);
+  const PoolHome other;
+  ChildProcess second(POOL_MANAGERD, {"--port", port}, other.environment());
+  EXPECT_EQ(second.wait(), 1);
+  EXPECT_THAT(second.err(), AllOf(HasSubstr("pool-managerd: "), HasSubstr(port)));
+}
+
+TEST_F(Serve, ADamagedCatalogIsNotTheEnd) {
+  std::ofstream(home_.path() / "catalog.json") << "{";
+  const auto manager = serve();
+  ASSERT_TRUE(is_ready()) << manager->err();
+  const ProgramOutcome health = home_.pool({"health"});
+  EXPECT_EQ(health.exit_code, 1);
+  EXPECT_THAT(health.err, HasSubstr("catalog.json"));
+  std::filesystem::remove(home_.path() / "catalog.json");
+  EXPECT_EQ(home_.pool({"health"}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace llorch::test
