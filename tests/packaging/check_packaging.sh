@@ -37,7 +37,7 @@ for kind in system user; do
 done
 # A unit with a mistake is noticed.
 sed -i 's/^KillMode=.*/KillMode=surprise/' "$work/pool-managerd.service"
-if ! systemd-analyze --user --man=no verify "$work/pool-managerd.service" 2>&1 | grep -q KillMode; then
+if ! systemd-analyze --user --man=no verify "$work/pool-managerd.service" 2>&1 | grep -q surprise; then
   echo "systemd-analyze did not notice a mistake" >&2
   exit 1
 fi
