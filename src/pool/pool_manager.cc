@@ -119,22 +119,21 @@ class PoolManager::Impl {
   // Runs `work` on the owner's thread and waits for its answer.
   template <class Work>
   auto ask(Work work) -> std::invoke_result_t<Work, WorkerTable&> {
-    std::promise<std::invoke_result_t<Work, WorkerTable&>> answer;
-    auto future = answer.get_future();
-    owner_queue_.post([this, &answer, &work] { answer.set_value(work(table_)); });
-    return future.get();
+    // Shared: the answer is here before set_value has returned over there.
+    auto answer = std::make_shared<std::promise<std::invoke_result_t<Work, WorkerTable&>>>();
+    owner_queue_.post([this, answer, &work] { answer->set_value(work(table_)); });
+    return answer->get_future().get();
   }
 
   Result<contract::PoolWorker> start(const contract::StartWorkerRequest& request) {
-    std::promise<Result<contract::PoolWorker>> answer;
-    auto future = answer.get_future();
-    errands_.post([this, &answer, &request] {
+    auto answer = std::make_shared<std::promise<Result<contract::PoolWorker>>>();
+    errands_.post([this, answer, &request] {
       const Result<PreparedStart> prepared = prepare(request);
-      if (!prepared.ok()) return answer.set_value(prepared.error());
-      answer.set_value(
+      if (!prepared.ok()) return answer->set_value(prepared.error());
+      answer->set_value(
           ask([&prepared](WorkerTable& table) { return table.spawn(*prepared, Clock::now()); }));
     });
-    return future.get();
+    return answer->get_future().get();
   }
 
  private:

@@ -181,7 +181,7 @@ Status write_record(const fs::path& file, const WorkerRecord& record) {
 }
 
 Status write_note(const fs::path& record, const RunNote& note) {
-  return write_object(
+  return write_note_object(
       run_note_file(record),
       {{"mark", note.mark}, {"process", to_json(note.process)}, {"confinement", note.confinement}});
 }

@@ -163,8 +163,9 @@ TEST_F(KeeperTest, EndsAWorkerThatNobodyOwns) {
 TEST_F(KeeperTest, EndsAnOrphanThatIgnoresIt) {
   record_.launch.orphan_patience = milliseconds(100);
   record_.launch.term_patience = milliseconds(100);
-  lock_.reset();
   start("trap '' TERM; echo ready; while :; do sleep 0.01; done");
+  ASSERT_TRUE(eventually([this] { return says("ready"); }));
+  lock_.reset();
   const ExitNote note = finish();
   EXPECT_TRUE(note.orphaned);
   EXPECT_EQ(note.signal, SIGKILL);

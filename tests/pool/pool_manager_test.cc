@@ -154,7 +154,7 @@ TEST_F(PoolManagerTest, AKilledKeeperTakesItsWorkerAlong) {
 }
 
 TEST_F(PoolManagerTest, AWorkerThatIsNotReadyInTimeIsEnded) {
-  pool_.options.timing.ready_base = milliseconds(300);
+  pool_.options.timing.ready_base = milliseconds(1'000);
   pool_.start();
   const PoolWorker worker = failed(started("mute"));
   EXPECT_EQ(worker.category, ExitCategory::Timeout);
@@ -178,6 +178,8 @@ TEST_F(PoolManagerTest, AWorkerThatStopsAnsweringHangs) {
 }
 
 TEST_F(PoolManagerTest, AWorkerWithWorkAndNoTokenHangs) {
+  pool_.options.timing.token_patience = milliseconds(1'000);
+  pool_.start();
   const std::string id = started("ok,stall");
   ASSERT_TRUE(eventually([&] { return pool_.worker(id).state == PoolWorkerState::Busy; }));
   const PoolWorker worker = failed(id);
