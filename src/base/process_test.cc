@@ -290,18 +290,19 @@ TEST(ProcessTable, TellsARecycledNumberFromTheSameProcess) {
 }
 
 TEST(ProcessTable, FindsProcessesByWhatTheyInherit) {
+  // Its own for each run: several may be under way on one machine.
+  const std::string mark = "LLORCH_TEST_MARK=a1b2-" + std::to_string(::getpid());
   ProcessOptions options;
   options.program = "/bin/sh";
   options.arguments = {"-c", "setsid sleep 1000 & echo $!; wait"};
-  options.environment = {"PATH=/usr/bin:/bin", "LLORCH_TEST_MARK=a1b2"};
+  options.environment = {"PATH=/usr/bin:/bin", mark};
   const auto process = Process::spawn(options);
   ASSERT_TRUE(process.ok());
-  ASSERT_TRUE(
-      eventually([] { return processes_with_variable("LLORCH_TEST_MARK=a1b2").size() == 2U; }));
-  EXPECT_TRUE(processes_with_variable("LLORCH_TEST_MARK=a1b").empty());
+  ASSERT_TRUE(eventually([&] { return processes_with_variable(mark).size() == 2U; }));
+  EXPECT_TRUE(processes_with_variable(mark.substr(0, mark.size() - 1)).empty());
   EXPECT_EQ(children_of((*process)->pid()).size(), 1U);
-  for (const int pid : processes_with_variable("LLORCH_TEST_MARK=a1b2")) ::kill(pid, SIGKILL);
-  EXPECT_TRUE(eventually([] { return processes_with_variable("LLORCH_TEST_MARK=a1b2").empty(); }));
+  for (const int pid : processes_with_variable(mark)) ::kill(pid, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return processes_with_variable(mark).empty(); }));
 }
 
 TEST(ProcessTable, ReadsMemory) {

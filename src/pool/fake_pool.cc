@@ -171,12 +171,14 @@ FakePool::FakePool(const RouteSettings& settings, const DownloadsOptions& option
   home.data = folder.path();
   home.state = folder.path();
   home.cache = folder / "cache";
-  host.hostname = "attic";
-  host.cores = 2;
-  host.threads = 4;
-  host.memory_total_bytes = std::int64_t{8} << 30;
-  host.disk_free_bytes = std::int64_t{100} << 30;
-  host.gpu_note = "no NVIDIA driver";
+  host.change([](contract::HostInfo& info) {
+    info.hostname = "attic";
+    info.cores = 2;
+    info.threads = 4;
+    info.memory_total_bytes = std::int64_t{8} << 30;
+    info.disk_free_bytes = std::int64_t{100} << 30;
+    info.gpu_note = "no NVIDIA driver";
+  });
   server = http::test::start(make_router(services(), settings), [] {
     http::ServerOptions server_options = http::test::plain_options();
     server_options.render_error = render_pool_error;
@@ -185,34 +187,35 @@ FakePool::FakePool(const RouteSettings& settings, const DownloadsOptions& option
 }
 
 PoolServices FakePool::services() {
-  return PoolServices{.home = home,
-                      .workers = workers,
-                      .downloads = downloads,
-                      .threads = threads,
-                      .host = [this] { return host; },
-                      .plan = [this](const contract::ModelEntry& model,
-                                     const PlanRequest& request) { return plan(model, request); },
-                      .download = [this](const catalog::DownloadRequest& request,
-                                         const catalog::OnDownloadEvent& on_event,
-                                         std::stop_token stop) -> Result<contract::ModelEntry> {
-                        download_requests.push_back(request);
-                        const Result<std::monostate> end = script.run(on_event, std::move(stop));
-                        if (!end.ok()) return end.error();
-                        contract::ModelEntry entry;
-                        entry.id = request.id;
-                        entry.downloaded = true;
-                        return entry;
-                      },
-                      .verify = [this](const catalog::VerifyRequest& request,
-                                       const catalog::OnDownloadEvent& on_event,
-                                       std::stop_token stop) -> Result<catalog::VerifyReport> {
-                        verify_requests.push_back(request);
-                        const Result<std::monostate> end = script.run(on_event, std::move(stop));
-                        if (!end.ok()) return end.error();
-                        return report;
-                      },
-                      .request_shutdown = [this] { shutdown_requested = true; },
-                      .phase = [this]() -> PoolPhase { return phase; }};
+  return PoolServices{
+      .home = home,
+      .workers = workers,
+      .downloads = downloads,
+      .threads = threads,
+      .host = [this] { return host.get(); },
+      .plan = [this](const contract::ModelEntry& model,
+                     const PlanRequest& request) { return plan.get()(model, request); },
+      .download = [this](const catalog::DownloadRequest& request,
+                         const catalog::OnDownloadEvent& on_event,
+                         std::stop_token stop) -> Result<contract::ModelEntry> {
+        download_requests.change([&](auto& all) { all.push_back(request); });
+        const Result<std::monostate> end = script.run(on_event, std::move(stop));
+        if (!end.ok()) return end.error();
+        contract::ModelEntry entry;
+        entry.id = request.id;
+        entry.downloaded = true;
+        return entry;
+      },
+      .verify = [this](const catalog::VerifyRequest& request,
+                       const catalog::OnDownloadEvent& on_event,
+                       std::stop_token stop) -> Result<catalog::VerifyReport> {
+        verify_requests.change([&](auto& all) { all.push_back(request); });
+        const Result<std::monostate> end = script.run(on_event, std::move(stop));
+        if (!end.ok()) return end.error();
+        return report.get();
+      },
+      .request_shutdown = [this] { shutdown_requested = true; },
+      .phase = [this]() -> PoolPhase { return phase; }};
 }
 
 std::string FakePool::ask(std::string_view request) const {

@@ -1,6 +1,7 @@
 // For tests only: workers that record what they are asked, and the real API in front of them.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -15,6 +16,25 @@
 #include "support/test_paths.h"
 
 namespace llorch::pool::test {
+
+// What the test and the server's threads both use.
+template <class T>
+class Shared {
+ public:
+  T get() const {
+    const std::scoped_lock lock(mutex_);
+    return value_;
+  }
+  template <class Change>
+  void change(Change change) {
+    const std::scoped_lock lock(mutex_);
+    change(value_);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  T value_ = {};
+};
 
 class FakeWorkers final : public Workers {
  public:
@@ -75,14 +95,15 @@ struct FakePool {
   llorch::test::TempDir folder;
   base::Home home;
   FakeWorkers workers;
-  // What the functions of PoolServices do; set before the first request.
-  contract::HostInfo host;
-  std::function<Result<std::vector<MemoryPlan>>(const contract::ModelEntry&, const PlanRequest&)>
+  // What the functions of PoolServices do, and what they were asked.
+  Shared<contract::HostInfo> host;
+  Shared<std::function<Result<std::vector<MemoryPlan>>(const contract::ModelEntry&,
+                                                       const PlanRequest&)>>
       plan;
   Script script;
-  std::vector<catalog::DownloadRequest> download_requests;  // in order; read when they have begun
-  std::vector<catalog::VerifyRequest> verify_requests;
-  catalog::VerifyReport report;
+  Shared<std::vector<catalog::DownloadRequest>> download_requests;
+  Shared<std::vector<catalog::VerifyRequest>> verify_requests;
+  Shared<catalog::VerifyReport> report;
   std::atomic<PoolPhase> phase = PoolPhase::Serving;
   std::atomic<bool> shutdown_requested = false;
 

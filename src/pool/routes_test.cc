@@ -93,7 +93,7 @@ TEST(PoolHealth, CountsWorkersAndSaysWhoItIs) {
 TEST(PoolHealth, SaysWhatIsWrong) {
   FakePool pool;
   std::ofstream(pool.home.catalog_file()) << "{\"version\":\"1.0\",\"models\":[{]}";
-  pool.host.disk_free_bytes = 1 << 20;
+  pool.host.change([](auto& host) { host.disk_free_bytes = 1 << 20; });
   const std::string response = pool.get("/health");
   EXPECT_EQ(status_of(response), 503);
   expect_fits("Health", response);
@@ -106,7 +106,7 @@ TEST(PoolHealth, SaysWhatIsWrong) {
   EXPECT_EQ(header_of(response, "Retry-After"), "1");
   // It mends itself with the file.
   std::filesystem::remove(pool.home.catalog_file());
-  pool.host.disk_free_bytes = std::int64_t{1} << 40;
+  pool.host.change([](auto& host) { host.disk_free_bytes = std::int64_t{1} << 40; });
   EXPECT_EQ(status_of(pool.get("/health")), 200);
 }
 
@@ -394,25 +394,30 @@ TEST(PoolModels, FilesOfOurOwnGoWithTheModel) {
 TEST(PoolPlan, AsksForEveryDeviceThatIsHere) {
   FakePool pool;
   register_model(pool);
-  std::vector<PlanRequest> asked;
-  pool.plan = [&](const contract::ModelEntry& model,
-                  const PlanRequest& request) -> Result<std::vector<MemoryPlan>> {
-    EXPECT_EQ(model.id, "m");
-    asked.push_back(request);
-    MemoryPlan plan;
-    plan.device = request.backend;
-    return std::vector<MemoryPlan>{plan};
-  };
-  pool.host.gpus.emplace_back();
+  test::Shared<std::vector<PlanRequest>> requests;
+  pool.plan.change([&requests](auto& plan) {
+    plan = [&requests](const contract::ModelEntry& model,
+                       const PlanRequest& request) -> Result<std::vector<MemoryPlan>> {
+      EXPECT_EQ(model.id, "m");
+      requests.change([&](auto& all) { all.push_back(request); });
+      MemoryPlan answer;
+      answer.device = request.backend;
+      return std::vector<MemoryPlan>{answer};
+    };
+  });
+  pool.host.change([](auto& host) { host.gpus.emplace_back(); });
   std::string response = pool.get("/v2/models/m/plan?ctx=512&slots=2&kv=q8_0");
   EXPECT_EQ(status_of(response), 200) << response;
+  std::vector<PlanRequest> asked = requests.get();
   ASSERT_EQ(asked.size(), 2U);
   EXPECT_EQ(asked[0].backend, "cpu");
   EXPECT_EQ(asked[1].backend, "cuda");
   EXPECT_EQ(asked[1].context, 512);
   EXPECT_EQ(asked[1].slots, 2);
   EXPECT_EQ(asked[1].kv_type, "q8_0");
+  expect_fits("Plans", response);
   response = pool.get("/v2/models/m/plan?backend=cuda&gpu=0");
+  asked = requests.get();
   ASSERT_EQ(asked.size(), 3U);
   EXPECT_EQ(asked[2].gpu, 0);
   EXPECT_THAT(failed_fields(pool.get("/v2/models/m/plan?backend=tpu&ctx=0&kv=f64&x=1")),
@@ -442,11 +447,11 @@ TEST(PoolDownloads, StreamsProgressAndThenTheEnd) {
   expect_fits("DownloadAccepted", accepted);
   const std::string id = id_of(accepted);
   ASSERT_TRUE(pool.script.wait_until_begun());
-  EXPECT_EQ(pool.download_requests[0].id, "m");
-  EXPECT_EQ(pool.download_requests[0].ref, "hf:a/b");
-  ASSERT_EQ(pool.download_requests[0].neighbours.size(), 2U);
-  EXPECT_EQ(pool.download_requests[0].neighbours[0].token, "t");
-  EXPECT_TRUE(pool.download_requests[0].only_neighbours);
+  EXPECT_EQ(pool.download_requests.get()[0].id, "m");
+  EXPECT_EQ(pool.download_requests.get()[0].ref, "hf:a/b");
+  ASSERT_EQ(pool.download_requests.get()[0].neighbours.size(), 2U);
+  EXPECT_EQ(pool.download_requests.get()[0].neighbours[0].token, "t");
+  EXPECT_TRUE(pool.download_requests.get()[0].only_neighbours);
 
   http::test::RawSocket socket(pool.server->port());
   socket.send(http::test::get("/v2/downloads/" + id + "/events", "Connection: close\r\n"));
@@ -548,13 +553,15 @@ TEST(PoolDownloads, MistakesAreNamed) {
 TEST(PoolDownloads, VerifyReportsWhatItFound) {
   FakePool pool;
   register_model(pool);
-  pool.report.model = "m";
-  pool.report.bytes_checked = 42;
-  catalog::Damage damage;
-  damage.file = "b";
-  damage.repaired = true;
-  damage.from = "http://h:9200";
-  pool.report.damages.push_back(damage);
+  pool.report.change([](catalog::VerifyReport& report) {
+    report.model = "m";
+    report.bytes_checked = 42;
+    catalog::Damage damage;
+    damage.file = "b";
+    damage.repaired = true;
+    damage.from = "http://h:9200";
+    report.damages.push_back(damage);
+  });
   const std::string accepted = pool.send("POST", "/v2/models/m/verify", R"({"repair":true})");
   EXPECT_EQ(status_of(accepted), 202) << accepted;
   pool.script.succeed();
@@ -563,7 +570,7 @@ TEST(PoolDownloads, VerifyReportsWhatItFound) {
   const json::Value report = json::parse(events.back().data).value();
   EXPECT_EQ(report.at("bytes_checked"), 42);
   EXPECT_THAT(events.back().data, HasSubstr("http://h:9200"));
-  EXPECT_TRUE(pool.verify_requests[0].repair);
+  EXPECT_TRUE(pool.verify_requests.get()[0].repair);
 }
 
 TEST(PoolDownloads, OldEndsAreForgottenInTheEnd) {

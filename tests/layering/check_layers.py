@@ -24,7 +24,7 @@ CONFINED = {
     "seccomp.h": ["base/confinement"],
     "spdlog/": ["base/log"],
     "hwy/": ["compute/cpu/"],
-    "CLI/": ["tools/", "apps/", "cli/", "worker/run", "pool/run", "orchestrator/run"],
+    "CLI/": ["tools/", "apps/", "cli/", "base/settings", "worker/run", "pool/run", "orchestrator/run"],
     "curl/": ["catalog/"],
     "pcre2.h": ["tokenizer/regex"],
     "utf8proc.h": ["tokenizer/normalize"],
