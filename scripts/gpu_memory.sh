@@ -24,6 +24,7 @@ for model in "$@"; do
     if ! plan=$("$worker" --plan-memory --model "$model" $flags); then
       continue # its own line says why
     fi
+    : >"$log" # nothing of the worker before may pass for this one's
     before=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i 0)
     "$worker" --worker-id measure --port 0 --log-format json --model "$model" \
       --ctx "$(field context)" --max-batch "$(field slots)" --kv "$(field kv_type)" \

@@ -165,6 +165,15 @@ void allow_gpu(const PoolManagerOptions& options, base::ConfinementRules& rules)
   rules.writable.push_back(options.home.cache / "cuda");
 }
 
+// Folders of a user's own libraries; relative ones mean nothing to a worker.
+void allow_libraries(const PoolManagerOptions& options, std::vector<fs::path>& readable) {
+  const char* value = options.environment ? options.environment("LD_LIBRARY_PATH") : nullptr;
+  std::istringstream folders(value != nullptr ? value : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (fs::path(folder).is_absolute()) readable.emplace_back(folder);
+  }
+}
+
 base::ConfinementRules make_rules(const PoolManagerOptions& options, const fs::path& program,
                                   const PreparedStart& start) {
   base::ConfinementRules rules;
@@ -179,6 +188,7 @@ base::ConfinementRules make_rules(const PoolManagerOptions& options, const fs::p
                     program.parent_path(),
                     options.home.config_file};
   allow_model(start.model.path, rules.readable);
+  allow_libraries(options, rules.readable);
   rules.executable = {"/usr", "/lib", "/lib64", program};
   rules.writable = {"/dev/null"};
   if (start.request.backend == "cuda") allow_gpu(options, rules);

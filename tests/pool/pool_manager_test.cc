@@ -2,6 +2,7 @@
 #include "pool/pool_manager.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -11,6 +12,7 @@
 #include <charconv>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -490,6 +492,36 @@ TEST_F(PoolManagerTest, AConfinedWorkerReachesNothingElse) {
   EXPECT_THAT(log, HasSubstr("pry: ptrace failed: Operation not permitted"));
   EXPECT_THAT(log, HasSubstr("pry: null worked"));
   EXPECT_FALSE(std::filesystem::exists(pool_.root() / "pried"));
+}
+
+// A library that this program runs with, by the name that programs ask for: "libfmt.so.9".
+std::filesystem::path loaded_library(std::string_view name) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t path = line.find('/');
+    if (path != std::string::npos && line.find(name, path) != std::string::npos)
+      return line.substr(path);
+  }
+  return {};
+}
+
+TEST_F(PoolManagerTest, AWorkerFindsLibrariesWhereTheUserSays) {
+  const std::filesystem::path library = loaded_library("libfmt.so.");
+  if (library.empty()) GTEST_SKIP() << "this build has no library of its own to move";
+  const std::string name = library.filename().string();
+  const std::filesystem::path folder = pool_.root() / "libraries";
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(library,
+                             folder / name.substr(0, name.find('.', name.find(".so.") + 4)));
+  pool_.options.environment = [text = folder.string()](const char* variable) -> const char* {
+    return std::string_view(variable) == "LD_LIBRARY_PATH" ? text.c_str() : nullptr;
+  };
+  pool_.start();
+  const std::string id = pool_.ready_worker("ok");
+  std::ifstream maps(fmt::format("/proc/{}/maps", pool_.worker(id).pid));
+  const std::string mapped{std::istreambuf_iterator<char>(maps), {}};
+  EXPECT_THAT(mapped, HasSubstr(folder.string()));
+  stopped(id);
 }
 
 // Nothing made up: this host's catalog and memory, the real worker's own plan, and its confinement.
