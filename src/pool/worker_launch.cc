@@ -160,7 +160,9 @@ void allow_gpu(const PoolManagerOptions& options, base::ConfinementRules& rules)
     if (entry.path().filename().string().starts_with("nvidia"))
       rules.writable.push_back(entry.path());
   }
-  for (const char* path : {"/dev/shm", "/dev/dxg"}) rules.writable.emplace_back(path);
+  // The driver gives up when it cannot name its threads, below /proc/self/task: a folder that there
+  // is no rule for before the process is there.
+  for (const char* path : {"/dev/shm", "/dev/dxg", "/proc"}) rules.writable.emplace_back(path);
   fs::create_directories(options.home.cache / "cuda", error);
   rules.writable.push_back(options.home.cache / "cuda");
 }
