@@ -12,9 +12,9 @@
 #include <string_view>
 #include <utility>
 
+#include "api/answers.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "contract/error_table.h"
 #include "contract/worker_info.h"
 #include "http/server.h"
 
@@ -26,11 +26,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{100};
 constexpr milliseconds kStopPatience{5'000};
 constexpr milliseconds kObituaryPatience{500};
-
-http::ErrorBody render(const Error& error, std::string_view correlation_id) {
-  contract::RenderedError rendered = contract::render_error(error, correlation_id);
-  return {rendered.status, "application/json", std::move(rendered.body), {}};
-}
 
 // Not to be guessed by another program of this machine, which could answer in the worker's place.
 std::string make_worker_id() {
@@ -59,7 +54,7 @@ class LocalWorker::Callback {
                http::PlainHandler([this](const http::Request& request) { return take(request); }));
     http::ServerOptions options;
     options.io_threads = 1;
-    options.render_error = render;
+    options.render_error = api::render_error;
     Result<std::unique_ptr<http::Server>> server =
         http::Server::start(std::move(router), std::move(options));
     if (!server.ok()) return server.error().in("the server for the worker's callback");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "api/answers.h"
 #include "http/test_server.h"
 
 namespace llorch::pool::test {
@@ -181,7 +182,7 @@ FakePool::FakePool(const RouteSettings& settings, const DownloadsOptions& option
   });
   server = http::test::start(make_router(services(), settings), [] {
     http::ServerOptions server_options = http::test::plain_options();
-    server_options.render_error = render_pool_error;
+    server_options.render_error = api::render_error;
     return server_options;
   }());
 }

@@ -2,32 +2,24 @@
 // the parsers and real answers against it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 
-#include "base/check.h"
-#include "base/version.h"
-#include "contract/error_table.h"
+#include "api/openapi.h"
 #include "pool/endpoint_table.h"
 #include "pool/routes.h"
 
 namespace llorch::pool {
 namespace {
 
-struct NamedSchema {
-  std::string_view name;
-  std::string_view schema;
-};
+using api::content;
+using api::make_document;
+using api::method_key;
+using api::NamedSchema;
+using api::parse_text;
+using api::path_parameters;
+using api::ref;
 
 constexpr std::array kSchemas = {
-    NamedSchema{
-        "Error",
-        R"({"type":"object","required":["error"],"additionalProperties":false,"properties":{"error":{"type":"object",
-"required":["code","message","retriable","correlation_id"],"additionalProperties":false,"properties":{
-"code":{"type":"string"},"message":{"type":"string"},"retriable":{"type":"boolean"},"correlation_id":{"type":"string"},
-"errors":{"type":"array","items":{"type":"object","required":["field","constraint","message"],"additionalProperties":false,
-"properties":{"field":{"type":"string"},"constraint":{"type":"string"},"message":{"type":"string"},"value":{}}}}}}}})"},
     NamedSchema{
         "Health",
         R"({"type":"object","additionalProperties":false,"required":["status","pool_id","version","uptime_seconds",
@@ -170,20 +162,6 @@ constexpr std::array kSchemas = {
     NamedSchema{"Document", R"({"type":"object","required":["openapi","info","paths"]})"},
 };
 
-json::Value parse_text(std::string_view text) {
-  Result<json::Value> value = json::parse(text);
-  CHECK(value.ok(), "a schema of the document is no JSON");
-  return value.take();
-}
-
-json::Value ref(std::string_view schema) {
-  return json::Object{{"$ref", fmt::format("#/components/schemas/{}", schema)}};
-}
-
-json::Object content(std::string_view type, json::Value schema) {
-  return {{type, json::Object{{"schema", std::move(schema)}}}};
-}
-
 json::Object success(const Endpoint& endpoint) {
   json::Object media;
   const json::Object text{{"type", "string"}};
@@ -195,15 +173,7 @@ json::Object success(const Endpoint& endpoint) {
 }
 
 json::Array parameters(const Endpoint& endpoint) {
-  json::Array all;
-  for (std::size_t at = endpoint.path.find('{'); at != std::string_view::npos;
-       at = endpoint.path.find('{', at + 1)) {
-    all.push_back(
-        json::Object{{"name", endpoint.path.substr(at + 1, endpoint.path.find('}', at) - at - 1)},
-                     {"in", "path"},
-                     {"required", true},
-                     {"schema", json::Object{{"type", "string"}}}});
-  }
+  json::Array all = path_parameters(endpoint.path);
   if (endpoint.query.empty()) return all;
   const json::Value query = parse_text(endpoint.query);
   for (const auto& parameter : query.get_object()) {
@@ -230,48 +200,23 @@ json::Object operation(const Endpoint& endpoint) {
   return out;
 }
 
-std::string method_key(http::Method method) {
-  std::string key(http::method_name(method));
-  std::transform(key.begin(), key.end(), key.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return key;
-}
-
-json::Array error_codes() {
-  json::Array codes;
-  for (const contract::ErrorRow& row : contract::error_table()) {
-    const json::Value wire(row.wire);
-    if (std::find(codes.begin(), codes.end(), wire) == codes.end()) codes.push_back(wire);
-  }
-  return codes;
-}
-
 }  // namespace
 
 json::Object openapi_document() {
   json::Object paths;
   json::Object schemas;
   for (const NamedSchema& named : kSchemas) schemas[named.name] = parse_text(named.schema);
-  json::Object& inner =
-      schemas["Error"].get_object()["properties"].get_object()["error"].get_object();
-  inner["properties"].get_object()["code"] = json::Object{{"enum", error_codes()}};
   for (const Endpoint& endpoint : endpoints()) {
     json::Value& path = paths[endpoint.path];
     if (!path.is_object()) path = json::Object();
     path.get_object()[method_key(endpoint.method)] = operation(endpoint);
   }
-  return {{"openapi", "3.1.0"},
-          {"info", json::Object{{"title", "llama-orch pool manager"},
-                                {"version", base::version()},
-                                {"description",
-                                 "One per host: which models are here, which devices, which worker "
-                                 "processes."}}},
-          {"paths", std::move(paths)},
-          {"components",
-           json::Object{
-               {"schemas", std::move(schemas)},
-               {"securitySchemes",
-                json::Object{{"bearer", json::Object{{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+  return make_document({.title = "llama-orch pool manager",
+                        .description =
+                            "One per host: which models are here, which devices, which worker "
+                            "processes.",
+                        .paths = std::move(paths),
+                        .schemas = std::move(schemas)});
 }
 
 }  // namespace llorch::pool

@@ -64,9 +64,6 @@ http::Router make_router(PoolServices services, const RouteSettings& settings = 
 // The router of the endpoint that workers report to, for a server of its own on loopback.
 http::Router make_callback_router(Workers& workers, http::WorkThreads& threads);
 
-// The contract's envelope; what the server must use for its own errors.
-http::ErrorBody render_pool_error(const Error& error, std::string_view correlation_id);
-
 // Answered without a token even where one is set: probes have none, and neither have workers, whose
 // callback is taken from loopback only.
 std::vector<std::string> paths_without_auth();

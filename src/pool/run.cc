@@ -14,6 +14,7 @@
 #include <memory>
 #include <thread>
 
+#include "api/answers.h"
 #include "base/file.h"
 #include "base/json_fields.h"
 #include "base/log.h"
@@ -163,7 +164,7 @@ class PoolProcess {
     server.host = options_.host;
     server.port = options_.port;
     server.io_threads = kIoThreads;
-    server.render_error = render_pool_error;
+    server.render_error = api::render_error;
     server.bearer_token = token.take();
     server.paths_without_auth = paths_without_auth();
     Result<std::unique_ptr<http::Server>> started =
@@ -176,7 +177,7 @@ class PoolProcess {
   Status listen_for_callbacks() {
     http::ServerOptions server;
     server.io_threads = 1;
-    server.render_error = render_pool_error;
+    server.render_error = api::render_error;
     Result<std::unique_ptr<http::Server>> started =
         http::Server::start(make_callback_router(workers_, threads_), std::move(server));
     if (!started.ok()) return started.error().in("the server for workers' callbacks");

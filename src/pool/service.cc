@@ -6,19 +6,12 @@
 #include <charconv>
 #include <utility>
 
+#include "api/answers.h"
 #include "catalog/known_models.h"
-#include "contract/error_table.h"
 #include "contract/request_body.h"
 
 namespace llorch::pool {
 namespace {
-
-constexpr std::string_view kJson = "application/json";
-
-void add_retry_after(const Error& error, http::Headers& headers) {
-  if (error.code == ErrorCode::QueueFull || error.code == ErrorCode::Unavailable)
-    headers.set("Retry-After", "1");
-}
 
 json::Value query_value(const std::string& text) {
   if (text == "true") return true;
@@ -70,25 +63,10 @@ http::Task<Status> run_blocking(ServicePtr service, BlockingTask task, const htt
   co_return co_await responder.send(response.take());
 }
 
-http::Response json_response(int status, const json::Value& body) {
-  return {status, std::string(kJson), json::serialize(body)};
-}
-
-http::ErrorBody render_pool_error(const Error& error, std::string_view correlation_id) {
-  contract::RenderedError rendered = contract::render_error(error, correlation_id);
-  http::ErrorBody body{.status = rendered.status,
-                       .content_type = std::string(kJson),
-                       .body = std::move(rendered.body),
-                       .headers = {}};
-  add_retry_after(error, body.headers);
-  return body;
-}
-
 http::Response failures_response(const http::Request& request,
                                  std::vector<json::FieldError> errors) {
   const Error error = contract::summary_of(errors);
-  contract::RenderedError rendered = contract::render_error(error, request.correlation_id, errors);
-  return {rendered.status, std::string(kJson), std::move(rendered.body)};
+  return api::error_response(error, request.correlation_id, errors);
 }
 
 Result<json::Object> read_body(const http::Request& request) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/answers.h"
 #include "base/json_fields.h"
 #include "catalog/model_catalog.h"
 #include "http/stream.h"
@@ -18,6 +19,8 @@
 #include "pool/routes.h"
 
 namespace llorch::pool {
+
+using api::json_response;
 
 // The catalog, read again only when its file has changed: a health check must not parse ten
 // thousand models. Any thread.
@@ -65,8 +68,6 @@ using StreamTask = http::Task<Status> (*)(ServicePtr service, const http::Reques
 
 http::Task<Status> run_blocking(ServicePtr service, BlockingTask task, const http::Request& request,
                                 http::Responder& responder);
-
-http::Response json_response(int status, const json::Value& body);
 
 // All failures of a request: the contract's envelope with each of them.
 http::Response failures_response(const http::Request& request,

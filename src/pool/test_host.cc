@@ -10,8 +10,8 @@
 #include <random>
 #include <sstream>
 
+#include "api/answers.h"
 #include "base/check.h"
-#include "contract/error_table.h"
 #include "http/client.h"
 #include "pool/model_files.h"
 
@@ -23,13 +23,7 @@ namespace fs = std::filesystem;
 http::ServerOptions server_options(std::string token) {
   http::ServerOptions options;
   options.bearer_token = std::move(token);
-  options.render_error = [](const Error& error, std::string_view correlation_id) {
-    const contract::RenderedError rendered = contract::render_error(error, correlation_id);
-    return http::ErrorBody{.status = rendered.status,
-                           .content_type = "application/json",
-                           .body = rendered.body,
-                           .headers = {}};
-  };
+  options.render_error = api::render_error;
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "api/answers.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -125,7 +126,7 @@ class Worker {
     server.host = options_.host;
     server.port = options_.port;
     server.io_threads = kIoThreads;
-    server.render_error = worker_http::render_worker_error;
+    server.render_error = api::render_error;
     server.bearer_token = token.take();
     server.paths_without_auth = worker_http::paths_without_auth();
     Result<std::unique_ptr<http::Server>> started =

@@ -10,12 +10,6 @@ namespace {
 
 constexpr std::string_view kJson = "application/json";
 
-// Full or not there yet: either changes within a second or so.
-void add_retry_after(const Error& error, http::Headers& headers) {
-  if (error.code == ErrorCode::QueueFull || error.code == ErrorCode::Unavailable)
-    headers.set("Retry-After", "1");
-}
-
 std::string_view openai_type(int status) {
   if (status == 401) return "authentication_error";
   if (status == 429) return "rate_limit_error";
@@ -23,28 +17,6 @@ std::string_view openai_type(int status) {
 }
 
 }  // namespace
-
-http::Response json_response(int status, const json::Value& body) {
-  return {status, std::string(kJson), json::serialize(body)};
-}
-
-http::ErrorBody render_worker_error(const Error& error, std::string_view correlation_id) {
-  contract::RenderedError rendered = contract::render_error(error, correlation_id);
-  http::ErrorBody body{.status = rendered.status,
-                       .content_type = std::string(kJson),
-                       .body = std::move(rendered.body),
-                       .headers = {}};
-  add_retry_after(error, body.headers);
-  return body;
-}
-
-http::Response worker_error_response(const Error& error, std::string_view correlation_id,
-                                     std::span<const json::FieldError> errors) {
-  contract::RenderedError rendered = contract::render_error(error, correlation_id, errors);
-  http::Response response(rendered.status, std::string(kJson), std::move(rendered.body));
-  add_retry_after(error, response.headers);
-  return response;
-}
 
 json::Object openai_error_json(const Error& error, std::string_view param, std::string_view code) {
   const contract::ErrorRow& row = contract::error_row(error.code);

@@ -1,5 +1,4 @@
-// How answers and errors of this API look: JSON responses, the contract's error envelope and
-// OpenAI's. Private to worker_http/.
+// How answers and errors of this API look: api's, and OpenAI's envelope. Private to worker_http/.
 #pragma once
 
 #include <span>
@@ -7,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/answers.h"
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/result.h"
@@ -15,14 +15,10 @@
 
 namespace llorch::worker_http {
 
+using api::add_retry_after;
+using api::error_response;
+using api::json_response;
 using contract::summary_of;
-
-http::Response json_response(int status, const json::Value& body);
-
-// The contract's envelope, with Retry-After where trying again makes sense.
-http::ErrorBody render_worker_error(const Error& error, std::string_view correlation_id);
-http::Response worker_error_response(const Error& error, std::string_view correlation_id,
-                                     std::span<const json::FieldError> errors);
 
 // {"error":{"message","type","param","code"}}. `param` empty: null.
 json::Object openai_error_json(const Error& error, std::string_view param = {},

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "api/answers.h"
 #include "http/test_server.h"
 
 namespace llorch::worker_http::test {
@@ -211,7 +212,7 @@ TokenReport token_report(std::string text, float logprob,
 
 TestWorker::TestWorker(const RouteSettings& settings) {
   http::ServerOptions options;
-  options.render_error = render_worker_error;
+  options.render_error = api::render_error;
   server = http::test::start(make_router(backend, settings), std::move(options));
 }
 

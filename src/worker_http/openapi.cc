@@ -4,28 +4,22 @@
 
 #include <array>
 
-#include "base/check.h"
-#include "base/version.h"
-#include "contract/error_table.h"
+#include "api/openapi.h"
 #include "worker_http/endpoint_table.h"
 #include "worker_http/routes.h"
 
 namespace llorch::worker_http {
 namespace {
 
-struct NamedSchema {
-  std::string_view name;
-  std::string_view schema;
-};
+using api::content;
+using api::make_document;
+using api::method_key;
+using api::NamedSchema;
+using api::parse_text;
+using api::path_parameters;
+using api::ref;
 
 constexpr std::array kSchemas = {
-    NamedSchema{
-        "Error",
-        R"({"type":"object","required":["error"],"additionalProperties":false,"properties":{"error":{"type":"object",
-"required":["code","message","retriable","correlation_id"],"additionalProperties":false,"properties":{
-"code":{"type":"string"},"message":{"type":"string"},"retriable":{"type":"boolean"},"correlation_id":{"type":"string"},
-"errors":{"type":"array","items":{"type":"object","required":["field","constraint","message"],"additionalProperties":false,
-"properties":{"field":{"type":"string"},"constraint":{"type":"string"},"message":{"type":"string"},"value":{}}}}}}}})"},
     NamedSchema{
         "OpenAiError",
         R"({"type":"object","required":["error"],"additionalProperties":false,"properties":{"error":{"type":"object",
@@ -147,16 +141,6 @@ constexpr std::array kSchemas = {
     NamedSchema{"Document", R"({"type":"object","required":["openapi","info","paths"]})"},
 };
 
-json::Value parse_text(std::string_view text) {
-  Result<json::Value> value = json::parse(text);
-  CHECK(value.ok(), "a schema of the document is no JSON");
-  return value.take();
-}
-
-json::Value ref(std::string_view schema) {
-  return json::Object{{"$ref", fmt::format("#/components/schemas/{}", schema)}};
-}
-
 std::string_view treatment_text(Treatment treatment) {
   switch (treatment) {
     case Treatment::Required:
@@ -192,10 +176,6 @@ json::Object request_schema(std::span<const FieldSpec> fields) {
           {"additionalProperties", false}};
 }
 
-json::Object content(std::string_view type, json::Value schema) {
-  return {{type, json::Object{{"schema", std::move(schema)}}}};
-}
-
 json::Object success(const Endpoint& endpoint) {
   json::Object media;
   if (!endpoint.response_schema.empty())
@@ -212,15 +192,7 @@ json::Object success(const Endpoint& endpoint) {
 
 json::Object operation(const Endpoint& endpoint) {
   json::Object out{{"summary", endpoint.summary}};
-  json::Array parameters;
-  for (std::size_t at = endpoint.path.find('{'); at != std::string_view::npos;
-       at = endpoint.path.find('{', at + 1)) {
-    parameters.push_back(
-        json::Object{{"name", endpoint.path.substr(at + 1, endpoint.path.find('}', at) - at - 1)},
-                     {"in", "path"},
-                     {"required", true},
-                     {"schema", json::Object{{"type", "string"}}}});
-  }
+  json::Array parameters = path_parameters(endpoint.path);
   if (!parameters.empty()) out["parameters"] = std::move(parameters);
   if (endpoint.fields != nullptr) {
     out["requestBody"] = json::Object{
@@ -235,28 +207,12 @@ json::Object operation(const Endpoint& endpoint) {
   return out;
 }
 
-std::string_view method_key(http::Method method) {
-  return method == http::Method::Get ? "get" : "post";
-}
-
-json::Array error_codes() {
-  json::Array codes;
-  for (const contract::ErrorRow& row : contract::error_table()) {
-    const json::Value wire(row.wire);
-    if (std::find(codes.begin(), codes.end(), wire) == codes.end()) codes.push_back(wire);
-  }
-  return codes;
-}
-
 }  // namespace
 
 json::Object openapi_document() {
   json::Object paths;
   json::Object schemas;
   for (const NamedSchema& named : kSchemas) schemas[named.name] = parse_text(named.schema);
-  json::Object& inner =
-      schemas["Error"].get_object()["properties"].get_object()["error"].get_object();
-  inner["properties"].get_object()["code"] = json::Object{{"enum", error_codes()}};
   schemas["ChatMessage"] = request_schema(chat_message_fields());
   for (const Endpoint& endpoint : endpoints()) {
     if (endpoint.fields != nullptr)
@@ -265,18 +221,11 @@ json::Object openapi_document() {
     if (!path.is_object()) path = json::Object();
     path.get_object()[method_key(endpoint.method)] = operation(endpoint);
   }
-  return {{"openapi", "3.1.0"},
-          {"info", json::Object{{"title", "llama-orch worker"},
-                                {"version", base::version()},
-                                {"description",
-                                 "One process, one model: text generation as a "
-                                 "stream, and OpenAI's endpoints for it."}}},
-          {"paths", std::move(paths)},
-          {"components",
-           json::Object{
-               {"schemas", std::move(schemas)},
-               {"securitySchemes",
-                json::Object{{"bearer", json::Object{{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+  return make_document({.title = "llama-orch worker",
+                        .description = "One process, one model: text generation as a "
+                                       "stream, and OpenAI's endpoints for it.",
+                        .paths = std::move(paths),
+                        .schemas = std::move(schemas)});
 }
 
 }  // namespace llorch::worker_http

@@ -28,9 +28,6 @@ struct RouteSettings {
 // server that the router is given to.
 http::Router make_router(InferenceBackend& backend, const RouteSettings& settings);
 
-// The contract's envelope; what the server must use for its own errors.
-http::ErrorBody render_worker_error(const Error& error, std::string_view correlation_id);
-
 // Answered without a token even where one is set: probes have none.
 std::vector<std::string> paths_without_auth();
 

@@ -58,13 +58,13 @@ void describe_model(const ModelInfo& model, contract::HealthReport& report) {
 template <class Read, class Answer>
 http::Response answer_fields(const http::Request& request, Read read, Answer answer) {
   const Result<json::Object> body = parse_json_body(request);
-  if (!body.ok()) return worker_error_response(body.error(), request.correlation_id, {});
+  if (!body.ok()) return error_response(body.error(), request.correlation_id, {});
   json::FieldReader reader(*body);
   const auto fields = read(reader);
   std::vector<json::FieldError> errors = reader.finish();
   if (!errors.empty()) {
     const Error error = summary_of(errors);
-    return worker_error_response(error, request.correlation_id, errors);
+    return error_response(error, request.correlation_id, errors);
   }
   return answer(fields);
 }
@@ -168,7 +168,7 @@ http::Response refusal(const http::Request& request, const Error& error) {
   std::vector<json::FieldError> errors;
   if (error.code == ErrorCode::InvalidArgument)
     errors.push_back({"prompt", "prompt + max_tokens <= context", error.message, {}});
-  return worker_error_response(error, request.correlation_id, errors);
+  return error_response(error, request.correlation_id, errors);
 }
 
 }  // namespace
@@ -208,8 +208,7 @@ http::Response answer_cancel(const Service& service, const http::Request& reques
   };
   return answer_fields(request, read, [&](const std::string& job_id) {
     const Status cancelled = service.backend.cancel(job_id);
-    if (!cancelled.ok())
-      return worker_error_response(cancelled.error(), request.correlation_id, {});
+    if (!cancelled.ok()) return error_response(cancelled.error(), request.correlation_id, {});
     return json_response(202, json::Object{{"job_id", job_id}, {"status", "cancelling"}});
   });
 }
@@ -225,7 +224,7 @@ http::Response answer_tokenize(const Service& service, const http::Request& requ
   return answer_fields(request, read, [&](const TokenizeFields& fields) {
     const Result<TokenizedText> tokens =
         service.backend.tokenize(fields.text, fields.add_special, fields.parse_special);
-    if (!tokens.ok()) return worker_error_response(tokens.error(), request.correlation_id, {});
+    if (!tokens.ok()) return error_response(tokens.error(), request.correlation_id, {});
     json::Array ids(tokens->ids.begin(), tokens->ids.end());
     json::Array pieces(tokens->pieces.begin(), tokens->pieces.end());
     return json_response(200, json::Object{{"tokens", std::move(ids)},
@@ -237,7 +236,7 @@ http::Response answer_tokenize(const Service& service, const http::Request& requ
 http::Response answer_detokenize(const Service& service, const http::Request& request) {
   return answer_fields(request, read_ids, [&](const std::vector<std::int32_t>& ids) {
     Result<std::string> text = service.backend.detokenize(ids);
-    if (!text.ok()) return worker_error_response(text.error(), request.correlation_id, {});
+    if (!text.ok()) return error_response(text.error(), request.correlation_id, {});
     return json_response(200, json::Object{{"text", text.take()}});
   });
 }
@@ -251,7 +250,7 @@ http::Task<Status> execute(ServicePtr service, const http::Request& request,
       contract::parse_inference_request(request.body, errors);
   if (!parsed.ok()) {
     service->metrics->count(Outcome::Refused);
-    http::Response response = worker_error_response(parsed.error(), request.correlation_id, errors);
+    http::Response response = error_response(parsed.error(), request.correlation_id, errors);
     co_return co_await responder.send(std::move(response));
   }
   const std::string job_id = parsed->job_id;

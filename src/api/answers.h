@@ -1,0 +1,27 @@
+// How every HTTP program of ours answers: JSON, and the contract's envelope for errors.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/json_fields.h"
+#include "base/result.h"
+#include "http/message.h"
+
+namespace llorch::api {
+
+http::Response json_response(int status, const json::Value& body);
+
+// Where trying again makes sense: full, or not there yet, either of which changes within a second
+// or so.
+void add_retry_after(const Error& error, http::Headers& headers);
+
+// The envelope: what ServerOptions::render_error takes.
+http::ErrorBody render_error(const Error& error, std::string_view correlation_id);
+
+// The same as a response, with every failure of a request where there are any.
+http::Response error_response(const Error& error, std::string_view correlation_id,
+                              std::span<const json::FieldError> errors = {});
+
+}  // namespace llorch::api
