@@ -360,20 +360,22 @@ bool HubSimulator::send_file(SimConnection& connection, SimRequest& request, con
   const auto real_size = static_cast<std::int64_t>(file.content.size());
   const std::int64_t size = fault.claimed_size >= 0 ? fault.claimed_size : real_size;
   const std::string& etag = fault.etag.empty() ? file.etag : fault.etag;
-  std::optional<Range> range = file.ranges ? parse_range(request) : std::nullopt;
   const auto if_range = request.headers.find("if-range");
-  if (if_range != request.headers.end() && if_range->second != etag) range.reset();
+  const bool is_current = if_range == request.headers.end() || if_range->second == etag;
+  const std::optional<Range> asked = parse_range(request);
+  const bool in_part = asked.has_value() && file.ranges && is_current;
+  const Range range = asked.value_or(Range{});
   std::string head;
   std::int64_t first = 0;
   std::int64_t last = size - 1;
-  if (range && range->first >= size) {
+  if (in_part && range.first >= size) {
     request.status = 416;
     return connection.write(fmt::format(
         "HTTP/1.1 416 Range\r\nContent-Range: bytes */{}\r\nContent-Length: 0\r\n\r\n", size));
   }
-  if (range) {
-    first = range->first;
-    last = std::min(range->last, size - 1);
+  if (in_part) {
+    first = range.first;
+    last = std::min(range.last, size - 1);
     head = fmt::format("HTTP/1.1 206 Partial\r\nContent-Range: bytes {}-{}/{}\r\n", first, last,
                        file.total ? std::to_string(size) : "*");
     request.status = 206;
