@@ -104,13 +104,12 @@ struct HubSimulator::Answer {
   std::shared_ptr<const SimFile> file{};
 };
 
-HubSimulator::HubSimulator() {
-  main_ = std::make_unique<SimListener>(
-      [this](SimConnection& connection) { serve(connection, main_url_); });
-  cdn_ = std::make_unique<SimListener>(
-      [this](SimConnection& connection) { serve(connection, cdn_url_); });
+HubSimulator::HubSimulator()
+    : main_(std::make_unique<SimListener>()), cdn_(std::make_unique<SimListener>()) {
   main_url_ = fmt::format("http://127.0.0.1:{}", main_->port());
   cdn_url_ = fmt::format("http://127.0.0.1:{}", cdn_->port());
+  main_->start([this](SimConnection& connection) { serve(connection, main_url_); });
+  cdn_->start([this](SimConnection& connection) { serve(connection, cdn_url_); });
 }
 
 void HubSimulator::put_file(std::string path, SimFile file) {

@@ -62,7 +62,7 @@ void SimConnection::reset_at_end() {
   ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-SimListener::SimListener(std::function<void(SimConnection&)> serve) : serve_(std::move(serve)) {
+SimListener::SimListener() {
   listen_fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -74,6 +74,10 @@ SimListener::SimListener(std::function<void(SimConnection&)> serve) : serve_(std
   socklen_t size = sizeof address;
   CHECK(::getsockname(listen_fd_, generic, &size) == 0, "getsockname");
   port_ = ntohs(address.sin_port);
+}
+
+void SimListener::start(std::function<void(SimConnection&)> serve) {
+  serve_ = std::move(serve);
   acceptor_ = std::thread([this] { accept_all(); });
 }
 
@@ -85,7 +89,7 @@ SimListener::~SimListener() {
     for (const int fd : open_fds_) ::shutdown(fd, SHUT_RDWR);
     ::shutdown(listen_fd_, SHUT_RDWR);
   }
-  acceptor_.join();
+  if (acceptor_.joinable()) acceptor_.join();
   {
     const std::scoped_lock lock(mutex_);
     workers.swap(workers_);

@@ -32,16 +32,17 @@ class SimConnection {
   std::string buffer_;  // what came behind the last head
 };
 
-// Listens on 127.0.0.1 at a free port and serves each connection on a thread of its own. The
-// destructor ends them all.
+// Listens on 127.0.0.1 at a free port and, once started, serves each connection on a thread of its
+// own. The destructor ends them all.
 class SimListener {
  public:
-  explicit SimListener(std::function<void(SimConnection&)> serve);
+  SimListener();
   ~SimListener();
   SimListener(const SimListener&) = delete;
   SimListener& operator=(const SimListener&) = delete;
 
   std::uint16_t port() const { return port_; }
+  void start(std::function<void(SimConnection&)> serve);  // once
 
  private:
   void accept_all();

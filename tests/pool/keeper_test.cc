@@ -88,7 +88,7 @@ TEST_F(KeeperTest, NotesHowItsWorkerEnded) {
   EXPECT_FALSE(note.ordered || note.told || note.orphaned || note.oom_kill);
   EXPECT_TRUE(note.start_error.empty());
   EXPECT_FALSE(note.ended_at.empty());
-  EXPECT_THAT(log(), HasSubstr("\nout\nerr\nunfinished\n"));
+  EXPECT_THAT(log(), HasSubstr("out\nerr\nunfinished\n"));
 }
 
 TEST_F(KeeperTest, NotesASignal) {
