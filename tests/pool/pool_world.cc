@@ -27,9 +27,12 @@ namespace fs = std::filesystem;
 constexpr std::uint16_t kPortsOfOneWorld = 64;
 constexpr const char* kDiskSize = "size=256m";
 
+// Also of a process that ends meanwhile, where reading fails in the middle.
 std::string read_all(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  const std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
 }
 
 // Arguments or variables of a process, which /proc separates by zeros.
