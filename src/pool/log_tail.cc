@@ -19,8 +19,8 @@ constexpr std::int64_t kTailBytesMax = std::int64_t{4} << 20;
 constexpr std::size_t kReadBytesMax = std::size_t{256} << 10;
 
 Error file_error(const std::filesystem::path& file, int error) {
-  const ErrorCode code = error == ENOENT ? ErrorCode::NotFound : ErrorCode::Internal;
-  return {code, fmt::format("{} cannot be read: {}", file.string(), std::strerror(error))};
+  return {ErrorCode::Internal,
+          fmt::format("{} cannot be read: {}", file.string(), std::strerror(error))};
 }
 
 // Up to `bytes` from that place; fewer at the end of the file.
@@ -66,8 +66,9 @@ Result<std::int64_t> find_last_lines(const std::filesystem::path& file, int fd, 
 
 Result<LogTail> LogTail::open(std::filesystem::path file, std::size_t lines) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return file_error(file, errno);
+  if (fd < 0 && errno != ENOENT) return file_error(file, errno);
   LogTail tail(std::move(file), fd, 0);
+  if (fd < 0) return tail;
   struct stat info {};
   if (::fstat(fd, &info) != 0) return file_error(tail.file_, errno);
   const Result<std::int64_t> begin = lines == 0
@@ -103,6 +104,8 @@ bool LogTail::is_current() const {
 }
 
 Result<std::string> LogTail::read_more(bool take_rest) {
+  if (fd_ < 0) fd_ = ::open(file_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) return std::string();  // still not there
   // Asked first: what is written between the two calls still belongs to the old file.
   const bool current = is_current();
   Result<std::string> text = read_at(file_, fd_, offset_, kReadBytesMax);

@@ -14,7 +14,8 @@ namespace llorch::pool {
 // and another takes its name. One thread at a time.
 class LogTail {
  public:
-  // NotFound when there is no such file. At most `lines` lines and 4 MiB of them.
+  // At most `lines` lines and 4 MiB of them. A file that is not there yet is an empty one: between
+  // two lives of a worker there is a moment without.
   static Result<LogTail> open(std::filesystem::path file, std::size_t lines);
   ~LogTail();
   LogTail(LogTail&& other) noexcept;
@@ -30,7 +31,7 @@ class LogTail {
   bool is_current() const;  // the name still means the file that is open
 
   std::filesystem::path file_;
-  int fd_ = -1;
+  int fd_ = -1;  // -1: the file was not there yet
   std::int64_t offset_ = 0;
 };
 
