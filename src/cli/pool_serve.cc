@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -35,8 +36,20 @@ bool has_ended(PoolClient& client, const std::optional<pool::PoolAddress>& addre
   return !client.health().ok() && !(address && base::is_running(address->process));
 }
 
+// Workers whose manager is gone: without one nothing can be drained; one that starts adopts them.
+bool has_workers_without_manager(const PoolContext& context) {
+  if (!context.pool_url.empty()) return false;
+  const std::vector<contract::PoolWorker> workers = pool::read_worker_records(context.home);
+  return std::any_of(workers.begin(), workers.end(), [](const contract::PoolWorker& worker) {
+    return worker.state != contract::PoolWorkerState::Stopped &&
+           worker.state != contract::PoolWorkerState::Failed;
+  });
+}
+
 int stop_manager(const PoolContext& context) {
   Result<PoolClient> client = find_pool(target_of(context));
+  if (!client.ok() && has_workers_without_manager(context))
+    client = find_or_start_pool(target_of(context));
   if (!client.ok()) {
     if (client.error().code == ErrorCode::NotFound) {
       const std::string_view text =

@@ -1,6 +1,7 @@
 // The pool's commands together, with the real programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <string>
@@ -28,6 +29,19 @@ TEST(Pool, AModelThatAWorkerRunsIsNotRemoved) {
   EXPECT_EQ(removed.exit_code, 0) << removed.err;
   EXPECT_FALSE(std::filesystem::exists(world.home() / "models" / "tale"));
   EXPECT_EQ(world.cli({"stop"}).exit_code, 0);
+  EXPECT_TRUE(eventually([&] { return world.processes().empty(); }));
+}
+
+TEST(Pool, StopEndsWorkersWhoseManagerWasKilled) {
+  PoolWorld world;
+  const ProgramOutcome spawned =
+      world.cli({"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "128", "--slots", "1"});
+  ASSERT_EQ(spawned.exit_code, 0) << spawned.err;
+  for (const Process& process : world.processes()) {
+    if (process.role == Role::Manager) ::kill(process.pid, SIGKILL);
+  }
+  const ProgramOutcome stopped = world.cli({"stop"});
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
   EXPECT_TRUE(eventually([&] { return world.processes().empty(); }));
 }
 

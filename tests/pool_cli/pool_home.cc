@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "base/file.h"
@@ -22,13 +23,20 @@ base::Home home_of(const std::filesystem::path& folder) {
   return home;
 }
 
+// Also of a process that ends meanwhile, where reading fails in the middle.
+static std::string read_process_file(const std::filesystem::path& path) {
+  const std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
 std::vector<int> processes_naming(const std::string& text) {
   std::vector<int> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    const std::string line = read_process_file(entry.path() / "cmdline");
     const int pid = std::stoi(name);
     if (line.find(text) != std::string::npos && base::identify_process(pid)) found.push_back(pid);
   }
@@ -101,8 +109,7 @@ std::vector<contract::PoolWorker> PoolHome::workers() const {
 std::vector<int> PoolHome::managers() const {
   std::vector<int> found;
   for (const int pid : base::processes_with_variable("LLORCH_HOME=" + folder_.path().string())) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
-    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    const std::string line = read_process_file("/proc/" + std::to_string(pid) + "/cmdline");
     const bool is_manager = line.find("pool-managerd") != std::string::npos ||
                             line.find(std::string("\0serve\0", 7)) != std::string::npos;
     if (is_manager && base::identify_process(pid)) found.push_back(pid);
