@@ -101,7 +101,8 @@ void MappedFile::forget(std::span<const std::byte> part) const {
   const auto first = static_cast<std::size_t>(part.data() - data_);  // data_ begins a page
   const std::size_t begin = (first + page - 1) / page * page;
   // The last page of a file has nothing behind its end.
-  const std::size_t end = first + part.size() == size_ ? size_ : (first + part.size()) / page * page;
+  const std::size_t end =
+      first + part.size() == size_ ? size_ : (first + part.size()) / page * page;
   if (begin >= end) return;
   ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
@@ -154,8 +155,7 @@ void remove_abandoned_writes(const std::filesystem::path& path) {
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error)) {
     std::error_code ignored;
-    if (is_left_over(at->path().filename().string()))
-      std::filesystem::remove(at->path(), ignored);
+    if (is_left_over(at->path().filename().string())) std::filesystem::remove(at->path(), ignored);
   }
 }
 

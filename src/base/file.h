@@ -12,8 +12,9 @@
 
 namespace llorch::base {
 
-// A whole file mapped read-only for the life of the object. Opening costs no reading: pages arrive when
-// touched. Immutable and safe to share between threads. The file must not be truncated while mapped.
+// A whole file mapped read-only for the life of the object. Opening costs no reading: pages arrive
+// when touched. Immutable and safe to share between threads. The file must not be truncated while
+// mapped.
 class MappedFile {
  public:
   static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
@@ -37,15 +38,16 @@ class MappedFile {
   std::size_t size_;
 };
 
-// Reads every page of the memory once, so that what is mapped is there before it is needed and counts from
-// now on.
+// Reads every page of the memory once, so that what is mapped is there before it is needed and
+// counts from now on.
 void touch_pages(std::span<const std::byte> memory);
 
 // The whole file as text; refuses a file larger than max_bytes before reading it.
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes);
 
-// A file written piece by piece under a temporary name beside `path` and moved into place by commit(): a crash
-// at any moment leaves the old file or the new one. Destroyed without commit(), it leaves nothing.
+// A file written piece by piece under a temporary name beside `path` and moved into place by
+// commit(): a crash at any moment leaves the old file or the new one. Destroyed without commit(),
+// it leaves nothing.
 class AtomicFile {
  public:
   static Result<std::unique_ptr<AtomicFile>> create(const std::filesystem::path& path);

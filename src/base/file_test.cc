@@ -89,7 +89,8 @@ TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
   ASSERT_TRUE(write_file_atomically(dir / "a", std::string_view("second")).ok());
   EXPECT_EQ(read_text_file(dir / "a", 100).take(), "second");
   int entries = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path())) ++entries;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path()))
+    ++entries;
   EXPECT_EQ(entries, 1);
 }
 

@@ -175,7 +175,8 @@ TEST(FieldReader, BoundsTheNumberOfStrings) {
 }
 
 TEST(JsonParse, InOneBlockIsTheSameValueAndPartsOutliveTheWhole) {
-  const std::string text = R"({"a":[1,2.5,"a text that is longer than a short one",null],"b":{"c":true}})";
+  const std::string text =
+      R"({"a":[1,2.5,"a text that is longer than a short one",null],"b":{"c":true}})";
   Value part;
   {
     Limits limits;

@@ -37,7 +37,8 @@ enum class ErrorCode : std::uint8_t {
 
 struct Error {
   ErrorCode code = ErrorCode::Internal;
-  std::string message;  // names the thing, the expected, the found, and what to do where the user can act
+  std::string
+      message;  // names the thing, the expected, the found, and what to do where the user can act
 
   // The same error with "context: " in front of its message.
   [[nodiscard]] Error in(std::string_view context) const {
@@ -77,13 +78,17 @@ class [[nodiscard]] Result {
   const T& operator*() const& { return value(); }
 
  private:
-  std::string_view error_text() const { return ok() ? std::string_view() : std::get<1>(state_).message; }
+  std::string_view error_text() const {
+    return ok() ? std::string_view() : std::get<1>(state_).message;
+  }
 
   std::variant<T, Error> state_;
 };
 
 using Status = Result<std::monostate>;
 
-inline Status ok_status() { return std::monostate{}; }
+inline Status ok_status() {
+  return std::monostate{};
+}
 
 }  // namespace llorch

@@ -1,8 +1,9 @@
-// Backend: one device's memory and the ops a transformer is made of. The seam between model and hardware.
+// Backend: one device's memory and the ops a transformer is made of. The seam between model and
+// hardware.
 //
-// Ops are enqueued in call order and may run later; download() and synchronize() wait for them. Everything an
-// op reads or writes is device memory of this backend, index tensors included, so that a device never has
-// to come back to the host between the first op of a step and the logits.
+// Ops are enqueued in call order and may run later; download() and synchronize() wait for them.
+// Everything an op reads or writes is device memory of this backend, index tensors included, so
+// that a device never has to come back to the host between the first op of a step and the logits.
 // One thread calls a backend at a time.
 #pragma once
 
@@ -18,27 +19,29 @@ namespace llorch::compute {
 
 // The largest step that ops will be asked for; reserve() turns it into scratch memory once.
 struct StepLimits {
-  std::int64_t rows = 0;          // rows of one call
-  std::int64_t columns = 0;       // widest input or output of a linear op
-  std::int64_t context = 0;       // longest sequence, in tokens
+  std::int64_t rows = 0;     // rows of one call
+  std::int64_t columns = 0;  // widest input or output of a linear op
+  std::int64_t context = 0;  // longest sequence, in tokens
 };
 
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual std::string name() const = 0;  // "reference", "cpu (AVX2, 8 threads)", "cuda:0 (NVIDIA …)"
+  virtual std::string name()
+      const = 0;  // "reference", "cpu (AVX2, 8 threads)", "cuda:0 (NVIDIA …)"
 
   // Memory that buffers can still be made of.
   virtual std::int64_t free_bytes() const = 0;
-  // Memory. Fresh buffers are zeroed, and theirs from then on: nothing is taken on first use. A failure names the bytes asked for.
+  // Memory. Fresh buffers are zeroed, and theirs from then on: nothing is taken on first use. A
+  // failure names the bytes asked for.
   virtual Result<Buffer> allocate(std::int64_t bytes) = 0;
   virtual void upload(std::span<const std::byte> host, void* device) = 0;
   virtual void download(const void* device, std::span<std::byte> host) = 0;
   virtual void synchronize() = 0;
 
-  // Takes a matrix in: keeps the file's bytes, copies, transposes or repacks as this backend likes best.
-  // Fails with Unsupported naming dtype and tensor where the backend has no kernel for it.
+  // Takes a matrix in: keeps the file's bytes, copies, transposes or repacks as this backend likes
+  // best. Fails with Unsupported naming dtype and tensor where the backend has no kernel for it.
   virtual Result<Weight> load_weight(const WeightSource& source) = 0;
   virtual Status reserve(const StepLimits& limits) = 0;
 

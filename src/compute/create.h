@@ -10,12 +10,14 @@
 namespace llorch::compute {
 
 struct BackendOptions {
-  int threads = 0;           // CPU: 0 means one per core this process may use
-  std::string_view isa = {};  // CPU: force an instruction set ("scalar", "avx2", …) for tests; empty picks the best
+  int threads = 0;  // CPU: 0 means one per core this process may use
+  std::string_view isa =
+      {};  // CPU: force an instruction set ("scalar", "avx2", …) for tests; empty picks the best
 };
 
-// "reference", "cpu", or "cuda:N". Asking for a device that is not there is an error that says what is,
-// never a quiet fallback.
-Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options = {});
+// "reference", "cpu", or "cuda:N". Asking for a device that is not there is an error that says what
+// is, never a quiet fallback.
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
+                                              const BackendOptions& options = {});
 
 }  // namespace llorch::compute

@@ -16,8 +16,8 @@ namespace llorch::compute {
 namespace {
 
 // What a process takes of a GPU before its first buffer, and beside it of host memory (driver,
-// runtime, the two page-locked halves that uploads go through). Measured on an H200 with driver 580;
-// after a load on another card its own peak counts.
+// runtime, the two page-locked halves that uploads go through). Measured on an H200 with driver
+// 580; after a load on another card its own peak counts.
 constexpr std::int64_t kCudaContextBytes = std::int64_t{529} << 20;
 constexpr std::int64_t kCudaHostBytes = std::int64_t{135} << 20;
 

@@ -19,7 +19,9 @@ class Buffer {
   Buffer() = default;
   Buffer(void* data, std::int64_t bytes, Free free) : data_(data), bytes_(bytes), free_(free) {}
   Buffer(Buffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), free_(other.free_) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        free_(other.free_) {}
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -41,8 +43,9 @@ class Buffer {
   Free free_ = nullptr;
 };
 
-// A matrix in host memory on its way to a backend. Strides in elements; a block type has col_stride 1 and
-// whole blocks per row. Conv1D weights, stored (in, out), come with row_stride 1 and col_stride out.
+// A matrix in host memory on its way to a backend. Strides in elements; a block type has col_stride
+// 1 and whole blocks per row. Conv1D weights, stored (in, out), come with row_stride 1 and
+// col_stride out.
 struct WeightSource {
   std::string_view name;  // for messages
   tensor::DType dtype = tensor::DType::F32;

@@ -18,7 +18,19 @@
 namespace llorch::formats {
 
 enum class ElementType : std::uint8_t {
-  U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64,
+  U8,
+  I8,
+  U16,
+  I16,
+  U32,
+  I32,
+  F32,
+  Bool,
+  String,
+  Array,
+  U64,
+  I64,
+  F64,
 };
 std::string_view name(ElementType type);
 // Bytes of one element; 0 for String and Array, whose elements differ in size.
@@ -36,21 +48,22 @@ using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::strin
 
 class Metadata {
  public:
-  // Refuses a key that is already there. `stored` is the exact type that a GGUF file has or shall have for it: the
-  // value itself only knows how numbers are held here.
+  // Refuses a key that is already there. `stored` is the exact type that a GGUF file has or shall
+  // have for it: the value itself only knows how numbers are held here.
   Status add(std::string key, Value value, std::optional<ElementType> stored = std::nullopt);
-  // Keeps array bytes that live in no mapped file; the returned span is valid as long as this object
-  // (moving it included).
+  // Keeps array bytes that live in no mapped file; the returned span is valid as long as this
+  // object (moving it included).
   std::span<const std::byte> adopt(std::vector<std::byte> bytes);
 
   const Value* find(std::string_view key) const;  // null when absent
   bool contains(std::string_view key) const { return find(key) != nullptr; }
-  std::optional<ElementType> stored_type(std::string_view key) const;  // nothing where add() was not told
+  std::optional<ElementType> stored_type(
+      std::string_view key) const;  // nothing where add() was not told
   std::size_t size() const { return entries_.size(); }
   const std::map<std::string, Value, std::less<>>& entries() const { return entries_; }
 
-  // Typed access. Absent or of another type: an error that names the key, the expected and the found.
-  // Integers may be stored signed or unsigned; numbers may be stored as integers.
+  // Typed access. Absent or of another type: an error that names the key, the expected and the
+  // found. Integers may be stored signed or unsigned; numbers may be stored as integers.
   Result<std::int64_t> integer(std::string_view key) const;
   Result<double> number(std::string_view key) const;
   Result<bool> flag(std::string_view key) const;

@@ -45,7 +45,8 @@ Result<FileFormat> sniff(const fs::path& path) {
   const std::span<const std::byte> bytes = (*file)->bytes();
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with("GGUF")) return FileFormat::Gguf;
-  // Before the others: its first eight bytes are a length, which may spell "PK" or a pickle's first byte.
+  // Before the others: its first eight bytes are a length, which may spell "PK" or a pickle's first
+  // byte.
   if (looks_like_safetensors(bytes)) return FileFormat::SafeTensors;
   if (text.starts_with("PK")) return FileFormat::PyTorch;
   if (text.starts_with("\x80"))

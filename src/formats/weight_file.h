@@ -1,5 +1,5 @@
-// A model's weights as its files hold them: facts (metadata) and named tensors that are views over mapped
-// memory. The same type whatever the format; the readers fill it, everybody else only looks.
+// A model's weights as its files hold them: facts (metadata) and named tensors that are views over
+// mapped memory. The same type whatever the format; the readers fill it, everybody else only looks.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +27,18 @@ std::string_view name(FileFormat format);
 struct WeightTensor {
   std::string name;
   tensor::DType dtype = tensor::DType::F32;
-  tensor::Shape shape;               // slowest dimension first, row-major: GGUF's order reversed
-  std::span<const std::byte> bytes;  // mapped; exactly the tensor when contiguous, else what strides reach
-  // Elements between neighbours along each axis; empty when contiguous (always, except for PyTorch views).
+  tensor::Shape shape;  // slowest dimension first, row-major: GGUF's order reversed
+  std::span<const std::byte>
+      bytes;  // mapped; exactly the tensor when contiguous, else what strides reach
+  // Elements between neighbours along each axis; empty when contiguous (always, except for PyTorch
+  // views).
   std::vector<std::int64_t> strides;
 };
 
 class WeightFile {
  public:
-  WeightFile(FileFormat format, std::filesystem::path path) : format_(format), path_(std::move(path)) {}
+  WeightFile(FileFormat format, std::filesystem::path path)
+      : format_(format), path_(std::move(path)) {}
 
   // Filling, by readers only. add_tensor refuses a name that is already there.
   void keep(std::shared_ptr<const base::MappedFile> file);
@@ -51,14 +54,16 @@ class WeightFile {
   const WeightTensor* find(std::string_view name) const;              // null when absent
   std::int64_t file_bytes() const { return file_bytes_; }  // all files (or images) together
   std::span<const std::shared_ptr<const base::MappedFile>> files() const { return files_; }
-  // Gives pages of a mapped file back once a tensor's bytes were copied; see MappedFile::forget. Borrowed
-  // images stay as they are.
+  // Gives pages of a mapped file back once a tensor's bytes were copied; see MappedFile::forget.
+  // Borrowed images stay as they are.
   void forget(std::span<const std::byte> bytes) const;
 
  private:
   struct NameHash {
     using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>{}(text);
+    }
   };
 
   FileFormat format_;
@@ -70,7 +75,8 @@ class WeightFile {
   std::unordered_map<std::string, std::size_t, NameHash, std::equal_to<>> index_;
 };
 
-// The elements of a tensor in row-major order: its bytes when contiguous, a gathered copy otherwise.
+// The elements of a tensor in row-major order: its bytes when contiguous, a gathered copy
+// otherwise.
 std::vector<std::byte> gather_contiguous(const WeightTensor& tensor);
 
 }  // namespace llorch::formats

@@ -98,8 +98,7 @@ EndFacts find_end(const fs::path& file, const WorkerRecord& record) {
     end.orphaned = note->orphaned;
     end.start_error = note->start_error;
   } else {
-    end.never_ran =
-        record.worker.ready_at.empty() && !read_run_note(file, record.mark).has_value();
+    end.never_ran = record.worker.ready_at.empty() && !read_run_note(file, record.mark).has_value();
   }
   end.last_line = last_own_line(record.launch.log_file);
   return end;

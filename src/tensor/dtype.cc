@@ -7,7 +7,8 @@
 namespace llorch::tensor {
 namespace {
 
-// In enum order; info() relies on it and dtype_test checks it. Block sizes are the ggml format's own.
+// In enum order; info() relies on it and dtype_test checks it. Block sizes are the ggml format's
+// own.
 constexpr std::array<DTypeInfo, kNumDTypes> kTable = {{
     {DType::F64, "F64", 1, 8, 28},
     {DType::F32, "F32", 1, 4, 0},
@@ -59,7 +60,9 @@ const DTypeInfo& info(DType dtype) {
   return kTable[index];
 }
 
-std::span<const DTypeInfo> all_dtypes() { return kTable; }
+std::span<const DTypeInfo> all_dtypes() {
+  return kTable;
+}
 
 std::optional<DType> dtype_from_ggml_id(std::uint32_t id) {
   for (const DTypeInfo& row : kTable) {

@@ -7,7 +7,8 @@ float half_to_float(std::uint16_t bits) {
   const std::uint32_t exponent = (bits >> 10) & 0x1FU;
   std::uint32_t mantissa = bits & 0x3FFU;
   if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000U | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (mantissa << 13));
   if (mantissa == 0) return std::bit_cast<float>(sign);
   // Subnormal: shift the leading one into place, lowering the exponent as we go.
   std::uint32_t float_exponent = 113;
@@ -25,8 +26,9 @@ std::uint16_t float_to_half(float value) {
   if (magnitude > 0x7F800000U) {  // NaN: keep it quiet, keep its top payload bits
     return static_cast<std::uint16_t>(sign | 0x7E00U | ((magnitude >> 13) & 0x3FFU));
   }
-  if (magnitude >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // rounds to infinity
-  if (magnitude < 0x33000001U) return static_cast<std::uint16_t>(sign);             // rounds to zero
+  if (magnitude >= 0x477FF000U)
+    return static_cast<std::uint16_t>(sign | 0x7C00U);                   // rounds to infinity
+  if (magnitude < 0x33000001U) return static_cast<std::uint16_t>(sign);  // rounds to zero
   const std::uint32_t exponent = magnitude >> 23;
   std::uint32_t mantissa = (magnitude & 0x7FFFFFU) | 0x800000U;
   // Bits dropped on the way to 10 mantissa bits: 13 for normal results, more for subnormal ones.

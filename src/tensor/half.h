@@ -1,4 +1,5 @@
-// IEEE half and bfloat16 as bit patterns, converted exactly (to float) or to nearest even (from float).
+// IEEE half and bfloat16 as bit patterns, converted exactly (to float) or to nearest even (from
+// float).
 #pragma once
 
 #include <bit>

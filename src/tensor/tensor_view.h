@@ -11,9 +11,9 @@
 namespace llorch::tensor {
 
 // Up to four dimensions, slowest first. All inner dimensions are contiguous; only the step between
-// outermost entries (`row_stride`, in elements) is free, so a view can be a column range of wider rows.
-// Plain (non-block) types only: block-quantised matrices are compute::Weight. The one exception is a
-// key/value cache of Q8_0 (compute/ops.h), of which only the shape is asked here.
+// outermost entries (`row_stride`, in elements) is free, so a view can be a column range of wider
+// rows. Plain (non-block) types only: block-quantised matrices are compute::Weight. The one
+// exception is a key/value cache of Q8_0 (compute/ops.h), of which only the shape is asked here.
 struct TensorView {
   static constexpr int kRankMax = 4;
 
