@@ -1,5 +1,6 @@
 #include "tokenizer/decode.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace llorch::tokenizer {
@@ -85,47 +86,66 @@ TextReader::TextReader(const Vocab& vocab, const DecodeRules& rules)
       assembler_(/*replaces_each_byte=*/rules.style == DecodeRules::Style::Fused),
       to_strip_(rules.strip_left) {}
 
+int TextReader::byte_of(std::string_view piece) const {
+  const bool may_be_byte = rules_.style == DecodeRules::Style::Fused && rules_.has_byte_pieces;
+  return may_be_byte ? byte_of_piece(piece) : -1;
+}
+
+std::string TextReader::spell(std::string_view piece) const {
+  std::string text(piece);
+  switch (rules_.style) {
+    case DecodeRules::Style::ByteLevel:
+      break;
+    case DecodeRules::Style::Fused:
+      for (const auto& [from, to] : rules_.replacements) replace_all(text, from, to);
+      break;
+    case DecodeRules::Style::Metaspace:
+      replace_all(text, rules_.mark, is_first_ && rules_.drops_first_mark ? "" : " ");
+      break;
+    case DecodeRules::Style::WordPiece:
+      return spell_wordpiece(piece);
+    case DecodeRules::Style::Joined:
+      if (!is_first_) text.insert(0, 1, ' ');
+      break;
+  }
+  return text;
+}
+
 void TextReader::add(TokenId id, std::string& out) {
   if (!vocab_.contains(id)) return;
   const std::string_view piece = vocab_.piece(id);
   if (piece.empty()) return;
-  switch (rules_.style) {
-    case DecodeRules::Style::ByteLevel:
-      assembler_.add(piece, out);
-      break;
-    case DecodeRules::Style::Fused:
-      append_fused(piece, out);
-      break;
-    case DecodeRules::Style::Metaspace:
-      buffer_ = piece;
-      replace_all(buffer_, rules_.mark, is_first_ && rules_.drops_first_mark ? "" : " ");
-      out += buffer_;
-      break;
-    case DecodeRules::Style::WordPiece:
-      append_wordpiece(piece, out);
-      break;
-    case DecodeRules::Style::Joined:
-      if (!is_first_) out += ' ';
-      out += piece;
-      break;
+  if (rules_.style == DecodeRules::Style::ByteLevel) {
+    assembler_.add(piece, out);
+  } else if (rules_.style == DecodeRules::Style::Fused) {
+    append_fused(piece, out);
+  } else {
+    out += spell(piece);
   }
   is_first_ = false;
 }
 
+std::string TextReader::bytes_of(TokenId id) const {
+  if (!vocab_.contains(id)) return "";
+  const std::string_view piece = vocab_.piece(id);
+  const int byte = byte_of(piece);
+  std::string bytes =
+      byte >= 0 ? std::string(1, static_cast<char>(static_cast<std::uint8_t>(byte))) : spell(piece);
+  const std::size_t strippable = assembler_.is_holding() ? 0 : to_strip_;
+  const std::size_t spaces = std::min(bytes.find_first_not_of(' '), bytes.size());
+  return bytes.substr(std::min(strippable, spaces));
+}
+
 void TextReader::append_fused(std::string_view piece, std::string& out) {
-  const int byte = rules_.has_byte_pieces ? byte_of_piece(piece) : -1;
-  if (byte >= 0) {
+  std::string text;
+  if (const int byte = byte_of(piece); byte >= 0) {
     const char c = static_cast<char>(static_cast<std::uint8_t>(byte));
-    buffer_.clear();
-    assembler_.add({&c, 1}, buffer_);
+    assembler_.add({&c, 1}, text);
   } else {
-    buffer_.clear();
-    assembler_.flush(buffer_);
-    std::string text(piece);
-    for (const auto& [from, to] : rules_.replacements) replace_all(text, from, to);
-    buffer_ += text;
+    assembler_.flush(text);
+    text += spell(piece);
   }
-  append_stripped(buffer_, out);
+  append_stripped(text, out);
 }
 
 void TextReader::append_stripped(std::string_view text, std::string& out) {
@@ -140,26 +160,25 @@ void TextReader::append_stripped(std::string_view text, std::string& out) {
   out += text;
 }
 
-void TextReader::append_wordpiece(std::string_view piece, std::string& out) {
-  buffer_.clear();
-  if (!is_first_ && !piece.starts_with(rules_.mark)) buffer_ = " ";
-  buffer_ +=
-      !is_first_ && piece.starts_with(rules_.mark) ? piece.substr(rules_.mark.size()) : piece;
+std::string TextReader::spell_wordpiece(std::string_view piece) const {
+  const bool continues = !is_first_ && piece.starts_with(rules_.mark);
+  std::string text = is_first_ || continues ? "" : " ";
+  text += continues ? piece.substr(rules_.mark.size()) : piece;
   if (rules_.cleans_up) {
     static constexpr std::pair<std::string_view, std::string_view> kCleanUps[] = {
         {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
         {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
         {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
     };
-    for (const auto& [from, to] : kCleanUps) replace_all(buffer_, from, to);
+    for (const auto& [from, to] : kCleanUps) replace_all(text, from, to);
   }
-  out += buffer_;
+  return text;
 }
 
 void TextReader::finish(std::string& out) {
-  buffer_.clear();
-  assembler_.flush(buffer_);
-  append_stripped(buffer_, out);
+  std::string text;
+  assembler_.flush(text);
+  append_stripped(text, out);
 }
 
 }  // namespace llorch::tokenizer

@@ -38,6 +38,7 @@ class Utf8Assembler {
   explicit Utf8Assembler(bool replaces_each_byte) : replaces_each_byte_(replaces_each_byte) {}
   void add(std::string_view bytes, std::string& out);
   void flush(std::string& out);  // what is held cannot become whole any more
+  bool is_holding() const { return !held_.empty(); }
 
  private:
   void replace(std::size_t bytes, std::string& out) const;
@@ -53,11 +54,16 @@ class TextReader {
   // Appends the text that is certain once `id` is known. Ids outside the vocabulary read as
   // nothing.
   void add(TokenId id, std::string& out);
+  // The bytes that add(id) would take in here: the texts of all ids, each asked for before it is
+  // added, are the bytes of the whole text.
+  std::string bytes_of(TokenId id) const;
   void finish(std::string& out);
 
  private:
+  int byte_of(std::string_view piece) const;        // -1 where it is text
+  std::string spell(std::string_view piece) const;  // as text at this place
+  std::string spell_wordpiece(std::string_view piece) const;
   void append_fused(std::string_view piece, std::string& out);
-  void append_wordpiece(std::string_view piece, std::string& out);
   void append_stripped(std::string_view text, std::string& out);
 
   const Vocab& vocab_;
@@ -65,7 +71,6 @@ class TextReader {
   Utf8Assembler assembler_;
   std::size_t to_strip_;
   bool is_first_ = true;
-  std::string buffer_;
 };
 
 }  // namespace llorch::tokenizer

@@ -4,10 +4,17 @@
 
 namespace llorch::tokenizer {
 
-StreamingDecoder::StreamingDecoder(const Tokenizer& tokenizer, DecodeOptions options)
+StreamingDecoder::StreamingDecoder(const Tokenizer& tokenizer, DecodeOptions options,
+                                   std::span<const TokenId> prompt)
     : tokenizer_(tokenizer),
       options_(options),
-      reader_(*tokenizer.parts_->vocab, tokenizer.parts_->decode) {}
+      reader_(*tokenizer.parts_->vocab, tokenizer.parts_->decode) {
+  for (const TokenId id : prompt) decode_next(id);
+}
+
+std::string StreamingDecoder::bytes_of(TokenId id) const {
+  return tokenizer_.is_special(id) ? std::string(tokenizer_.piece(id)) : reader_.bytes_of(id);
+}
 
 std::string StreamingDecoder::decode_next(TokenId id) {
   std::string text;

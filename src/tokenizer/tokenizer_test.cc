@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/test_paths.h"
+#include "tokenizer/load.h"
 #include "tokenizer/streaming_decoder.h"
 #include "tokenizer/test_tokenizers.h"
 #include "tokenizer/unicode.h"
@@ -166,6 +168,44 @@ TEST(StreamingDecoder, AgreesWithDecodeForAnyIdsAndIsAlwaysUtf8) {
       ASSERT_EQ(streamed, tokenizer.decode(ids, {.keep_special = true})) << "seed 3, ids " << i;
     }
   }
+}
+
+// After any prompt: what decode makes of both, less what it makes of the prompt; and the bytes of
+// the ids are the bytes of the text.
+TEST(StreamingDecoder, GoesOnAfterAPromptWhereverItEnds) {
+  for (const std::string_view name :
+       {"byte_level", "chat", "metaspace", "sentencepiece", "unigram", "wordpiece"}) {
+    const Tokenizer tokenizer =
+        load_tokenizer(llorch::test::source_path(
+                           fmt::format("tests/golden/tokenizer/{}.tokenizer.json", name)))
+            .take();
+    for (const std::string_view text :
+         {"The quick brown fox", " a  b", "once upon a time, Bob", "x\n y"}) {
+      const Ids ids = tokenizer.encode(text, {.add_special = true}).value();
+      const std::string whole = tokenizer.decode(ids);
+      for (std::size_t cut = 0; cut <= ids.size(); ++cut) {
+        const auto prompt = std::span(ids).first(cut);
+        StreamingDecoder decoder(tokenizer, {}, prompt);
+        std::string streamed, bytes;
+        for (const TokenId id : std::span(ids).subspan(cut)) {
+          if (!tokenizer.is_special(id)) bytes += decoder.bytes_of(id);
+          streamed += decoder.decode_next(id);
+        }
+        streamed += decoder.flush();
+        EXPECT_EQ(tokenizer.decode(prompt) + streamed, whole) << name << ", cut " << cut;
+        EXPECT_EQ(bytes, streamed) << name << ", cut " << cut;
+      }
+    }
+  }
+}
+
+TEST(StreamingDecoder, ACharacterThatThePromptBeganComesWhole) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  const Ids prompt = {'a', 0xF0, 0x9F};
+  StreamingDecoder decoder(tokenizer, {}, prompt);
+  EXPECT_EQ(decoder.decode_next(0xA6), "");
+  EXPECT_EQ(decoder.bytes_of(0x99), "\x99");
+  EXPECT_EQ(decoder.decode_next(0x99), "🦙");
 }
 
 TEST(StreamingDecoder, HoldsNothingLongerThanACharacter) {

@@ -242,7 +242,7 @@ Result<Ticket> EngineBackend::submit(TextRequest request,
                       .stop = request.sampling.stop,
                       .with_logprobs = request.top_logprobs.has_value(),
                       .arrived = arrived},
-      *(*model)->tokenizer, *(*model)->texts, std::move(listener));
+      *(*model)->tokenizer, generation->prompt, std::move(listener));
   sink->set_job(jobs_, *use);
   const Result<engine::GenerationId> id =
       (*model)->engine->submit(generation.take(), std::move(sink));

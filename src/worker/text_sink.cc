@@ -9,23 +9,12 @@
 #include "base/utf8.h"
 
 namespace llorch::worker {
-namespace {
-
-worker_http::TokenProbability describe(const TokenTexts& texts, engine::TokenId id, float logprob) {
-  const auto index = static_cast<std::size_t>(id);
-  // Rows beyond the tokenizer's vocabulary are padding of the model's.
-  const std::string bytes = index < texts.shown.size() ? texts.shown[index] : std::string();
-  return {base::to_valid_utf8(bytes), bytes, logprob};
-}
-
-}  // namespace
-
 TextSink::TextSink(TextSinkContext context, const tokenizer::Tokenizer& tokenizer,
-                   const TokenTexts& texts, std::shared_ptr<worker_http::TextListener> listener)
+                   std::span<const engine::TokenId> prompt,
+                   std::shared_ptr<worker_http::TextListener> listener)
     : context_(std::move(context)),
-      texts_(texts),
       listener_(std::move(listener)),
-      decoder_(tokenizer),
+      decoder_(tokenizer, {}, prompt),
       matcher_(context_.stop) {}
 
 void TextSink::set_job(std::shared_ptr<JobTable> jobs, JobTable::Use use) {
@@ -49,11 +38,18 @@ void TextSink::on_started(const engine::GenerationStarted& started) {
   listener_->on_started(event);
 }
 
+// Rows beyond the tokenizer's vocabulary are padding of the model's, and empty.
+worker_http::TokenProbability TextSink::describe(engine::TokenId id, float logprob) const {
+  std::string bytes = decoder_.bytes_of(id);
+  std::string text = base::to_valid_utf8(bytes);
+  return {std::move(text), std::move(bytes), logprob};
+}
+
 void TextSink::report(const engine::GeneratedToken& token) {
   worker_http::TokenReport report;
-  report.token = describe(texts_, token.id, token.logprob);
+  report.token = describe(token.id, token.logprob);
   for (const engine::TokenLogprob& other : token.top)
-    report.top.push_back(describe(texts_, other.id, other.logprob));
+    report.top.push_back(describe(other.id, other.logprob));
   reports_.push_back(std::move(report));
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "tokenizer/stop_matcher.h"
 #include "tokenizer/streaming_decoder.h"
 #include "worker/job_table.h"
-#include "worker/serving_model.h"
 #include "worker_http/backend.h"
 
 namespace llorch::worker {
@@ -30,9 +30,11 @@ struct TextSinkContext {
 // Called on the engine's thread only.
 class TextSink final : public engine::GenerationSink {
  public:
-  // The tokenizer and texts outlive the engine. `jobs` hears of the end before the listener does,
-  // so that a client may use its id again as soon as it has the answer.
-  TextSink(TextSinkContext context, const tokenizer::Tokenizer& tokenizer, const TokenTexts& texts,
+  // The answer's text goes on after `prompt`, which is not kept. The tokenizer outlives the engine.
+  // `jobs` hears of the end before the listener does, so that a client may use its id again as soon
+  // as it has the answer.
+  TextSink(TextSinkContext context, const tokenizer::Tokenizer& tokenizer,
+           std::span<const engine::TokenId> prompt,
            std::shared_ptr<worker_http::TextListener> listener);
   void set_job(std::shared_ptr<JobTable> jobs, JobTable::Use use);
 
@@ -41,6 +43,7 @@ class TextSink final : public engine::GenerationSink {
   void on_finished(const engine::GenerationEnd& end) override;
 
  private:
+  worker_http::TokenProbability describe(engine::TokenId id, float logprob) const;
   void report(const engine::GeneratedToken& token);
   bool deliver(std::string text);
   void flush_tail();
@@ -48,7 +51,6 @@ class TextSink final : public engine::GenerationSink {
   double since_arrival_ms() const;
 
   const TextSinkContext context_;
-  const TokenTexts& texts_;
   std::shared_ptr<worker_http::TextListener> listener_;
   std::shared_ptr<JobTable> jobs_;
   JobTable::Use use_ = 0;

@@ -1,5 +1,6 @@
 #include "worker/text_sink.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,9 +32,9 @@ class Recorder final : public worker_http::TextListener {
 
 class TextSinkTest : public ::testing::Test {
  protected:
-  TextSinkTest()
-      : tokenizer_(tokenizer::load_tokenizer(
-                       test::source_path("tests/golden/tokenizer/chat.tokenizer.json"))
+  explicit TextSinkTest(std::string_view name = "chat")
+      : tokenizer_(tokenizer::load_tokenizer(test::source_path(fmt::format(
+                                                 "tests/golden/tokenizer/{}.tokenizer.json", name)))
                        .take()),
         texts_(make_token_texts(tokenizer_)) {}
 
@@ -43,7 +44,7 @@ class TextSinkTest : public ::testing::Test {
 
   std::unique_ptr<TextSink> make(TextSinkContext context) {
     recorder_ = std::make_shared<Recorder>();
-    return std::make_unique<TextSink>(std::move(context), tokenizer_, texts_, recorder_);
+    return std::make_unique<TextSink>(std::move(context), tokenizer_, prompt_, recorder_);
   }
 
   // Says the text token by token until the sink has had enough.
@@ -65,6 +66,7 @@ class TextSinkTest : public ::testing::Test {
 
   tokenizer::Tokenizer tokenizer_;
   TokenTexts texts_;
+  std::vector<engine::TokenId> prompt_;
   std::shared_ptr<Recorder> recorder_;
   std::int32_t index_ = 0;
 };
@@ -149,6 +151,62 @@ TEST_F(TextSinkTest, EveryTokenIsReportedOnceWithItsText) {
   }
   EXPECT_EQ(bytes, text);
   EXPECT_EQ(reports, ids(text).size());
+}
+
+// SentencePiece: the decoder takes the space off the first piece of a text, and an answer is not
+// the start of one.
+class SentencePieceSinkTest : public TextSinkTest {
+ protected:
+  SentencePieceSinkTest() : TextSinkTest("sentencepiece") {}
+
+  // The ids of `text` as the model would go on after `prompt`.
+  std::vector<engine::TokenId> continue_with(std::string_view prompt, std::string_view text) {
+    prompt_ = tokenizer_.encode(prompt, {.add_special = true}).value();
+    std::vector<engine::TokenId> all =
+        tokenizer_.encode(std::string(prompt) + std::string(text), {.add_special = true}).value();
+    EXPECT_TRUE(std::equal(prompt_.begin(), prompt_.end(), all.begin()));
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(prompt_.size()));
+    return all;
+  }
+
+  std::string reported() const {
+    std::string bytes;
+    for (const auto& piece : recorder_->pieces) {
+      for (const auto& report : piece.tokens) bytes += report.token.bytes;
+    }
+    return bytes;
+  }
+};
+
+TEST_F(SentencePieceSinkTest, AContinuationKeepsTheSpaceOfItsFirstPiece) {
+  const auto answer = continue_with("The quick", " brown fox");
+  const auto sink = make({.with_logprobs = true});
+  for (const engine::TokenId id : answer) sink->on_token({.id = id});
+  sink->on_finished({.reason = engine::FinishReason::MaxTokens});
+  EXPECT_EQ(said(), " brown fox");
+  EXPECT_EQ(reported(), " brown fox");
+}
+
+TEST_F(SentencePieceSinkTest, TheFirstPieceOfATextHasNoSpaceInTextAndReports) {
+  const auto answer = continue_with("", "The quick brown fox");
+  const auto sink = make({.with_logprobs = true});
+  for (const engine::TokenId id : answer) sink->on_token({.id = id});
+  sink->on_finished({.reason = engine::FinishReason::MaxTokens});
+  EXPECT_EQ(said(), "The quick brown fox");
+  EXPECT_EQ(reported(), "The quick brown fox");
+}
+
+TEST_F(SentencePieceSinkTest, AStopStringMayBeginWithTheSpaceOfTheFirstPiece) {
+  const auto answer = continue_with("The quick", " brown fox");
+  const auto sink = make({.stop = {" brown"}});
+  engine::Verdict verdict = engine::Verdict::Continue;
+  for (const engine::TokenId id : answer) {
+    if (verdict == engine::Verdict::Continue) verdict = sink->on_token({.id = id});
+  }
+  EXPECT_EQ(verdict, engine::Verdict::Stop);
+  sink->on_finished({.reason = engine::FinishReason::Stopped});
+  EXPECT_EQ(said(), "");
+  EXPECT_EQ(recorder_->end->value().stop_sequence_matched, " brown");
 }
 
 TEST_F(TextSinkTest, FailuresAreErrors) {
