@@ -16,8 +16,8 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   return ChatTemplate(program.take());
 }
 
-Result<std::string> ChatTemplate::render(const json::Value& context,
-                                         const RenderOptions& options) const {
+Result<MarkedText> ChatTemplate::render(const json::Value& context,
+                                        const RenderOptions& options) const {
   if (!context.is_object()) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("chat template context: expected an object, found {}",
@@ -25,7 +25,7 @@ Result<std::string> ChatTemplate::render(const json::Value& context,
   }
   Run run(options);
   Evaluator evaluator(*program_, run, context.get_object());
-  std::string text = evaluator.render();
+  MarkedText text = evaluator.render();
   if (run.failed()) return run.error();
   return text;
 }

@@ -4,14 +4,18 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "template/marked_text.h"
 
 namespace llorch::jinja {
 
@@ -20,7 +24,8 @@ struct Program;
 // What one rendering may use before it is an error. The defaults are far beyond any real template
 // and stop a hostile one within about a second.
 struct RenderLimits {
-  std::int64_t max_steps = 20'000'000;       // expressions, statements, loop rounds, elements
+  // Expressions, statements, loop rounds, elements, and each 64 bytes of a string that is read.
+  std::int64_t max_steps = 20'000'000;
   std::size_t max_output_bytes = 64U << 20;  // of the prompt
   std::size_t max_work_bytes = 512U << 20;   // of all strings and lists made on the way, in total
   int max_depth = 600;                       // statements and expressions within one another
@@ -30,6 +35,11 @@ struct RenderOptions {
   // What strftime_now() tells; without it, a template that asks for the date is an error.
   std::optional<std::chrono::local_seconds> now;
   RenderLimits limits;
+  // bos_token and its kind: variables whose text is as good as the template's own.
+  std::map<std::string, std::string, std::less<>> special_tokens;
+  // Past it the rendering is TooLarge; once a stop is requested it is Cancelled.
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  std::stop_token stop;
 };
 
 // A parsed template. Immutable: any number of threads may render at once. Copies are cheap.
@@ -44,11 +54,13 @@ class ChatTemplate {
   static Result<ChatTemplate> parse(std::string_view source);
 
   // `context` is an object whose members are the template's variables: messages, tools, documents,
-  // add_generation_prompt, bos_token, eos_token and whatever else the caller passes on.
+  // add_generation_prompt and whatever else the caller passes on. All strings in it are text of
+  // users, but for the role of a message where it is a known one. The result tells what the
+  // template wrote itself: only there does a special token mean anything.
   // InvalidArgument: the template itself refused with raise_exception(), whose message is passed on
   // unchanged. TooLarge: a limit was reached. Corrupt: anything else that went wrong in the
   // template, with the line.
-  Result<std::string> render(const json::Value& context, const RenderOptions& options) const;
+  Result<MarkedText> render(const json::Value& context, const RenderOptions& options) const;
 
  private:
   explicit ChatTemplate(std::shared_ptr<const Program> program) : program_(std::move(program)) {}

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,7 +22,9 @@ Result<std::string> render(std::string_view source, std::string_view variables =
                            const RenderOptions& options = {}) {
   const Result<ChatTemplate> parsed = ChatTemplate::parse(source);
   if (!parsed.ok()) return parsed.error();
-  return parsed->render(context(variables), options);
+  Result<MarkedText> rendered = parsed->render(context(variables), options);
+  if (!rendered.ok()) return rendered.error();
+  return rendered->text;
 }
 
 Error error_of(std::string_view source, const RenderOptions& options = {}) {
@@ -160,6 +164,93 @@ TEST(ChatTemplate, LimitsAreTheCallers) {
             ErrorCode::TooLarge);
 }
 
+// Each of these reads a long string again and again and makes next to nothing: what is read counts,
+// and so does the clock.
+TEST(ChatTemplate, ReadingALongStringInALoopIsPaidFor) {
+  constexpr std::string_view kReaders[] = {
+      "s | length",
+      "s.strip('a')",
+      "s | trim('a')",
+      "s.strip() == s",
+      "s.find('b')",
+      "s.rfind('b')",
+      "s.count('b')",
+      "'b' in s",
+      "s == t",
+      "s < t",
+      "s[5]",
+      "s[-1]",
+      "s[1:2]",
+      "s[::-1][0]",
+      "s.isalpha()",
+      "s.isupper()",
+      "s is upper",
+      "s.replace('b','')[0]",
+      "s.split('b') | length",
+      "s.splitlines() | length",
+      "s.endswith(t)",
+      "s.startswith('a', 1)",
+      "s | int",
+      "s | float",
+      "s | wordcount",
+      "s | upper | length",
+      "s | title | length",
+      "s.partition('b')[1]",
+      "s.rpartition('b')[1]",
+      "s.ljust(1)",
+      "s.zfill(1)",
+      "{s: 1}[t]",
+      "d[s]",
+      "d.get(s)",
+      "[t] | unique | list | length",
+      "[s, t] | max == s",
+      "[s, t] | sort | length",
+      "s | escape | length",
+      "s | truncate(5)",
+      "'%s' % s == t",
+      "'{}'.format(s) == t",
+      "s | tojson | length",
+      "s | indent == t",
+      "s.removeprefix('b') == t",
+      "s | replace('b', 'c') == t",
+      "s.capitalize() | length",
+      "s | reverse | length",
+      "s ~ 'x' == t",
+      "s.lstrip('a') | length",
+      "s.join(['x']) == t",
+      "s in [t, t]",
+      "s is eq t",
+  };
+  // 2,000 rounds take some ten thousand steps, and 200 million bytes of reading.
+  const std::string head =
+      "{% set s = 'a' * 100000 %}{% set t = 'a' * 99999 + 'b' %}{% set d = {t: 1} %}"
+      "{% for i in range(2000) %}{% if ";
+  RenderOptions options;
+  options.limits.max_steps = 300'000;
+  options.limits.max_work_bytes = 64U << 20;
+  const std::string tail = " %}{% endif %}{% endfor %}";
+  EXPECT_TRUE(render(head + "i == 5 and s" + tail, "{}", options).ok());
+  for (const std::string_view reader : kReaders) {
+    const Error error = error_of(head + std::string(reader) + tail, options);
+    EXPECT_EQ(error.code, ErrorCode::TooLarge) << reader << ": " << error.message;
+  }
+}
+
+TEST(ChatTemplate, TheClockAndAStopEndARendering) {
+  const std::string_view endless =
+      "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
+  RenderOptions options;
+  options.deadline = std::chrono::steady_clock::now();
+  const Error late = error_of(endless, options);
+  EXPECT_EQ(late.code, ErrorCode::TooLarge);
+  EXPECT_THAT(late.message, HasSubstr("longer than the time"));
+  std::stop_source stop;
+  stop.request_stop();
+  options = {};
+  options.stop = stop.get_token();
+  EXPECT_EQ(error_of(endless, options).code, ErrorCode::Cancelled);
+}
+
 TEST(ChatTemplate, OnlyDataCanBeReached) {
   EXPECT_EQ(
       render(
@@ -190,7 +281,7 @@ TEST(ChatTemplate, ManyThreadsRenderOneTemplate) {
   std::vector<std::thread> threads;
   for (std::string& result : results) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 50; ++i) result = parsed.render(shared, {}).value();
+      for (int i = 0; i < 50; ++i) result = parsed.render(shared, {}).value().text;
     });
   }
   for (std::thread& thread : threads) thread.join();

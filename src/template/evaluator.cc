@@ -51,7 +51,10 @@ Evaluator::Evaluator(const Program& program, Run& run, const json::Object& conte
     : program_(program), run_(run), globals_(program.names.size()) {
   for (std::size_t id = 0; id < program.names.size(); ++id) {
     const std::string& name = program.names[id];
-    if (const json::Value* value = context.if_contains(name)) {
+    if (const auto word = run_.options().special_tokens.find(name);
+        word != run_.options().special_tokens.end()) {
+      globals_[id] = Value::constant(word->second);
+    } else if (const json::Value* value = context.if_contains(name)) {
       globals_[id] = run_.from_json(*value);
     } else if (const NamedFunction* function = find_global(name)) {
       globals_[id] =
@@ -60,8 +63,8 @@ Evaluator::Evaluator(const Program& program, Run& run, const json::Object& conte
   }
 }
 
-std::string Evaluator::render() {
-  std::string out;
+MarkedText Evaluator::render() {
+  MarkedText out;
   out_ = &out;
   execute(program_.body);
   return out;
@@ -143,15 +146,26 @@ void Evaluator::assign(const Target& target, const Value& value) {
   for (std::size_t i = 0; i < values.size(); ++i) assign(target.parts[i], values[i]);
 }
 
-void Evaluator::write(std::string_view text) {
-  if (run_.failed()) return;
-  if (text.size() > run_.options().limits.max_output_bytes -
-                        std::min(out_->size(), run_.options().limits.max_output_bytes)) {
-    run_.fail_limit(
-        fmt::format("output of more than {} bytes", run_.options().limits.max_output_bytes));
-    return;
+bool Evaluator::may_write(std::size_t bytes) {
+  if (run_.failed()) return false;
+  const std::size_t limit = run_.options().limits.max_output_bytes;
+  if (bytes > limit - std::min(out_->text.size(), limit)) {
+    run_.fail_limit(fmt::format("output of more than {} bytes", limit));
+    return false;
   }
-  if (run_.charge(text.size())) *out_ += text;
+  return run_.charge(bytes);
+}
+
+void Evaluator::write(const MarkedText& text) {
+  if (may_write(text.text.size()) && run_.charge(text.own.size() * sizeof(base::TextSpan)))
+    out_->add(text);
+}
+
+void Evaluator::write(const Value& value) {
+  if (const String* string = value.as_string())
+    return write(static_cast<const MarkedText&>(*string));
+  const std::string text = run_.to_text(value);
+  if (may_write(text.size())) out_->add(text);
 }
 
 Evaluator::Flow Evaluator::execute(const Body& body) {
@@ -174,17 +188,11 @@ Evaluator::Flow Evaluator::execute(const Stmt& statement) {
   }
   switch (statement.kind) {
     case StmtKind::Data:
-      write(statement.text);
+      if (may_write(statement.text.size())) out_->add_own(statement.text);
       break;
-    case StmtKind::Output: {
-      const Value value = evaluate(*statement.expr);
-      if (const String* string = value.as_string()) {
-        write(string->text);
-      } else {
-        write(run_.to_text(value));
-      }
+    case StmtKind::Output:
+      write(evaluate(*statement.expr));
       break;
-    }
     case StmtKind::If:
       return execute_if(statement);
     case StmtKind::For: {
@@ -205,7 +213,7 @@ Evaluator::Flow Evaluator::execute(const Stmt& statement) {
       execute_call_block(statement);
       break;
     case StmtKind::FilterBlock:
-      write(run_.to_text(filter_block(statement)));
+      write(filter_block(statement));
       break;
     case StmtKind::With:
       execute_with(statement);
@@ -257,15 +265,15 @@ bool Evaluator::passes(const Stmt& loop, Scope* scope, const Value& element) {
 }
 
 Value Evaluator::render_loop(const Stmt& loop, Scope* scope, const Value& iterable, int level) {
-  std::string text;
-  const Restore<std::string*> out(out_, &text);
+  MarkedText text;
+  const Restore<MarkedText*> out(out_, &text);
   execute_for(loop, scope, iterable, level);
   return run_.text(std::move(text));
 }
 
-std::string Evaluator::capture(const Body& body) {
-  std::string text;
-  const Restore<std::string*> out(out_, &text);
+MarkedText Evaluator::capture(const Body& body) {
+  MarkedText text;
+  const Restore<MarkedText*> out(out_, &text);
   const Enter enter(*this, scope_);
   execute(body);
   return text;
@@ -293,11 +301,12 @@ Value Evaluator::make_macro(const MacroDef& macro) {
 
 void Evaluator::execute_call_block(const Stmt& statement) {
   const Value result = evaluate_call(*statement.expr, make_macro(*statement.macro));
-  write(run_.to_text(result));
+  write(result);
 }
 
 Value Evaluator::call_macro(const MacroDef& macro, Scope* scope, CallArgs& args) {
-  const auto take_keyword = [&args](std::string_view name) -> std::optional<Value> {
+  const auto take_keyword = [&](std::string_view name) -> std::optional<Value> {
+    if (!run_.step(args.keywords.size() / 8)) return std::nullopt;
     for (auto it = args.keywords.begin(); it != args.keywords.end(); ++it) {
       if (it->first != name) continue;
       Value value = std::move(it->second);
@@ -340,8 +349,8 @@ Value Evaluator::call_macro(const MacroDef& macro, Scope* scope, CallArgs& args)
     return run_.fail(
         fmt::format("macro {} takes not more than {} argument(s)", quoted(macro.name), count));
   }
-  std::string text;
-  const Restore<std::string*> out(out_, &text);
+  MarkedText text;
+  const Restore<MarkedText*> out(out_, &text);
   execute(macro.body);
   return run_.text(std::move(text));
 }
@@ -517,7 +526,7 @@ Value Evaluator::evaluate_compare(const Expr& expr) {
 }
 
 Value Evaluator::evaluate_concat(const Expr& expr) {
-  std::string text;
+  MarkedText text;
   for (const ExprPtr& item : expr.items) {
     run_.append_text(text, evaluate(*item));
     if (run_.failed()) return {};

@@ -29,7 +29,7 @@ class Evaluator {
   // Only the members of `context` that the program names are looked at.
   Evaluator(const Program& program, Run& run, const json::Object& context);
 
-  std::string render();
+  MarkedText render();
 
   Value call_macro(const MacroDef& macro, Scope* scope, CallArgs& args);
   // The text of a recursive loop over other elements.
@@ -61,7 +61,7 @@ class Evaluator {
   void execute_call_block(const Stmt& statement);
   void execute_with(const Stmt& statement);
   // The body's text, in a scope of its own.
-  std::string capture(const Body& body);
+  MarkedText capture(const Body& body);
   Value filter_block(const Stmt& statement);
 
   Value evaluate(const Expr& expr);
@@ -81,7 +81,9 @@ class Evaluator {
   void assign(const Target& target, const Value& value);
   Value make_macro(const MacroDef& macro);
   void capture_scopes(Scope* scope);
-  void write(std::string_view text);
+  bool may_write(std::size_t bytes);
+  void write(const Value& value);
+  void write(const MarkedText& text);
 
   const Program& program_;
   Run& run_;
@@ -89,7 +91,7 @@ class Evaluator {
   Scope* scope_ = nullptr;                     // innermost; null at the top level
   std::vector<std::unique_ptr<Scope>> captured_;
   std::vector<std::unique_ptr<Scope>> spare_;
-  std::string* out_ = nullptr;
+  MarkedText* out_ = nullptr;
   const Value* block_subject_ = nullptr;  // what a filter chain without a subject works on
   int depth_ = 0;
 };

@@ -1,4 +1,5 @@
 // Any template over a fixed conversation: text within the limits or an error that says something.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,6 +18,21 @@ constexpr std::string_view kContext = R"({
   "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>",
   "i": 7, "f": 2.5, "s": "Hello, World", "l": [3, 1, 2], "d": {"b": 1, "a": [true, null]}})";
 
+// The marks are in order and apart, and what the conversation alone has is never marked.
+void check_marks(const llorch::jinja::MarkedText& rendered, std::string_view source) {
+  const bool is_plain =
+      std::all_of(source.begin(), source.end(), [](char c) { return c >= 0 && c != '\\'; });
+  std::size_t last = 0;
+  for (const llorch::base::TextSpan& span : rendered.own) {
+    CHECK(span.begin < span.end && span.end <= rendered.text.size());
+    CHECK(last == 0 || span.begin > last);
+    last = span.end;
+    const std::string_view own =
+        std::string_view(rendered.text).substr(span.begin, span.end - span.begin);
+    CHECK(!is_plain || own.find("ü") == std::string_view::npos);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -30,9 +46,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.limits.max_steps = 100'000;
   options.limits.max_work_bytes = 4U << 20;
   options.limits.max_output_bytes = 1U << 20;
-  const Result<std::string> rendered = parsed->render(context, options);
+  options.special_tokens = {{"bos_token", "<s>"}};
+  const Result<jinja::MarkedText> rendered = parsed->render(context, options);
   if (rendered.ok()) {
-    CHECK(rendered->size() <= options.limits.max_output_bytes);
+    CHECK(rendered->text.size() <= options.limits.max_output_bytes);
+    check_marks(*rendered, source);
   } else {
     CHECK(rendered.error().code != ErrorCode::Internal);
   }

@@ -24,7 +24,9 @@ Result<std::string> render(const std::string& source, const json::Value& context
   if (!parsed.ok()) return parsed.error();
   RenderOptions options;
   options.now = kFixtureDate;
-  return parsed->render(context, options);
+  Result<MarkedText> rendered = parsed->render(context, options);
+  if (!rendered.ok()) return rendered.error();
+  return rendered->text;
 }
 
 TEST(Features, RenderAsPythonDoes) {

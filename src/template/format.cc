@@ -133,22 +133,22 @@ bool is_integer_type(char type) {
 // "%s" % x
 class PercentFormatter {
  public:
-  PercentFormatter(Run& run, std::string_view format, const Value& arguments)
-      : run_(run), format_(format), arguments_(arguments) {
+  PercentFormatter(Run& run, const String& format, const Value& arguments)
+      : run_(run), source_(format), format_(format.text), arguments_(arguments) {
     const Sequence* sequence = arguments.as_sequence();
     is_tuple_ = sequence != nullptr && sequence->kind == SequenceKind::Tuple;
   }
 
   Value format() {
-    std::string out;
+    MarkedText out;
+    if (!run_.read(format_.size())) return {};
     for (std::size_t at = 0; at < format_.size() && !run_.failed();) {
-      if (format_[at] != '%') {
-        out.push_back(format_[at++]);
-        continue;
-      }
+      const std::size_t mark = std::min(format_.find('%', at), format_.size());
+      out.add(source_, at, mark);
+      if ((at = mark) == format_.size()) break;
       ++at;
-      out += conversion(at);
-      if (!run_.charge(out.size() / 64)) return {};
+      conversion(at, out);
+      if (!run_.charge(out.text.size() / 64)) return {};
     }
     if (run_.failed()) return {};
     const bool all_used = is_tuple_ ? next_ == arguments_.as_sequence()->items.size()
@@ -169,7 +169,7 @@ class PercentFormatter {
     return run_.fail("not enough arguments for format string");
   }
 
-  std::string conversion(std::size_t& at) {
+  void conversion(std::size_t& at, MarkedText& out) {
     Spec spec;
     std::optional<Value> named;
     if (at < format_.size() && format_[at] == '(') {
@@ -177,12 +177,12 @@ class PercentFormatter {
       const Dict* dict = arguments_.as_dict();
       if (end == std::string_view::npos || dict == nullptr) {
         run_.fail("format requires a mapping");
-        return {};
+        return;
       }
       const Value* value = dict->find(format_.substr(at + 1, end - at - 1));
       if (value == nullptr) {
         run_.fail(fmt::format("no value for {}", quoted(format_.substr(at + 1, end - at - 1))));
-        return {};
+        return;
       }
       named = *value;
       at = end + 1;
@@ -208,14 +208,20 @@ class PercentFormatter {
       ++at;
       spec.precision = read_number(format_, at).value_or(0);
     }
-    if (!within_bounds(run_, spec)) return {};
+    if (!within_bounds(run_, spec)) return;
     if (at >= format_.size()) {
       run_.fail("incomplete format");
-      return {};
+      return;
     }
     spec.type = format_[at++];
-    if (spec.type == '%') return "%";
-    return convert(named ? *named : argument(), spec);
+    if (spec.type == '%') return out.add(source_, at - 1, at);
+    const Value value = named ? *named : argument();
+    // A string that goes in as it is keeps its marks.
+    if (spec.type == 's' && spec.width == 0 && !spec.precision) {
+      if (!run_.failed()) run_.append_text(out, value);
+    } else {
+      out.add(convert(value, spec));
+    }
   }
 
   std::string convert(const Value& value, Spec spec) {
@@ -250,6 +256,7 @@ class PercentFormatter {
   }
 
   Run& run_;
+  const String& source_;
   std::string_view format_;
   const Value& arguments_;
   bool is_tuple_ = false;
@@ -259,37 +266,39 @@ class PercentFormatter {
 // "{}".format(x)
 class BraceFormatter {
  public:
-  BraceFormatter(Run& run, std::string_view format, const CallArgs& args)
-      : run_(run), format_(format), args_(args) {}
+  BraceFormatter(Run& run, const String& format, const CallArgs& args)
+      : run_(run), source_(format), format_(format.text), args_(args) {}
 
   Value format() {
-    std::string out;
+    MarkedText out;
+    if (!run_.read(format_.size())) return {};
     for (std::size_t at = 0; at < format_.size() && !run_.failed();) {
+      const std::size_t mark = std::min(format_.find_first_of("{}", at), format_.size());
+      out.add(source_, at, mark);
+      if ((at = mark) == format_.size()) break;
       const char c = format_[at++];
       const bool doubled = at < format_.size() && format_[at] == c;
-      if ((c == '{' || c == '}') && doubled) {
-        out.push_back(c);
+      if (doubled) {
+        out.add(source_, at, at + 1);
         ++at;
       } else if (c == '}') {
         return run_.fail("Single '}' encountered in format string");
-      } else if (c == '{') {
+      } else {
         const std::size_t end = format_.find('}', at);
         if (end == std::string_view::npos) return run_.fail("expected '}' before end of string");
-        out += field(format_.substr(at, end - at));
+        field(format_.substr(at, end - at), out);
         at = end + 1;
-      } else {
-        out.push_back(c);
       }
-      if (!run_.charge(out.size() / 64)) return {};
+      if (!run_.charge(out.text.size() / 64)) return {};
     }
     return run_.failed() ? Value() : run_.text(std::move(out));
   }
 
  private:
-  std::string field(std::string_view body) {
+  void field(std::string_view body, MarkedText& out) {
     if (body.find('{') != std::string_view::npos) {
       run_.fail("nested fields in a format string are not supported");
-      return {};
+      return;
     }
     const std::size_t colon = body.find(':');
     std::string_view name = body.substr(0, colon);
@@ -300,17 +309,19 @@ class BraceFormatter {
       name = name.substr(0, mark);
     }
     Value value = resolve(name);
-    if (run_.failed()) return {};
+    if (run_.failed()) return;
     if (conversion == 'r') {
       std::string shown;
       run_.append_repr(shown, value);
       value = run_.text(std::move(shown));
     } else if (conversion == 's') {
-      value = run_.text(run_.to_text(value));
+      if (value.as_string() == nullptr) value = run_.text(run_.to_text(value));
     } else if (conversion != '\0') {
       run_.fail("unknown conversion in a format string");
     }
-    return convert(value, spec);
+    if (run_.failed()) return;
+    if (spec.empty()) return run_.append_text(out, value);
+    out.add(convert(value, spec));
   }
 
   Value resolve(std::string_view name) {
@@ -384,7 +395,6 @@ class BraceFormatter {
   }
 
   std::string convert(const Value& value, std::string_view spec_text) {
-    if (spec_text.empty()) return run_.to_text(value);
     Spec spec;
     if (!parse_spec(spec_text, spec)) {
       run_.fail(fmt::format("invalid format specifier {}", quoted(spec_text)));
@@ -408,6 +418,7 @@ class BraceFormatter {
   }
 
   Run& run_;
+  const String& source_;
   std::string_view format_;
   const CallArgs& args_;
   std::size_t next_ = 0;
@@ -415,11 +426,11 @@ class BraceFormatter {
 
 }  // namespace
 
-Value percent_format(Run& run, std::string_view format, const Value& arguments) {
+Value percent_format(Run& run, const String& format, const Value& arguments) {
   return PercentFormatter(run, format, arguments).format();
 }
 
-Value brace_format(Run& run, std::string_view format, const CallArgs& args) {
+Value brace_format(Run& run, const String& format, const CallArgs& args) {
   return BraceFormatter(run, format, args).format();
 }
 

@@ -8,6 +8,6 @@
 
 namespace llorch::jinja {
 
-Value brace_format(Run& run, std::string_view format, const CallArgs& args);
+Value brace_format(Run& run, const String& format, const CallArgs& args);
 
 }  // namespace llorch::jinja

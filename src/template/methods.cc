@@ -14,8 +14,14 @@
 namespace llorch::jinja {
 namespace {
 
-std::string_view self_text(const Value& subject) {
-  return subject.as_string()->text;
+const String& self(const Value& subject) {
+  return *subject.as_string();
+}
+
+// The string that a method is going to read from end to end, paid for.
+std::string_view self_text(Run& run, const Value& subject) {
+  const std::string_view text = self(subject).text;
+  return run.read(text.size()) ? text : std::string_view();
 }
 
 // A count or limit from a template: negative means "all".
@@ -25,12 +31,13 @@ std::size_t as_limit(Int value) {
                                        : static_cast<std::size_t>(value);
 }
 
-Value make_parts(Run& run, const std::vector<std::string_view>& parts) {
+// `parts` are stretches of `source`.
+Value make_parts(Run& run, const String& source, const std::vector<std::string_view>& parts) {
   std::vector<Value> items;
   items.reserve(parts.size());
   for (const std::string_view part : parts) {
     if (!run.step()) return {};
-    items.push_back(run.text(part));
+    items.push_back(run.part(source, part));
   }
   return run.list(std::move(items));
 }
@@ -39,13 +46,16 @@ template <text::Side kSide>
 Value strip(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "strip", call, {"chars"}, 0);
   const std::optional<std::string_view> chars = args.text(0);
-  return run.failed() ? Value() : run.text(text::strip(self_text(subject), kSide, chars));
+  const std::string_view all = self_text(run, subject);
+  if (run.failed() || !run.read(chars ? 8 * chars->size() : 0)) return {};
+  return run.part(self(subject), text::strip(all, kSide, chars));
 }
 
 template <auto kFunction>
 Value convert(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "convert", call, {}, 0);
-  return run.failed() ? Value() : run.text(kFunction(self_text(subject)));
+  const std::string_view all = self_text(run, subject);
+  return run.failed() ? Value() : run.changed(self(subject), kFunction(all));
 }
 
 template <bool kFromRight>
@@ -55,16 +65,18 @@ Value split(Run& run, const Value& subject, CallArgs& call) {
   const std::size_t limit = as_limit(args.integer(1, -1));
   if (run.failed()) return {};
   if (separator && separator->empty()) return run.fail("empty separator");
-  const std::string_view all = self_text(subject);
+  const std::string_view all = self_text(run, subject);
   if (!run.charge(all.size())) return {};
   return make_parts(
-      run, kFromRight ? text::rsplit(all, separator, limit) : text::split(all, separator, limit));
+      run, self(subject),
+      kFromRight ? text::rsplit(all, separator, limit) : text::split(all, separator, limit));
 }
 
 Value split_lines(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "splitlines", call, {"keepends"}, 0);
-  return run.failed() ? Value()
-                      : make_parts(run, text::split_lines(self_text(subject), args.flag(0)));
+  const std::string_view all = self_text(run, subject);
+  if (run.failed()) return {};
+  return make_parts(run, self(subject), text::split_lines(all, args.flag(0)));
 }
 
 template <bool kFromRight>
@@ -73,18 +85,20 @@ Value partition(Run& run, const Value& subject, CallArgs& call) {
   const std::string_view separator = args.text(0).value_or("");
   if (run.failed()) return {};
   if (separator.empty()) return run.fail("empty separator");
-  const std::string_view all = self_text(subject);
+  const std::string_view all = self_text(run, subject);
   if (!run.charge(all.size())) return {};
   const std::size_t hit = kFromRight ? text::rfind(all, separator) : text::find(all, separator);
   std::string_view parts[] = {all, "", ""};
   if (hit != text::kNotFound) {
     parts[0] = all.substr(0, hit);
-    parts[1] = separator;
+    parts[1] = all.substr(hit, separator.size());
     parts[2] = all.substr(hit + separator.size());
   } else if (kFromRight) {
     std::swap(parts[0], parts[2]);
   }
-  return run.tuple({run.text(parts[0]), run.text(parts[1]), run.text(parts[2])});
+  const String& whole = self(subject);
+  return run.tuple(
+      {run.part(whole, parts[0]), run.part(whole, parts[1]), run.part(whole, parts[2])});
 }
 
 // The part of the text between two optional code point positions; without data when they are in the
@@ -103,7 +117,10 @@ std::string_view window(const Args& args, std::string_view all, std::size_t firs
 template <bool kAtEnd>
 Value has_affix(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, kAtEnd ? "endswith" : "startswith", call, {"affix", "start", "end"}, 1);
-  const std::string_view all = window(args, self_text(subject), 1);
+  // Without a window only the affix is looked at, not the text.
+  const bool has_window = args.has(1) || args.has(2);
+  const std::string_view all =
+      has_window ? window(args, self_text(run, subject), 1) : std::string_view(self(subject).text);
   if (run.failed()) return {};
   const auto matches = [&](const Value& affix) {
     const String* string = affix.as_string();
@@ -113,7 +130,8 @@ Value has_affix(Run& run, const Value& subject, CallArgs& call) {
           affix.type_name()));
       return false;
     }
-    return run.step() && (kAtEnd ? all.ends_with(string->text) : all.starts_with(string->text));
+    return run.step(1 + string->text.size() / 64) &&
+           (kAtEnd ? all.ends_with(string->text) : all.starts_with(string->text));
   };
   const Sequence* tuple = args[0].as_sequence();
   if (tuple == nullptr || tuple->kind != SequenceKind::Tuple)
@@ -125,39 +143,55 @@ Value replace(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "replace", call, {"old", "new", "count"}, 2);
   const std::string_view from = args.text(0).value_or("");
   const std::string_view to = args.text(1).value_or("");
+  const String* new_text = args[1].as_string();
   const std::size_t limit = as_limit(args.integer(2, -1));
   if (run.failed()) return {};
-  const std::string_view all = self_text(subject);
+  const std::string_view all = self_text(run, subject);
+  if (run.failed()) return {};
   // The size is known, and paid for, before the text is built.
   const std::size_t hits = std::min(text::count(all, from), limit);
   if (hits > 0 && to.size() > run.options().limits.max_work_bytes / hits) {
     return run.fail_limit("replacing makes a string too large");
   }
-  if (!run.charge(all.size() + hits * to.size())) return {};
-  return run.text(text::replace(all, from, to, limit));
+  if (!run.charge(all.size() + hits * (to.size() + sizeof(base::TextSpan)))) return {};
+  const String& old_text = self(subject);
+  MarkedText out;
+  std::size_t at = 0;
+  for (std::size_t done = 0; done < hits; ++done) {
+    // An empty text is found in front of each character and at the end.
+    const std::size_t hit = !from.empty() ? text::find(all, from, at)
+                            : done == 0   ? 0
+                                          : at + text::decode(all, at).bytes;
+    out.add(old_text, at, hit);
+    if (new_text != nullptr) out.add(*new_text);
+    at = hit + from.size();
+  }
+  out.add(old_text, at, all.size());
+  return run.text(std::move(out));
 }
 
 template <bool kFromRight, bool kMustExist>
 Value find(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "find", call, {"sub", "start", "end"}, 1);
   const std::string_view part = args.text(0).value_or("");
-  const std::string_view all = window(args, self_text(subject), 1);
-  if (!run.charge(all.size() / 8)) return {};
+  const std::string_view all = window(args, self_text(run, subject), 1);
+  if (!run.read(all.size() + part.size())) return {};
   const std::size_t hit = all.data() == nullptr ? text::kNotFound
                           : kFromRight          ? text::rfind(all, part)
                                                 : text::find(all, part);
   if (hit == text::kNotFound) {
     return kMustExist ? run.fail("substring not found") : Value::integer(-1);
   }
-  const auto before = static_cast<std::size_t>(all.data() - self_text(subject).data()) + hit;
-  return Value::integer(static_cast<Int>(text::length(self_text(subject).substr(0, before))));
+  const std::string_view whole = self(subject).text;
+  const auto before = static_cast<std::size_t>(all.data() - whole.data()) + hit;
+  return Value::integer(static_cast<Int>(text::length(whole.substr(0, before))));
 }
 
 Value count_text(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "count", call, {"sub", "start", "end"}, 1);
   const std::string_view part = args.text(0).value_or("");
-  const std::string_view all = window(args, self_text(subject), 1);
-  if (!run.charge(all.size() / 8)) return {};
+  const std::string_view all = window(args, self_text(run, subject), 1);
+  if (!run.read(all.size() + part.size())) return {};
   return Value::integer(all.data() == nullptr ? 0 : static_cast<Int>(text::count(all, part)));
 }
 
@@ -165,16 +199,16 @@ Value join(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "join", call, {"iterable"}, 1);
   if (run.failed()) return {};
   const std::vector<Value> items = run.elements(args[0]);
-  std::string out;
+  MarkedText out;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const String* part = items[i].as_string();
     if (part == nullptr) {
       return run.fail(fmt::format("sequence item {}: expected str instance, {} found", i,
                                   items[i].type_name()));
     }
-    if (!run.charge(part->text.size() + self_text(subject).size())) return {};
-    if (i > 0) out += self_text(subject);
-    out += part->text;
+    if (!run.charge(part->text.size() + self(subject).text.size())) return {};
+    if (i > 0) out.add(self(subject));
+    out.add(*part);
   }
   return run.text(std::move(out));
 }
@@ -189,7 +223,9 @@ Value justify(Run& run, const Value& subject, CallArgs& call) {
   if (run.failed()) return {};
   if (text::length(fill) != 1)
     return run.fail("The fill character must be exactly one character long");
-  const auto length = static_cast<Int>(text::length(self_text(subject)));
+  const std::string_view all = self_text(run, subject);
+  if (run.failed()) return {};
+  const auto length = static_cast<Int>(text::length(all));
   if (width <= length) return subject;
   const Int missing = width - length;
   if (missing > static_cast<Int>(run.options().limits.max_work_bytes) / 4) {
@@ -202,14 +238,14 @@ Value justify(Run& run, const Value& subject, CallArgs& call) {
   if (!run.charge(static_cast<std::size_t>(missing) * fill.size())) return {};
   std::string out;
   for (Int i = 0; i < left; ++i) out += fill;
-  out += self_text(subject);
+  out += all;
   for (Int i = left; i < missing; ++i) out += fill;
   return run.text(std::move(out));
 }
 
 Value zero_fill(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "zfill", call, {"width"}, 1);
-  std::string_view digits = self_text(subject);
+  const std::string_view digits = self(subject).text;
   const bool has_sign = !digits.empty() && (digits[0] == '-' || digits[0] == '+');
   CallArgs padding;
   const Int width = std::max(args.integer(0, 0), Int{0});
@@ -225,20 +261,21 @@ template <bool kAtEnd>
 Value remove_affix(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, kAtEnd ? "removesuffix" : "removeprefix", call, {"affix"}, 1);
   const std::string_view affix = args.text(0).value_or("");
-  std::string_view all = self_text(subject);
+  std::string_view all = self(subject).text;
+  if (!run.read(affix.size())) return {};
   if (kAtEnd && all.ends_with(affix)) all.remove_suffix(affix.size());
   if (!kAtEnd && all.starts_with(affix)) all.remove_prefix(affix.size());
-  return run.text(all);
+  return run.part(self(subject), all);
 }
 
 Value format(Run& run, const Value& subject, CallArgs& call) {
-  return brace_format(run, self_text(subject), call);
+  return brace_format(run, self(subject), call);
 }
 
 template <auto kPredicate>
 Value all_characters(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "is", call, {}, 0);
-  const std::string_view all = self_text(subject);
+  const std::string_view all = self_text(run, subject);
   bool holds = !all.empty();
   for (std::size_t at = 0; holds && at < all.size();) {
     const auto [code, bytes] = text::decode(all, at);
@@ -251,7 +288,7 @@ Value all_characters(Run& run, const Value& subject, CallArgs& call) {
 template <auto kPredicate>
 Value whole_text(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "is", call, {}, 0);
-  return Value::boolean(kPredicate(self_text(subject)));
+  return Value::boolean(kPredicate(self_text(run, subject)));
 }
 
 bool is_alphanumeric(char32_t code) {

@@ -132,18 +132,38 @@ Value real_arithmetic(Run& run, Operator op, double a, double b) {
   return Value::real(power);
 }
 
+void add_escaped(MarkedText& out, const String& string) {
+  const std::string_view text = string.text;
+  std::size_t at = 0;
+  for (const base::TextSpan& span : string.own) {
+    out.add(text::escape_html(text.substr(at, span.begin - at)));
+    out.add_own(text::escape_html(text.substr(span.begin, span.end - span.begin)));
+    at = span.end;
+  }
+  out.add(text::escape_html(text.substr(at)));
+}
+
 Value concatenate(Run& run, const Value& a, const Value& b) {
   const String* left = a.as_string();
   const String* right = b.as_string();
   if (left != nullptr && right != nullptr) {
     if (!left->is_safe && !right->is_safe) {
       if (!run.charge(left->text.size() + right->text.size())) return {};
-      return run.text(left->text + right->text);
+      MarkedText both;
+      both.add(*left);
+      both.add(*right);
+      return run.text(std::move(both));
     }
-    const auto safe = [](const String& part) {
-      return part.is_safe ? part.text : text::escape_html(part.text);
-    };
-    return run.safe_text(safe(*left) + safe(*right));
+    if (!run.read(left->text.size() + right->text.size())) return {};
+    MarkedText both;
+    for (const String* side : {left, right}) {
+      if (side->is_safe) {
+        both.add(*side);
+      } else {
+        add_escaped(both, *side);
+      }
+    }
+    return run.text(std::move(both), /*is_safe=*/true);
   }
   const Sequence* first = a.as_sequence();
   const Sequence* second = b.as_sequence();
@@ -168,10 +188,12 @@ Value repeat(Run& run, const Value& sequence, Int count) {
   const auto times = static_cast<std::size_t>(count);
   if (!run.charge(unit * times)) return {};
   if (string != nullptr) {
-    std::string out;
-    out.reserve(unit * times);
-    for (std::size_t i = 0; i < times; ++i) out += string->text;
-    return string->is_safe ? run.safe_text(std::move(out)) : run.text(std::move(out));
+    // Each round may leave a mark as well.
+    if (!run.charge(string->own.size() * sizeof(base::TextSpan) * times)) return {};
+    MarkedText out;
+    out.text.reserve(unit * times);
+    for (std::size_t i = 0; i < times; ++i) out.add(*string);
+    return run.text(std::move(out), string->is_safe);
   }
   const Sequence& list = *sequence.as_sequence();
   std::vector<Value> items;
@@ -198,7 +220,7 @@ Value apply(Run& run, Operator op, const Value& a, const Value& b) {
   if (op == Operator::Multiply && is_repeatable(a) && right) return repeat(run, a, *right);
   if (op == Operator::Multiply && is_repeatable(b) && left) return repeat(run, b, *left);
   if (op == Operator::Modulo && a.as_string() != nullptr) {
-    return percent_format(run, a.as_string()->text, b);
+    return percent_format(run, *a.as_string(), b);
   }
   return fail_operands(run, op, a, b);
 }
@@ -244,7 +266,7 @@ bool Run::equals(const Value& a, const Value& b) {
   if (const String* x = a.as_string()) {
     const String* y = b.as_string();
     if (y == nullptr || x->text.size() != y->text.size()) return false;
-    return x == y || (step(x->text.size() / 64) && x->text == y->text);
+    return x == y || (read(x->text.size()) && x->text == y->text);
   }
   if (a.as_sequence() != nullptr && b.as_sequence() != nullptr) {
     return equal_sequences(*a.as_sequence(), *b.as_sequence());
@@ -284,7 +306,7 @@ bool Run::less(const Value& a, const Value& b) {
     const std::string& x = a.as_string()->text;
     const std::string& y = b.as_string()->text;
     // Bytes of UTF-8 compare as their code points do.
-    return step(std::min(x.size(), y.size()) / 64) && x < y;
+    return read(std::min(x.size(), y.size())) && x < y;
   }
   const Sequence* x = a.as_sequence();
   const Sequence* y = b.as_sequence();
@@ -304,7 +326,9 @@ bool Run::less(const Value& a, const Value& b) {
 }
 
 const Value* Run::find_key(const Dict& dict, const Value& key) {
-  if (const String* name = key.as_string()) return dict.find(name->text);
+  // Looking a key up compares it a few times.
+  if (const String* name = key.as_string())
+    return read(4 * name->text.size()) ? dict.find(name->text) : nullptr;
   for (const auto& [known, value] : dict.entries()) {
     if (known.as_string() == nullptr && equals(known, key)) return &value;
     if (failed() || !step()) break;
@@ -319,7 +343,7 @@ bool Run::contains(const Value& container, const Value& value) {
       fail(fmt::format("'in <string>' requires string as left operand, not {}", value.type_name()));
       return false;
     }
-    return step(string->text.size() / 64) &&
+    return read(string->text.size() + part->text.size()) &&
            text::find(string->text, part->text) != text::kNotFound;
   }
   if (const Dict* dict = container.as_dict()) return find_key(*dict, value) != nullptr;
@@ -377,12 +401,12 @@ std::optional<Indices> resolve(Run& run, std::size_t length, const Value& start,
 
 Value slice_text(Run& run, const String& string, const Indices& indices) {
   const std::string_view all = string.text;
-  if (!run.step(all.size() / 64)) return {};
+  if (!run.read(all.size())) return {};
   if (indices.step == 1) {
     const std::size_t begin = text::byte_offset(all, static_cast<std::size_t>(indices.start));
     const std::string_view rest = all.substr(begin);
-    return run.text(
-        rest.substr(0, text::byte_offset(rest, static_cast<std::size_t>(indices.count))));
+    return run.part(
+        string, rest.substr(0, text::byte_offset(rest, static_cast<std::size_t>(indices.count))));
   }
   if (!run.charge(all.size() * sizeof(std::string_view))) return {};
   std::vector<std::string_view> characters;
@@ -395,7 +419,7 @@ Value slice_text(Run& run, const String& string, const Indices& indices) {
   for (std::int64_t i = 0; i < indices.count; ++i) {
     out += characters[static_cast<std::size_t>(indices.start + i * indices.step)];
   }
-  return run.text(std::move(out));
+  return run.changed(string, std::move(out));
 }
 
 }  // namespace
@@ -411,6 +435,7 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
     // Jinja takes the failure of object[slice] for a missing element.
     return run.undefined(fmt::format("{} object has no element slice", object.type_name()));
   }
+  if (string != nullptr && !run.read(string->text.size())) return {};
   const std::size_t length =
       string != nullptr ? text::length(string->text) : sequence->items.size();
   const std::optional<Indices> indices = resolve(run, length, start, stop, step);

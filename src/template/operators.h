@@ -17,6 +17,6 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
             const Value& step);
 
 // `format % arguments`, Python's printf.
-Value percent_format(Run& run, std::string_view format, const Value& arguments);
+Value percent_format(Run& run, const String& format, const Value& arguments);
 
 }  // namespace llorch::jinja

@@ -31,7 +31,8 @@ Value Object::call(Run& run, CallArgs&) {
   return run.fail(fmt::format("'{}' object is not callable", type_name()));
 }
 
-std::optional<Value> Namespace::attribute(Run&, std::string_view name) {
+std::optional<Value> Namespace::attribute(Run& run, std::string_view name) {
+  if (!run.step(attributes.size() / 8)) return std::nullopt;
   for (const auto& [known, value] : attributes) {
     if (known == name) return value;
   }
@@ -73,9 +74,24 @@ Value Run::raise(std::string message) {
 
 bool Run::step(std::size_t count) {
   if (failed()) return false;
+  const std::int64_t left = options_.limits.max_steps - steps_;
+  if (left < 0 || count > static_cast<std::size_t>(left)) {
+    fail_limit(fmt::format("rendering takes more than {} steps", options_.limits.max_steps));
+    return false;
+  }
   steps_ += static_cast<std::int64_t>(count);
-  if (steps_ <= options_.limits.max_steps) return true;
-  fail_limit(fmt::format("rendering takes more than {} steps", options_.limits.max_steps));
+  return steps_ < next_check_ || check_time();
+}
+
+bool Run::check_time() {
+  constexpr std::int64_t kStepsBetween = 4096;  // about a tenth of a millisecond
+  next_check_ = steps_ + kStepsBetween;
+  if (options_.stop.stop_requested()) {
+    if (!error_) error_ = Error{ErrorCode::Cancelled, "rendering the chat template was cancelled"};
+    return false;
+  }
+  if (std::chrono::steady_clock::now() < options_.deadline) return true;
+  fail_limit("rendering takes longer than the time that it may take");
   return false;
 }
 
@@ -92,13 +108,32 @@ bool Run::charge(std::size_t bytes) {
 }
 
 Value Run::text(std::string text) {
-  if (!charge(text.size() + sizeof(String))) return {};
-  return Value(std::make_shared<const String>(String{std::move(text), false}));
+  return this->text(MarkedText{std::move(text), {}});
 }
 
-Value Run::safe_text(std::string text) {
-  if (!charge(text.size() + sizeof(String))) return {};
-  return Value(std::make_shared<const String>(String{std::move(text), true}));
+Value Run::text(MarkedText text, bool is_safe) {
+  if (!charge(text.text.size() + text.own.size() * sizeof(base::TextSpan) + sizeof(String)))
+    return {};
+  return Value(std::make_shared<const String>(String{std::move(text), is_safe}));
+}
+
+Value Run::part(const String& source, std::string_view part) {
+  MarkedText text;
+  if (!part.empty()) {
+    const auto begin = static_cast<std::size_t>(part.data() - source.text.data());
+    text.add(source, begin, begin + part.size());
+  }
+  return this->text(std::move(text));
+}
+
+Value Run::changed(const String& source, std::string text, bool is_safe) {
+  MarkedText out;
+  if (source.is_own()) {
+    out.add_own(text);
+  } else {
+    out.text = std::move(text);
+  }
+  return this->text(std::move(out), is_safe);
 }
 
 Value Run::undefined(std::string message) {
@@ -177,12 +212,26 @@ Value Run::json_at(const json::Value& json, int depth) {
   std::vector<Dict::Entry> entries;
   entries.reserve(json.get_object().size());
   for (const auto& member : json.get_object()) {
-    entries.emplace_back(text(json::view(member.key())), json_at(member.value(), depth + 1));
+    const std::string_view key = json::view(member.key());
+    entries.emplace_back(text(key), json_member(key, member.value(), depth + 1));
   }
   if (!charge(sizeof(Dict) + entries.size() * sizeof(Dict::Entry))) return {};
   auto dict = std::make_shared<const Dict>(std::move(entries));
   if (dict->depth() > kMaxValueDepth) return fail_limit("value nested too deeply");
   return Value(std::move(dict));
+}
+
+// Templates make special tokens of roles ("<|" + message.role + "|>"): a known role is as good as
+// the template's own text, and nothing else that a conversation holds is.
+Value Run::json_member(std::string_view key, const json::Value& json, int depth) {
+  constexpr std::string_view kRoles[] = {"system",    "developer", "user",
+                                         "assistant", "tool",      "function"};
+  if (key == "role" && json.is_string()) {
+    const std::string_view role = json::view(json.get_string());
+    if (std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles))
+      return Value::constant(std::string(role));
+  }
+  return json_at(json, depth);
 }
 
 std::vector<Value> Run::elements(const Value& value) {
@@ -197,7 +246,7 @@ std::vector<Value> Run::elements(const Value& value) {
     const std::string_view all = string->text;
     for (std::size_t at = 0; at < all.size() && step();) {
       const std::size_t bytes = text::decode(all, at).bytes;
-      items.push_back(text(all.substr(at, bytes)));
+      items.push_back(part(*string, all.substr(at, bytes)));
       at += bytes;
     }
   } else if (auto* iterator = value.as_object_of<Iterator>()) {
@@ -212,7 +261,8 @@ std::vector<Value> Run::elements(const Value& value) {
 
 std::optional<std::size_t> Run::length(const Value& value) {
   if (value.is_undefined()) return 0;
-  if (const String* string = value.as_string()) return text::length(string->text);
+  if (const String* string = value.as_string())
+    return read(string->text.size()) ? std::optional(text::length(string->text)) : std::nullopt;
   if (const Sequence* sequence = value.as_sequence()) return sequence->items.size();
   if (const Dict* dict = value.as_dict()) return dict->entries().size();
   fail(fmt::format("object of type '{}' has no len()", value.type_name()));
@@ -232,6 +282,14 @@ void Run::append_text(std::string& out, const Value& value) {
     return;
   }
   append_repr(out, value);
+}
+
+void Run::append_text(MarkedText& out, const Value& value) {
+  if (const String* string = value.as_string()) {
+    if (charge(string->text.size())) out.add(*string);
+    return;
+  }
+  append_text(out.text, value);
 }
 
 void Run::append_repr(std::string& out, const Value& value) {
@@ -367,12 +425,12 @@ std::optional<Value> Run::element(const Value& object, const Value& key) {
   }
   if (const String* string = object.as_string()) {
     const std::string_view all = string->text;
-    step(all.size() / 64);
+    if (!read(all.size())) return std::nullopt;
     const auto size = static_cast<Int>(text::length(all));
     if (index < 0) index += size;
     if (index < 0 || index >= size) return std::nullopt;
     const std::size_t at = text::byte_offset(all, static_cast<std::size_t>(index));
-    return text(all.substr(at, text::decode(all, at).bytes));
+    return part(*string, all.substr(at, text::decode(all, at).bytes));
   }
   return std::nullopt;
 }

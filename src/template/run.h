@@ -39,11 +39,18 @@ class Run {
 
   // False, and failed, when the budget is spent.
   bool step(std::size_t count = 1);
-  bool charge(std::size_t bytes);
+  bool charge(std::size_t bytes);                                       // that are made
+  bool read(std::size_t bytes) { return step(bytes / kBytesPerStep); }  // that are looked at
 
+  // Text of users, or of unclear origin.
   Value text(std::string text);
   Value text(std::string_view text) { return this->text(std::string(text)); }
-  Value safe_text(std::string text);
+  // Text with the marks that it has.
+  Value text(MarkedText text, bool is_safe = false);
+  // `part` is a stretch of source.text and keeps its marks.
+  Value part(const String& source, std::string_view part);
+  // What was made of `source` by changing its characters: the template's own if all of that was.
+  Value changed(const String& source, std::string text, bool is_safe = false);
   Value undefined(std::string message);
   Value list(std::vector<Value> items) { return sequence(SequenceKind::List, std::move(items)); }
   Value tuple(std::vector<Value> items) { return sequence(SequenceKind::Tuple, std::move(items)); }
@@ -64,6 +71,7 @@ class Run {
   // str(value), and repr(value) behind `out`.
   std::string to_text(const Value& value);
   void append_text(std::string& out, const Value& value);
+  void append_text(MarkedText& out, const Value& value);  // with its marks
   void append_repr(std::string& out, const Value& value);
 
   // object.name and object[key]: data first or methods first, as Jinja does; undefined where
@@ -85,15 +93,21 @@ class Run {
   bool equal_sequences(const Sequence& a, const Sequence& b);
   bool equal_dicts(const Dict& a, const Dict& b);
   Value json_at(const json::Value& json, int depth);
+  Value json_member(std::string_view key, const json::Value& json, int depth);
   Value method(const Value& object, std::string_view name);
   std::optional<Value> element(const Value& object, const Value& key);
   Value missing(const Value& object, const Value& key);
+
+  bool check_time();
+
+  static constexpr std::size_t kBytesPerStep = 64;
 
   const RenderOptions& options_;
   std::optional<Error> error_;
   int line_ = 0;
   int repr_depth_ = 0;
   std::int64_t steps_ = 0;
+  std::int64_t next_check_ = 0;  // of the clock, in steps
   std::size_t work_bytes_ = 0;
   // Namespaces can hold themselves; the run breaks such circles at its end.
   std::vector<std::shared_ptr<Object>> namespaces_;

@@ -43,7 +43,8 @@ Value follow(Run& run, Value value, const std::vector<Value>& path) {
 
 Value folded(Run& run, const Value& value) {
   const String* string = value.as_string();
-  return string == nullptr ? value : run.text(text::lower(string->text));
+  if (string == nullptr) return value;
+  return run.read(string->text.size()) ? run.text(text::lower(string->text)) : Value();
 }
 
 Value length(Run& run, const Value& subject, CallArgs& call) {
@@ -92,15 +93,16 @@ Value to_list(Run& run, const Value& subject, CallArgs& call) {
 
 Value join(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "join", call, {"d", "attribute"}, 0);
-  const std::string separator = args.has(0) ? run.to_text(args[0]) : "";
+  MarkedText separator;
+  if (args.has(0)) run.append_text(separator, args[0]);
   const bool by_attribute = args.has(1) && !args[1].is_none();
   const std::vector<Value> path =
       by_attribute ? attribute_path(run, args[1]) : std::vector<Value>();
-  std::string out;
+  MarkedText out;
   bool is_first = true;
   for (const Value& item : run.elements(subject)) {
-    if (!run.step() || !run.charge(separator.size())) return {};
-    if (!is_first) out += separator;
+    if (!run.step() || !run.charge(separator.text.size())) return {};
+    if (!is_first) out.add(separator);
     is_first = false;
     run.append_text(out, follow(run, item, path));
   }

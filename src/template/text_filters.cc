@@ -19,9 +19,14 @@
 namespace llorch::jinja {
 namespace {
 
+// str(value) as a value: a string stays what it is.
+Value as_text(Run& run, const Value& value) {
+  return value.as_string() != nullptr ? value : run.text(run.to_text(value));
+}
+
 // Calls the method of that name on the text of any value, as most text filters do.
 Value call_method(Run& run, std::string_view name, const Value& subject, CallArgs& args) {
-  const Value text = subject.as_string() != nullptr ? subject : run.text(run.to_text(subject));
+  const Value text = as_text(run, subject);
   if (run.failed()) return {};
   return find_method(text, name)->function(run, text, args);
 }
@@ -67,26 +72,31 @@ Value replace(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "replace", call, {"old", "new", "count"}, 2);
   if (run.failed()) return {};
   CallArgs rest;
-  rest.positional = {run.text(run.to_text(args[0])), run.text(run.to_text(args[1])),
+  rest.positional = {as_text(run, args[0]), as_text(run, args[1]),
                      Value::integer(args.integer(2, -1))};
   return call_method(run, "replace", subject, rest);
 }
 
 Value to_string(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "string", call, {}, 0);
-  return subject.as_string() != nullptr ? subject : run.text(run.to_text(subject));
+  return as_text(run, subject);
 }
 
 Value safe(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "safe", call, {}, 0);
-  return run.safe_text(run.to_text(subject));
+  MarkedText text;
+  run.append_text(text, subject);
+  return run.text(std::move(text), /*is_safe=*/true);
 }
 
 Value escape(Run& run, const Value& subject, CallArgs& call) {
   const Args args(run, "escape", call, {}, 0);
   const String* string = subject.as_string();
   if (string != nullptr && string->is_safe) return subject;
-  return run.safe_text(text::escape_html(run.to_text(subject)));
+  const Value text = as_text(run, subject);
+  if (run.failed() || !run.read(text.as_string()->text.size())) return {};
+  return run.changed(*text.as_string(), text::escape_html(text.as_string()->text),
+                     /*is_safe=*/true);
 }
 
 Value center(Run& run, const Value& subject, CallArgs& call) {
@@ -119,12 +129,14 @@ Value indent(Run& run, const Value& subject, CallArgs& call) {
   if (!run.charge(string->text.size())) return {};
   const std::string source = string->text + "\n";
   const std::vector<std::string_view> lines = text::split_lines(source, false);
-  std::string out = args.flag(1) ? margin : "";
+  MarkedText out;
+  if (args.flag(1)) out.add(margin);
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (!run.charge(margin.size())) return {};
-    if (i > 0) out += "\n";
-    if (i > 0 && (args.flag(2) || !lines[i].empty())) out += margin;
-    out += lines[i];
+    if (!run.charge(margin.size() + sizeof(base::TextSpan))) return {};
+    if (i > 0) out.add("\n");
+    if (i > 0 && (args.flag(2) || !lines[i].empty())) out.add(margin);
+    const auto begin = static_cast<std::size_t>(lines[i].data() - source.data());
+    out.add(*string, begin, begin + lines[i].size());
   }
   return run.text(std::move(out));
 }
@@ -139,7 +151,7 @@ Value truncate(Run& run, const Value& subject, CallArgs& call) {
   const auto end_length = static_cast<Int>(text::length(end));
   if (length < end_length || leeway < 0) return run.fail("truncate: length or leeway too small");
   const auto size = static_cast<Int>(text::length(all));
-  if (size - leeway <= length) return run.text(all);
+  if (size - leeway <= length) return as_text(run, subject);
   std::string_view kept = std::string_view(all).substr(
       0, text::byte_offset(all, static_cast<std::size_t>(length - end_length)));
   if (!args.flag(1)) kept = kept.substr(0, kept.rfind(' '));
@@ -162,7 +174,9 @@ Value word_count(Run& run, const Value& subject, CallArgs& call) {
 }
 
 Value format(Run& run, const Value& subject, CallArgs& call) {
-  const std::string format = run.to_text(subject);
+  const Value format_value = as_text(run, subject);
+  if (run.failed()) return {};
+  const String& format = *format_value.as_string();
   if (!call.positional.empty() && !call.keywords.empty()) {
     return run.fail("format: positional and keyword arguments cannot be mixed");
   }
@@ -277,6 +291,7 @@ Value to_integer(Run& run, const Value& subject, CallArgs& call) {
   if (subject.is_undefined()) return run.fail_undefined(subject);
   std::optional<Int> value = subject.integral();
   if (const String* string = subject.as_string()) {
+    if (!run.read(string->text.size())) return {};
     value = parse_integer(string->text, static_cast<int>(base));
     const std::optional<double> real = parse_real(string->text);
     if (!value && real && std::isinf(*real))
@@ -295,6 +310,7 @@ Value to_real(Run& run, const Value& subject, CallArgs& call) {
   if (subject.is_undefined()) return run.fail_undefined(subject);
   if (subject.is_number()) return Value::real(subject.to_double());
   if (const String* string = subject.as_string()) {
+    if (!run.read(string->text.size())) return {};
     if (const std::optional<double> value = parse_real(string->text)) return Value::real(*value);
   }
   return args.has(0) ? args[0] : Value::real(0.0);

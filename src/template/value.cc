@@ -53,7 +53,9 @@ const Value* Dict::find(std::string_view key) const {
 }
 
 Value Value::constant(std::string text) {
-  return Value(std::make_shared<const String>(String{std::move(text), false}));
+  String string;
+  string.add_own(text);
+  return Value(std::make_shared<const String>(std::move(string)));
 }
 
 Object* Value::as_object() const {

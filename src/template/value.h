@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "template/marked_text.h"
+
 namespace llorch::jinja {
 
 class Run;
@@ -25,8 +27,7 @@ struct None {};
 struct Undefined {
   std::shared_ptr<const std::string> message;
 };
-struct String {
-  std::string text;      // UTF-8
+struct String : MarkedText {
   bool is_safe = false;  // went through `safe` or `escape`: adding to it escapes the other side
 };
 
@@ -96,8 +97,8 @@ class Value {
   static Value boolean(bool value) { return Value(State(value)); }
   static Value integer(Int value) { return Value(State(value)); }
   static Value real(double value) { return Value(State(value)); }
-  // A constant of the program; strings made while rendering go through Run::text, which counts
-  // them.
+  // A constant of the program, which is the template's own text; strings made while rendering go
+  // through Run::text, which counts them.
   static Value constant(std::string text);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(state_); }

@@ -1,6 +1,7 @@
 // Real templates against what Python's jinja2 made of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <string>
@@ -56,18 +57,43 @@ bool is_raised(const std::string& error, std::string& message) {
   return true;
 }
 
-void check_vector(const ChatTemplate& chat_template, const json::Object& vector,
-                  const std::string& name) {
+// "<…>" and "[…]" that the template has and the conversation has not are the template's own, whole.
+void check_marks(const MarkedText& rendered, const std::string& source, const std::string& users,
+                 const std::string& name) {
+  const std::string_view text = rendered.text;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '<' && text[at] != '[') continue;
+    const std::size_t end = text.find_first_of(text[at] == '<' ? "> \n" : "] \n\"'", at);
+    if (end == std::string_view::npos || (text[end] != '>' && text[end] != ']')) continue;
+    const std::string_view mark = text.substr(at, end + 1 - at);
+    if (mark.size() < 3 || users.find(mark) != std::string::npos ||
+        source.find(mark) == std::string::npos)
+      continue;
+    const bool is_own =
+        std::any_of(rendered.own.begin(), rendered.own.end(),
+                    [&](const base::TextSpan& span) { return span.begin <= at && end < span.end; });
+    EXPECT_TRUE(is_own) << name << ": " << mark << " at " << at << " in " << text;
+  }
+}
+
+void check_vector(const ChatTemplate& chat_template, const std::string& source,
+                  const json::Object& vector, const std::string& name) {
   RenderOptions options;
   options.now = kVectorDate;
-  const Result<std::string> rendered = chat_template.render(vector, options);
+  options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  const Result<MarkedText> rendered = chat_template.render(vector, options);
   if (const json::Value* expected = vector.if_contains("output")) {
     ASSERT_TRUE(rendered.ok()) << name << ": " << rendered.error().message;
-    EXPECT_EQ(*rendered, text_of(*expected)) << name;
+    EXPECT_EQ(rendered->text, text_of(*expected)) << name;
+    json::Object users = vector;
+    users.erase("output");
+    users.erase("bos_token");
+    users.erase("eos_token");
+    check_marks(*rendered, source, json::serialize(users), name);
     return;
   }
   const std::string error = text_of(vector.at("error"));
-  ASSERT_FALSE(rendered.ok()) << name << ": expected " << error << "\nrendered " << *rendered;
+  ASSERT_FALSE(rendered.ok()) << name << ": expected " << error << "\nrendered " << rendered->text;
   std::string message;
   if (is_raised(error, message)) {
     EXPECT_EQ(rendered.error().code, ErrorCode::InvalidArgument) << name;
@@ -90,7 +116,8 @@ TEST(RealTemplates, RenderAsPythonDoes) {
     const json::Value value = json::parse(line).take();
     const json::Object& vector = value.get_object();
     const std::string name = text_of(vector.at("template"));
-    check_vector(templates.at(*folder / name), vector, name + " " + text_of(vector.at("case")));
+    check_vector(templates.at(*folder / name), load_source(*folder / name), vector,
+                 name + " " + text_of(vector.at("case")));
   }
   EXPECT_EQ(count, 828U);
 }

@@ -37,7 +37,50 @@ std::size_t spaces_after(std::string_view text, std::size_t begin) {
   return begin;
 }
 
+bool is_white(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+bool has_ends(std::string_view text, std::string_view first, std::string_view last) {
+  return text.size() > first.size() + last.size() && text.starts_with(first) &&
+         text.ends_with(last);
+}
+
+bool looks_like_mark(std::string_view content) {
+  return (has_ends(content, "<", ">") || has_ends(content, "[", "]")) &&
+         std::none_of(content.begin(), content.end(), is_white);
+}
+
 }  // namespace
+
+bool TokenZones::allows(const AddedToken& token, std::size_t begin, std::size_t end) const {
+  if (kind_ == Kind::Everywhere) return true;
+  if (kind_ == Kind::Nowhere) return !token.is_special;
+  if (!token.is_control) return true;
+  const auto after =
+      std::partition_point(spans_.begin(), spans_.end(),
+                           [&](const base::TextSpan& span) { return span.begin <= begin; });
+  return after != spans_.begin() && end <= after[-1].end;
+}
+
+void mark_control_tokens(std::vector<AddedToken>& tokens,
+                         std::span<const std::pair<std::string, std::string>> chat_templates) {
+  AddedTokenMatcher marks;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    AddedToken& token = tokens[i];
+    token.is_control = token.is_special || has_ends(token.content, "<|", "|>") ||
+                       has_ends(token.content, "<｜", "｜>");
+    if (!token.is_control && looks_like_mark(token.content)) marks.add(token.content, i);
+  }
+  if (marks.empty()) return;
+  for (const auto& [name, source] : chat_templates) {
+    for (std::size_t at = 0; at < source.size(); ++at) {
+      marks.match_at(source, at, [&](const AddedTokenMatcher::Found& found) {
+        tokens[found.token_index].is_control = true;
+      });
+    }
+  }
+}
 
 AddedTokenMatcher::AddedTokenMatcher() : nodes_(1) {}
 
@@ -68,42 +111,65 @@ void AddedTokenMatcher::add(std::string_view content, std::size_t token_index) {
 }
 
 AddedTokenMatcher::Found AddedTokenMatcher::find(std::string_view text, std::size_t from) const {
+  return find(text, from, [](const Found&) { return true; });
+}
+
+AddedTokenMatcher::Found AddedTokenMatcher::find(std::string_view text, std::size_t from,
+                                                 const Filter& accepts) const {
   for (std::size_t begin = from; begin < text.size(); ++begin) {
     if (!starts_[static_cast<std::uint8_t>(text[begin])]) continue;
-    Found found;
-    std::uint32_t node = 0;
-    for (std::size_t i = begin; i < text.size(); ++i) {
-      node = child(node, static_cast<std::uint8_t>(text[i]));
-      if (node == 0) break;
-      if (nodes_[node].token_index < 0) continue;
-      found = {begin, i + 1, static_cast<std::size_t>(nodes_[node].token_index), true};
-    }
-    if (found.ok) return found;
+    Found longest;
+    match_at(text, begin, [&](const Found& found) {
+      if (accepts(found)) longest = found;
+    });
+    if (longest.ok) return longest;
   }
   return {};
 }
 
-std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher,
-                                   const std::vector<AddedToken>& tokens, std::string_view text,
-                                   bool allows_special) {
+std::vector<Segment> cut_at_found(const TokenFinder& find, const std::vector<AddedToken>& tokens,
+                                  std::string_view text) {
   std::vector<Segment> segments;
   std::size_t done = 0;
-  if (!matcher.empty()) {
-    for (auto found = matcher.find(text, 0); found.ok; found = matcher.find(text, found.end)) {
-      const AddedToken& token = tokens[found.token_index];
-      if (token.is_special && !allows_special) continue;
-      if (token.single_word && !stands_alone(text, found.begin, found.end)) continue;
-      std::size_t begin = std::max(found.begin, done);
-      std::size_t end = std::max(found.end, done);
-      if (token.strips_left) begin = spaces_before(text, begin, done);
-      if (token.strips_right) end = spaces_after(text, end);
-      if (begin > done) segments.push_back({text.substr(done, begin - done), 0, false});
-      segments.push_back({text.substr(begin, end - begin), found.token_index, true});
-      done = end;
-    }
+  for (auto found = find(text, 0); found.ok; found = find(text, found.end)) {
+    const AddedToken& token = tokens[found.token_index];
+    if (token.single_word && !stands_alone(text, found.begin, found.end)) continue;
+    std::size_t begin = std::max(found.begin, done);
+    std::size_t end = std::max(found.end, done);
+    if (token.strips_left) begin = spaces_before(text, begin, done);
+    if (token.strips_right) end = spaces_after(text, end);
+    if (begin > done) segments.push_back({text.substr(done, begin - done), 0, false});
+    segments.push_back({text.substr(begin, end - begin), found.token_index, true});
+    done = end;
   }
   if (done < text.size()) segments.push_back({text.substr(done), 0, false});
   return segments;
+}
+
+std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher,
+                                   const std::vector<AddedToken>& tokens, std::string_view text,
+                                   const TokenZones& zones, std::size_t offset) {
+  if (matcher.empty()) {
+    if (text.empty()) return {};
+    return {{text, 0, false}};
+  }
+  const auto allowed = [&](const AddedTokenMatcher::Found& found) {
+    return zones.allows(tokens[found.token_index], offset + found.begin, offset + found.end);
+  };
+  if (zones.has_spans()) {
+    return cut_at_found(
+        [&](std::string_view all, std::size_t from) { return matcher.find(all, from, allowed); },
+        tokens, text);
+  }
+  // The Rust library looks for all tokens and then passes over those that do not count, with
+  // whatever else lies in them.
+  return cut_at_found(
+      [&](std::string_view all, std::size_t from) {
+        auto found = matcher.find(all, from);
+        while (found.ok && !allowed(found)) found = matcher.find(all, found.end);
+        return found;
+      },
+      tokens, text);
 }
 
 }  // namespace llorch::tokenizer

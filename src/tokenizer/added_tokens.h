@@ -4,10 +4,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/text_span.h"
 #include "tokenizer/types.h"
 
 namespace llorch::tokenizer {
@@ -16,10 +20,32 @@ struct AddedToken {
   TokenId id = kNoToken;
   std::string content;
   bool is_special = false;     // found only when the caller allows it
+  bool is_control = false;     // structures a conversation: found only in a template's own text
   bool is_normalized = false;  // found in normalized text, and normalized itself
   bool single_word = false;    // not inside a word
   bool strips_left = false;    // takes the white space before it
   bool strips_right = false;   // and after it
+};
+
+// Where tokens that mean something to the model are taken for what they are.
+class TokenZones {
+ public:
+  static TokenZones everywhere() { return TokenZones(Kind::Everywhere, {}); }
+  // Special ones nowhere; other added tokens are as good as words.
+  static TokenZones nowhere() { return TokenZones(Kind::Nowhere, {}); }
+  // Control tokens wholly within one of `spans` (sorted, apart), which must outlive the object.
+  static TokenZones only_in(std::span<const base::TextSpan> spans) {
+    return TokenZones(Kind::Spans, spans);
+  }
+  bool has_spans() const { return kind_ == Kind::Spans; }
+  bool allows(const AddedToken& token, std::size_t begin, std::size_t end) const;
+
+ private:
+  enum class Kind : std::uint8_t { Everywhere, Nowhere, Spans };
+  TokenZones(Kind kind, std::span<const base::TextSpan> spans) : kind_(kind), spans_(spans) {}
+
+  Kind kind_;
+  std::span<const base::TextSpan> spans_;
 };
 
 // Finds the leftmost and, of those, longest token. Immutable after the last add().
@@ -36,6 +62,20 @@ class AddedTokenMatcher {
     bool ok = false;
   };
   Found find(std::string_view text, std::size_t from) const;
+  // Of the tokens that `accepts` takes: one that it refuses hides no other.
+  using Filter = std::function<bool(const Found&)>;
+  Found find(std::string_view text, std::size_t from, const Filter& accepts) const;
+  // Every token that stands at `begin`, from the shortest to the longest.
+  template <class OnToken>
+  void match_at(std::string_view text, std::size_t begin, const OnToken& on_token) const {
+    std::uint32_t node = 0;
+    for (std::size_t i = begin; i < text.size(); ++i) {
+      node = child(node, static_cast<std::uint8_t>(text[i]));
+      if (node == 0) return;
+      if (nodes_[node].token_index >= 0)
+        on_token(Found{begin, i + 1, static_cast<std::size_t>(nodes_[node].token_index), true});
+    }
+  }
 
  private:
   struct Node {
@@ -54,9 +94,21 @@ struct Segment {
   bool is_token = false;
 };
 
-// Cuts `text` at the tokens of `matcher`; special ones only when `allows_special`.
+// Cuts `text` at the tokens of `matcher` that `zones` allow; `offset` is where `text` begins in
+// what the zones speak of.
 std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher,
                                    const std::vector<AddedToken>& tokens, std::string_view text,
-                                   bool allows_special);
+                                   const TokenZones& zones, std::size_t offset = 0);
+
+// The same with another way to find the next token from a position on.
+using TokenFinder = std::function<AddedTokenMatcher::Found(std::string_view, std::size_t)>;
+std::vector<Segment> cut_at_found(const TokenFinder& find, const std::vector<AddedToken>& tokens,
+                                  std::string_view text);
+
+// Sets is_control: special tokens, those that look like "<|…|>", and those that look like "<…>" or
+// "[…]" and that one of the model's own chat templates writes or looks for. All others (runs of
+// spaces, words, HTML's tags) are pieces of ordinary text.
+void mark_control_tokens(std::vector<AddedToken>& tokens,
+                         std::span<const std::pair<std::string, std::string>> chat_templates);
 
 }  // namespace llorch::tokenizer

@@ -23,6 +23,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (is_text) CHECK(bytes.decode(ids.value(), {.keep_special = true}) == text);
     CHECK(pieces.encode(text, {.parse_special = parses}).ok() == is_text);
   }
+  // The first bytes as borders of what a template wrote.
+  std::vector<llorch::base::TextSpan> spans;
+  for (std::size_t i = 0, at = 0; i + 1 < size && i < 8; i += 2) {
+    const std::size_t begin = at + 1 + data[i] % 16;
+    at = begin + 1 + data[i + 1] % 16;
+    if (at > size) break;
+    spans.push_back({begin, at});
+  }
+  const auto marked = bytes.encode(MarkedPrompt{text, spans});
+  CHECK(marked.ok() == is_text);
+  if (is_text) CHECK(bytes.decode(marked.value(), {.keep_special = true}) == text);
+  const auto unmarked = pieces.encode(MarkedPrompt{text, {}});
+  CHECK(unmarked.ok() == is_text);
+  for (std::size_t i = 0; is_text && i < unmarked->size(); ++i)
+    CHECK((*unmarked)[i] == 0 || !pieces.is_control((*unmarked)[i]));
   std::vector<TokenId> ids;
   for (std::size_t i = 0; i + 1 < size; i += 2) ids.push_back((data[i] << 8 | data[i + 1]) % 300);
   for (const Tokenizer* tokenizer : {&bytes, &pieces}) {

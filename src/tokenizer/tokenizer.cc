@@ -40,17 +40,81 @@ class EncodingSink : public WordSink {
   std::vector<TokenId>& out_;
 };
 
-// A stretch of raw text between added tokens.
-Status encode_stretch(const TokenizerParts& parts, std::string_view raw, bool is_first,
-                      bool parse_special, WordSink& sink, std::vector<TokenId>& out) {
+// Stands for control tokens while a text is normalized, which moves everything: a noncharacter that
+// the text does not have. Empty when it has them all.
+std::string free_placeholder(std::string_view text) {
+  for (char32_t c = 0xFDD0; c <= 0xFDEF; ++c) {
+    std::string placeholder;
+    append_utf8(placeholder, c);
+    if (text.find(placeholder) == std::string_view::npos) return placeholder;
+  }
+  return "";
+}
+
+// A text with its control tokens taken out, and how to find them again.
+struct HeldTokens {
+  std::string text;
+  std::string placeholder;
+  std::vector<std::size_t> tokens;  // in the order of their places
+};
+
+HeldTokens hold_tokens(const TokenizerParts& parts, std::string_view raw, const TokenZones& zones,
+                       std::size_t offset) {
+  HeldTokens held;
+  held.placeholder = free_placeholder(raw);
+  if (held.placeholder.empty()) {
+    held.text = raw;
+    return held;
+  }
+  std::size_t done = 0;
+  const auto allowed = [&](const AddedTokenMatcher::Found& found) {
+    return zones.allows(parts.added[found.token_index], offset + found.begin, offset + found.end);
+  };
+  for (auto found = parts.control_matcher.find(raw, 0, allowed); found.ok;
+       found = parts.control_matcher.find(raw, done, allowed)) {
+    held.text += raw.substr(done, found.begin - done);
+    held.text += held.placeholder;
+    held.tokens.push_back(found.token_index);
+    done = found.end;
+  }
+  held.text += raw.substr(done);
+  return held;
+}
+
+// Cuts normalized text at the tokens that were held and at those that users may write.
+std::vector<Segment> cut_at_held(const TokenizerParts& parts, std::string_view text,
+                                 const HeldTokens& held) {
+  std::size_t next = 0;
+  const auto is_ordinary = [&](const AddedTokenMatcher::Found& found) {
+    return !parts.added[found.token_index].is_control;
+  };
+  return cut_at_found(
+      [&](std::string_view all, std::size_t from) {
+        const auto ordinary = parts.normalized_matcher.find(all, from, is_ordinary);
+        if (next == held.tokens.size()) return ordinary;
+        const std::size_t at = all.find(held.placeholder, from);
+        if (at == std::string_view::npos || (ordinary.ok && ordinary.begin < at)) return ordinary;
+        return AddedTokenMatcher::Found{at, at + held.placeholder.size(), held.tokens[next++],
+                                        true};
+      },
+      parts.added, text);
+}
+
+// A stretch of raw text between added tokens, `offset` bytes into the whole text.
+Status encode_stretch(const TokenizerParts& parts, std::string_view raw, std::size_t offset,
+                      const TokenZones& zones, WordSink& sink, std::vector<TokenId>& out) {
+  const bool is_first = offset == 0;
   if (parts.normalizer.is_identity() && parts.normalized_matcher.empty()) {
     return parts.pre_tokenizer.split(raw, is_first, sink);
   }
-  Result<std::string> normalized = parts.normalizer.apply(raw);
+  const bool holds = zones.has_spans() && !parts.control_matcher.empty();
+  const HeldTokens held = holds ? hold_tokens(parts, raw, zones, offset) : HeldTokens();
+  Result<std::string> normalized = parts.normalizer.apply(holds ? held.text : raw);
   if (!normalized.ok()) return normalized.error();
   const std::string_view text = normalized.value();
   for (const Segment& segment :
-       cut_at_tokens(parts.normalized_matcher, parts.added, text, parse_special)) {
+       holds ? cut_at_held(parts, text, held)
+             : cut_at_tokens(parts.normalized_matcher, parts.added, text, zones)) {
     if (segment.is_token) {
       out.push_back(parts.added[segment.token_index].id);
       continue;
@@ -84,11 +148,14 @@ Status finish_parts(TokenizerParts& parts) {
       if (Status status = check_id(parts, id, "special"); !status.ok()) return status;
     }
   }
+  mark_control_tokens(parts.added, parts.chat_templates);
   parts.is_special.assign(parts.vocab->size(), false);
+  parts.is_control.assign(parts.vocab->size(), false);
   for (std::size_t i = 0; i < parts.added.size(); ++i) {
     const AddedToken& token = parts.added[i];
     if (Status status = check_id(parts, token.id, token.content); !status.ok()) return status;
     if (token.is_special) parts.is_special[static_cast<std::size_t>(token.id)] = true;
+    if (token.is_control) parts.is_control[static_cast<std::size_t>(token.id)] = true;
     if (std::find(std::begin(kEndNames), std::end(kEndNames), token.content) !=
         std::end(kEndNames)) {
       parts.ends.push_back(token.id);
@@ -100,6 +167,7 @@ Status finish_parts(TokenizerParts& parts) {
     Result<std::string> content = parts.normalizer.apply(token.content);
     if (!content.ok()) return content.error();
     if (!content->empty()) parts.normalized_matcher.add(content.value(), i);
+    if (!content->empty() && token.is_control) parts.control_matcher.add(token.content, i);
   }
   if (parts.eos != kNoToken) parts.ends.push_back(parts.eos);
   std::sort(parts.ends.begin(), parts.ends.end());
@@ -113,6 +181,17 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  return encode_in(text, options.parse_special ? TokenZones::everywhere() : TokenZones::nowhere(),
+                   options);
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(const MarkedPrompt& prompt,
+                                               EncodeOptions options) const {
+  return encode_in(prompt.text, TokenZones::only_in(prompt.template_spans), options);
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode_in(std::string_view text, const TokenZones& zones,
+                                                  const EncodeOptions& options) const {
   if (text.size() > kMaxTextBytes) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("text of {} bytes; at most {} can be tokenized at once", text.size(),
@@ -129,14 +208,13 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   Scratch scratch;
   if (text.size() >= kWorthCaching) scratch.cache = std::make_unique<WordCache>();
   EncodingSink sink(*parts_->model, scratch, ids);
-  for (const Segment& segment :
-       cut_at_tokens(parts_->raw_matcher, parts_->added, text, options.parse_special)) {
+  for (const Segment& segment : cut_at_tokens(parts_->raw_matcher, parts_->added, text, zones)) {
     if (segment.is_token) {
       ids.push_back(parts_->added[segment.token_index].id);
       continue;
     }
-    Status status = encode_stretch(*parts_, segment.text, segment.text.data() == text.data(),
-                                   options.parse_special, sink, ids);
+    const auto offset = static_cast<std::size_t>(segment.text.data() - text.data());
+    Status status = encode_stretch(*parts_, segment.text, offset, zones, sink, ids);
     if (!status.ok()) return status.error();
   }
   if (options.add_special) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
@@ -170,6 +248,10 @@ std::optional<TokenId> Tokenizer::find_piece(std::string_view piece) const {
 
 bool Tokenizer::is_special(TokenId id) const {
   return parts_->vocab->contains(id) && parts_->is_special[static_cast<std::size_t>(id)];
+}
+
+bool Tokenizer::is_control(TokenId id) const {
+  return parts_->vocab->contains(id) && parts_->is_control[static_cast<std::size_t>(id)];
 }
 
 std::optional<TokenId> Tokenizer::bos() const {

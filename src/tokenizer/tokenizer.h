@@ -11,17 +11,25 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/text_span.h"
 #include "tokenizer/types.h"
 
 namespace llorch::tokenizer {
 
 struct TokenizerParts;
 class TextReader;
+class TokenZones;
 
 struct EncodeOptions {
   bool add_special = false;  // what the model wants around a text: begin and end tokens
   bool parse_special =
       false;  // "<|im_start|>" in the text is that token. Never for text that users write.
+};
+
+// A text of which parts are a template's and the rest is text of users.
+struct MarkedPrompt {
+  std::string_view text;
+  std::span<const base::TextSpan> template_spans;  // from left to right, apart from each other
 };
 
 struct DecodeOptions {
@@ -37,6 +45,10 @@ class Tokenizer {
 
   // InvalidArgument when the text is not UTF-8 (the message says where) or longer than 1 GiB.
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
+  // A rendered chat: tokens that structure a conversation count where they lie wholly within a
+  // span, and are plain text everywhere else. The ids are those of encode() with parse_special
+  // wherever users write none of them. parse_special is not looked at.
+  Result<std::vector<TokenId>> encode(const MarkedPrompt& prompt, EncodeOptions options = {}) const;
   // Valid UTF-8 for any ids: bytes that make no character become U+FFFD, ids that do not exist
   // nothing.
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
@@ -48,6 +60,8 @@ class Tokenizer {
   std::string_view piece(TokenId id) const;
   std::optional<TokenId> find_piece(std::string_view piece) const;
   bool is_special(TokenId id) const;
+  // Structures a conversation, special or not: see MarkedPrompt and README.md.
+  bool is_control(TokenId id) const;
 
   std::optional<TokenId> bos() const;
   std::optional<TokenId> eos() const;
@@ -67,6 +81,8 @@ class Tokenizer {
 
  private:
   friend class StreamingDecoder;
+  Result<std::vector<TokenId>> encode_in(std::string_view text, const TokenZones& zones,
+                                         const EncodeOptions& options) const;
   std::unique_ptr<const TokenizerParts> parts_;
 };
 

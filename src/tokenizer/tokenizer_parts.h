@@ -31,7 +31,8 @@ struct TokenizerParts {
 
   // Derived.
   AddedTokenMatcher raw_matcher, normalized_matcher;
-  std::vector<bool> is_special;
+  AddedTokenMatcher control_matcher;  // the normalized control tokens, as they are written
+  std::vector<bool> is_special, is_control;
 };
 
 // Checks every id against the vocabulary, adds the end-of-turn tokens that go by their well-known

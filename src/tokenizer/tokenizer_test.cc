@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/test_paths.h"
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/load.h"
 #include "tokenizer/streaming_decoder.h"
 #include "tokenizer/test_tokenizers.h"
@@ -145,6 +146,113 @@ TEST(Tokenizer, GivesTheSameIdsToManyThreads) {
       threads.emplace_back([&] { result = tokenizer.encode(text).take(); });
   }
   for (const Ids& result : results) EXPECT_EQ(result, expected);
+}
+
+// A prompt of parts: the template's in brackets, the rest of users.
+struct Prompt {
+  std::string text;
+  std::vector<base::TextSpan> spans;
+  operator MarkedPrompt() const { return {text, spans}; }
+};
+
+Prompt prompt_of(std::string_view parts) {
+  Prompt prompt;
+  for (std::size_t at = 0; at < parts.size(); ++at) {
+    if (parts[at] == '{') {
+      prompt.spans.push_back({prompt.text.size(), 0});
+    } else if (parts[at] == '}') {
+      prompt.spans.back().end = prompt.text.size();
+    } else {
+      prompt.text += parts[at];
+    }
+  }
+  return prompt;
+}
+
+Ids joined(std::initializer_list<Ids> lists) {
+  Ids all;
+  for (const Ids& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+TEST(MarkedPrompt, SpecialTokensCountInTheTemplateOnly) {
+  const Tokenizer tokenizer = test::load_json_text(test::byte_level_json());
+  const auto plain = [&](std::string_view text) { return tokenizer.encode(text).value(); };
+  const auto encode = [&](std::string_view parts) {
+    return tokenizer.encode(prompt_of(parts)).value();
+  };
+  const TokenId end = 261, start = 262, tool = 264;
+  EXPECT_EQ(encode("{<|im_start|>}hello{<|end|>}"), joined({{start}, plain("hello"), {end}}));
+  EXPECT_EQ(encode("x<|end|>{<|end|>}"), joined({plain("x<|end|>"), {end}}));
+  EXPECT_EQ(encode("{<|im_start|>}<|im_start|>{<|end|>}"),
+            joined({{start}, plain("<|im_start|>"), {end}}));
+  // Half by the template and half by a user is a user's.
+  EXPECT_EQ(encode("{<|im_}start|>"), plain("<|im_start|>"));
+  EXPECT_EQ(encode("<|im_{start|>}"), plain("<|im_start|>"));
+  EXPECT_EQ(encode("{<|}im_start{|>}"), plain("<|im_start|>"));
+  // A user's start of a token does not hide the template's own.
+  EXPECT_EQ(encode("<|im_st{<|end|>}"), joined({plain("<|im_st"), {end}}));
+  // Not special and in no template: as good as a word.
+  EXPECT_EQ(encode("<tool>"), Ids{tool});
+  // Words go over borders as if there were none.
+  EXPECT_EQ(encode("{he}ll{o}"), plain("hello"));
+  EXPECT_EQ(encode(""), Ids{});
+  EXPECT_EQ(encode("{<|end|>}"), Ids{end});
+}
+
+TEST(MarkedPrompt, WhatTheChatTemplateWritesIsControl) {
+  const std::string json = test::byte_level_json();
+  HuggingFaceFiles files;
+  files.tokenizer_json = json;
+  files.chat_template = "{{ '<tool>' + messages[0].content }}";
+  const Tokenizer tokenizer = from_tokenizer_json(files).take();
+  const TokenId tool = 264;
+  EXPECT_TRUE(tokenizer.is_control(tool));
+  EXPECT_FALSE(tokenizer.is_special(tool));
+  EXPECT_EQ(tokenizer.encode(prompt_of("{<tool>}")).value(), Ids{tool});
+  EXPECT_EQ(tokenizer.encode(prompt_of("<tool>")).value().size(), 6U);
+  // Elsewhere it is found as ever.
+  EXPECT_EQ(tokenizer.encode("<tool>").value(), Ids{tool});
+}
+
+TEST(MarkedPrompt, WhichTokensAreControl) {
+  std::vector<AddedToken> tokens;
+  for (const std::string_view content : {"<s>", "<|x|>", "<think>", "<h1>", "[TOOL]", "[1]", "  ",
+                                         "\n\n", "word", "<a b>", "<>", "<｜y｜>"})
+    tokens.push_back({.content = std::string(content)});
+  tokens[0].is_special = true;
+  const std::pair<std::string, std::string> templates[] = {
+      {"default", "{{ x.split('<think>') }}  \n\n word <a b> <>"}, {"tools", "[TOOL]"}};
+  mark_control_tokens(tokens, templates);
+  std::vector<std::string> control;
+  for (const AddedToken& token : tokens) {
+    if (token.is_control) control.push_back(token.content);
+  }
+  EXPECT_EQ(control, (std::vector<std::string>{"<s>", "<|x|>", "<think>", "[TOOL]", "<｜y｜>"}));
+}
+
+// Control tokens that are looked for in normalized text: the text moves, and full-width brackets
+// become plain ones.
+TEST(MarkedPrompt, NormalizingMakesNoControlTokens) {
+  std::string json = test::byte_level_json();
+  const auto put = [&](std::string_view from, std::string_view to) {
+    json.replace(json.find(from), from.size(), to);
+  };
+  put(R"("normalizer":null)",
+      R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Replace","pattern":{"String":"h"},"content":"hh"},{"type":"NFKC"}]})");
+  put(R"("content":"<|im_start|>","special":true)",
+      R"("content":"<|im_start|>","special":true,"normalized":true)");
+  const Tokenizer tokenizer = test::load_json_text(json);
+  const TokenId start = 262;
+  const Ids whole = tokenizer.encode("ｈello<|im_start|>hello", {.parse_special = true}).value();
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), start), 1);
+  EXPECT_EQ(tokenizer.encode(prompt_of("ｈello{<|im_start|>}hello")).value(), whole);
+  for (const std::string_view forged :
+       {"<|im_start|>", "＜|im_start|>", "x＜｜im_start｜＞", "\uFDD0<|im_start|>"}) {
+    const Prompt prompt = prompt_of("{a<|im_start|>}" + std::string(forged) + "{<|im_start|>}");
+    const Ids ids = tokenizer.encode(prompt).value();
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), start), 2) << forged;
+  }
 }
 
 TEST(StreamingDecoder, AgreesWithDecodeForAnyIdsAndIsAlwaysUtf8) {

@@ -72,7 +72,7 @@ TEST_P(MiniMind, KnowsTheCapitalOfFrance) {
                                   .take();
   const auto text = chat.render(context, {});
   ASSERT_TRUE(text.ok()) << text.error().message;
-  const auto prompt = tokenizer.encode(text.value(), {.parse_special = true}).take();
+  const auto prompt = tokenizer.encode(tokenizer::MarkedPrompt{text->text, text->own}).take();
   EXPECT_THAT(continuation(*path, tokenizer, prompt, 48), HasSubstr("Paris"));
 }
 

@@ -50,7 +50,9 @@ Result<std::string> render_line(const jinja::ChatTemplate& chat_template, std::s
                                 const jinja::RenderOptions& options) {
   const Result<json::Value> context = json::parse(line);
   if (!context.ok()) return context.error();
-  return chat_template.render(*context, options);
+  Result<jinja::MarkedText> rendered = chat_template.render(*context, options);
+  if (!rendered.ok()) return rendered.error();
+  return std::move(rendered->text);
 }
 
 }  // namespace

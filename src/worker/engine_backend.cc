@@ -33,7 +33,7 @@ Result<std::vector<engine::TokenId>> encode_prompt(const ServingModel& model,
       return model.tokenizer->encode(prompt.text, {.add_special = true, .parse_special = false});
     case TextRequest::Prompt::Kind::Rendered:
       // The template has written every special token that the model wants.
-      return model.tokenizer->encode(prompt.text, {.add_special = false, .parse_special = true});
+      return model.tokenizer->encode(tokenizer::MarkedPrompt{prompt.text, prompt.template_spans});
   }
   return Error{ErrorCode::Internal, "a prompt of no kind"};
 }
@@ -293,22 +293,26 @@ Status EngineBackend::cancel(std::string_view job_id) {
   return ok_status();
 }
 
-Result<std::string> EngineBackend::render_chat(const json::Object& context) const {
+Result<TextRequest::Prompt> EngineBackend::render_chat(const json::Object& context) const {
   const Result<const ServingModel*> model = accepting_model();
   if (!model.ok()) return model.error();
   const bool with_tools = context.contains("tools") && (*model)->chat_with_tools;
   const auto& chat = with_tools ? (*model)->chat_with_tools : (*model)->chat;
   if (!chat) return Error{ErrorCode::InvalidArgument, "this model has no chat template"};
-  json::Object variables = context;
-  variables["bos_token"] = (*model)->bos_token;
-  variables["eos_token"] = (*model)->eos_token;
   jinja::RenderOptions options;
+  options.special_tokens = {{"bos_token", (*model)->bos_token}, {"eos_token", (*model)->eos_token}};
   options.now = local_now();
   // Far more than any real template takes, far less than the second that a handler must never take.
   options.limits.max_steps = 2'000'000;
   options.limits.max_output_bytes = std::size_t{8} << 20;
   options.limits.max_work_bytes = std::size_t{64} << 20;
-  return chat->render(variables, options);
+  Result<jinja::MarkedText> rendered = chat->render(context, options);
+  if (!rendered.ok()) return rendered.error();
+  TextRequest::Prompt prompt;
+  prompt.kind = TextRequest::Prompt::Kind::Rendered;
+  prompt.text = std::move(rendered->text);
+  prompt.template_spans = std::move(rendered->own);
+  return prompt;
 }
 
 Result<worker_http::TokenizedText> EngineBackend::tokenize(std::string_view text, bool add_special,

@@ -43,7 +43,7 @@ class EngineBackend final : public worker_http::InferenceBackend {
       std::shared_ptr<worker_http::EmbeddingListener> listener) override;
   void abandon(worker_http::Ticket ticket) override;
   Status cancel(std::string_view job_id) override;
-  Result<std::string> render_chat(const json::Object& context) const override;
+  Result<worker_http::TextRequest::Prompt> render_chat(const json::Object& context) const override;
   Result<worker_http::TokenizedText> tokenize(std::string_view text, bool add_special,
                                               bool parse_special) const override;
   Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;

@@ -17,6 +17,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/text_span.h"
 #include "contract/inference.h"
 #include "contract/sampling_config.h"
 
@@ -32,11 +33,12 @@ struct OutputFormat {
 struct TextRequest {
   std::string job_id;
   // Text as users write it (special tokens in it are plain text), a rendered chat prompt (special
-  // tokens count), or ids.
+  // tokens count where the template itself wrote them), or ids.
   struct Prompt {
     enum class Kind : std::uint8_t { Plain, Rendered, Ids };
     Kind kind = Kind::Plain;
     std::string text;
+    std::vector<base::TextSpan> template_spans;  // of a rendered one: what is not users' text
     std::vector<std::int32_t> ids;
   };
   Prompt prompt;
@@ -168,8 +170,9 @@ class InferenceBackend {
   // NotFound when no such job ever ran here (finished ones are remembered for a while).
   virtual Status cancel(std::string_view job_id) = 0;
 
-  // The model's own chat template; `context` holds messages, tools, add_generation_prompt ….
-  virtual Result<std::string> render_chat(const json::Object& context) const = 0;
+  // The model's own chat template; `context` holds messages, tools, add_generation_prompt …. All
+  // text in it is text of users.
+  virtual Result<TextRequest::Prompt> render_chat(const json::Object& context) const = 0;
   virtual Result<TokenizedText> tokenize(std::string_view text, bool add_special,
                                          bool parse_special) const = 0;
   virtual Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const = 0;

@@ -146,9 +146,14 @@ Status FakeBackend::cancel(std::string_view job_id) {
   return ok_status();
 }
 
-Result<std::string> FakeBackend::render_chat(const json::Object& context) const {
-  if (const auto render = chat.get()) return render(context);
-  return json::serialize(context);
+Result<TextRequest::Prompt> FakeBackend::render_chat(const json::Object& context) const {
+  const auto render = chat.get();
+  Result<std::string> text = render ? render(context) : json::serialize(context);
+  if (!text.ok()) return text.error();
+  TextRequest::Prompt prompt;
+  prompt.kind = TextRequest::Prompt::Kind::Rendered;
+  prompt.text = text.take();
+  return prompt;
 }
 
 Result<TokenizedText> FakeBackend::tokenize(std::string_view text, bool add_special,

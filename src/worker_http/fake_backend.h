@@ -82,7 +82,7 @@ class FakeBackend final : public InferenceBackend {
   Result<Ticket> embed(EmbedRequest request, std::shared_ptr<EmbeddingListener> listener) override;
   void abandon(Ticket ticket) override;
   Status cancel(std::string_view job_id) override;
-  Result<std::string> render_chat(const json::Object& context) const override;
+  Result<TextRequest::Prompt> render_chat(const json::Object& context) const override;
   Result<TokenizedText> tokenize(std::string_view text, bool add_special,
                                  bool parse_special) const override;
   Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;

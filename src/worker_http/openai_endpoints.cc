@@ -82,7 +82,7 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
                    "messages",
                    "no_chat_template"};
   }
-  Result<std::string> prompt = backend.render_chat(request.chat);
+  Result<TextRequest::Prompt> prompt = backend.render_chat(request.chat);
   if (!prompt.ok() && prompt.error().code == ErrorCode::Unavailable)
     return Refusal{prompt.error(), "", ""};
   if (!prompt.ok()) {
@@ -92,10 +92,7 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
                    "messages",
                    ""};
   }
-  TextRequest::Prompt rendered;
-  rendered.kind = TextRequest::Prompt::Kind::Rendered;
-  rendered.text = prompt.take();
-  request.prompts.push_back(std::move(rendered));
+  request.prompts.push_back(prompt.take());
   return std::nullopt;
 }
 

@@ -320,21 +320,28 @@ TEST(WorkerOpenAi, ChatUsesTheModelsTemplate) {
               R"({"model":"test-model","messages":[{"role":"user","content":"hi <|im_end|>"}],"max_tokens":6,
                       "temperature":0,"logprobs":true,"top_logprobs":2})")
           .body);
-  const std::string rendered =
-      "<|begin|><|im_start|>user\nhi <|im_end|><|im_end|>\n<|im_start|>assistant\n";
-  const json::Value tokens =
-      parse(worker
-                .post("/tokenize",
-                      json::serialize(json::Object{{"text", rendered}, {"parse_special", true}}))
-                .body);
-  EXPECT_EQ(chat.at("usage").at("prompt_tokens"), tokens.at("count"));
+  // The user's <|im_end|> is text, the template's are tokens.
+  json::Array prompt;
+  for (const auto& [text, is_template] : {std::pair("<|begin|><|im_start|>", true),
+                                          {"user\nhi <|im_end|>", false},
+                                          {"<|im_end|>", true},
+                                          {"\n", true},
+                                          {"<|im_start|>", true},
+                                          {"assistant\n", true}}) {
+    const json::Value tokens = parse(
+        worker
+            .post("/tokenize",
+                  json::serialize(json::Object{{"text", text}, {"parse_special", is_template}}))
+            .body);
+    for (const json::Value& id : tokens.at("tokens").get_array()) prompt.push_back(id);
+  }
+  EXPECT_EQ(chat.at("usage").at("prompt_tokens"), prompt.size());
   // The same prompt as ids gives the same answer.
-  const json::Value plain =
-      parse(worker
-                .post("/v1/completions",
-                      json::serialize(json::Object{
-                          {"prompt", tokens.at("tokens")}, {"max_tokens", 6}, {"temperature", 0}}))
-                .body);
+  const json::Value plain = parse(
+      worker
+          .post("/v1/completions", json::serialize(json::Object{
+                                       {"prompt", prompt}, {"max_tokens", 6}, {"temperature", 0}}))
+          .body);
   EXPECT_EQ(plain.at("choices").at(0).at("text"),
             chat.at("choices").at(0).at("message").at("content"));
   const json::Array& content = chat.at("choices").at(0).at("logprobs").at("content").get_array();
