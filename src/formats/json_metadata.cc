@@ -97,6 +97,7 @@ Status add_value(const json::Value& value, const std::string& key, Metadata& met
   if (const std::uint64_t* number = value.if_uint64()) return metadata.add(key, *number);
   if (const double* number = value.if_double()) return metadata.add(key, *number);
   if (value.is_string()) return metadata.add(key, std::string(json::view(value.get_string())));
+  metadata.add_null(key);
   return ok_status();
 }
 

@@ -26,6 +26,9 @@ TEST(JsonMetadata, FlattensObjectsToDottedKeys) {
   EXPECT_EQ(metadata.number("config.rope_scaling.factor").value(), 2.5);
   EXPECT_EQ(metadata.flag("config.rope_scaling.inner.on").value(), true);
   EXPECT_FALSE(metadata.contains("config.gone"));
+  EXPECT_TRUE(metadata.is_null("config.gone"));
+  EXPECT_FALSE(metadata.is_null("config.never_there"));
+  EXPECT_FALSE(metadata.is_null("config.hidden_size"));
 }
 
 TEST(JsonMetadata, PacksArraysOfOneKind) {

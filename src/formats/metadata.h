@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +52,11 @@ class Metadata {
   // Refuses a key that is already there. `stored` is the exact type that a GGUF file has or shall
   // have for it: the value itself only knows how numbers are held here.
   Status add(std::string key, Value value, std::optional<ElementType> stored = std::nullopt);
+  // A key that is there without a value: JSON's null. contains() and find() treat it as absent;
+  // whoever must tell the two apart asks is_null().
+  void add_null(std::string key) { nulls_.insert(std::move(key)); }
+  bool is_null(std::string_view key) const { return nulls_.contains(key); }
+  const std::set<std::string, std::less<>>& nulls() const { return nulls_; }
   // Keeps array bytes that live in no mapped file; the returned span is valid as long as this
   // object (moving it included).
   std::span<const std::byte> adopt(std::vector<std::byte> bytes);
@@ -80,6 +86,7 @@ class Metadata {
  private:
   std::map<std::string, Value, std::less<>> entries_;
   std::map<std::string, ElementType, std::less<>> stored_types_;
+  std::set<std::string, std::less<>> nulls_;
   std::deque<std::vector<std::byte>> adopted_;
 };
 

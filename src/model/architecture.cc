@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
 #include "model/architectures/gpt2.h"
 
@@ -119,10 +120,10 @@ Result<ModelPlan> plan_model(const formats::WeightFile& file, const PlanOptions&
   Result<ModelConfig> config = architecture.read_config(file, options);
   if (!config.ok()) return config.error().in(file.path().string());
   if (Status valid = validate(config.value()); !valid.ok())
-    return valid.error().in(file.path().string());
+    return with_assumed(valid.error(), config.value()).in(file.path().string());
   Result<std::vector<MappedTensor>> tensors =
       map_tensors(list_tensors(architecture, config.value(), file), file, architecture.is_ignored);
-  if (!tensors.ok()) return tensors.error();
+  if (!tensors.ok()) return with_assumed(tensors.error(), config.value());
   if (options.context_length > 0)
     config->context_length = std::min(config->context_length, options.context_length);
   return ModelPlan{config.take(), tensors.take()};

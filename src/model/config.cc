@@ -66,6 +66,24 @@ Status check_scales(const ModelConfig& config) {
 
 }  // namespace
 
+std::string_view name(NormKind kind) {
+  return kind == NormKind::LayerNorm ? "LayerNorm" : "RMSNorm";
+}
+
+std::string_view name(compute::Activation kind) {
+  switch (kind) {
+    case compute::Activation::GeluTanh:
+      return "gelu_tanh";
+    case compute::Activation::GeluErf:
+      return "gelu";
+    case compute::Activation::Silu:
+      return "silu";
+    case compute::Activation::Relu:
+      return "relu";
+  }
+  return "unknown";
+}
+
 Status validate(const ModelConfig& config) {
   for (const auto& [what, value, max] :
        {std::tuple{"vocabulary size", config.vocab_size, kVocabMax},

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +14,10 @@
 namespace llorch::model {
 
 enum class NormKind : std::uint8_t { LayerNorm, RmsNorm };
+
+// For messages.
+std::string_view name(NormKind kind);
+std::string_view name(compute::Activation kind);
 
 enum class RopeScaling : std::uint8_t {
   None,
@@ -82,6 +87,9 @@ struct ModelConfig {
   float logit_softcap = 0;      // 0: none
   std::vector<RopeConfig> ropes;
   std::vector<LayerAttention> attention;  // (num_layers); empty: no window, no rotation
+  // "key = value" for each key that the file leaves out and for which the family's own default was
+  // taken (architectures/defaults.h).
+  std::vector<std::string> assumed;
 
   std::int32_t q_width() const { return num_heads * head_dim; }
   std::int32_t kv_width() const { return num_kv_heads * head_dim; }

@@ -421,7 +421,7 @@ const Refusal kRefusals[] = {
     {"mistral", "sliding_window", "-4", "sliding_window is -4"},
     {"mistral", "attention_bias", "true", "attention_bias = true is not supported"},
     {"qwen2", "tie_word_embeddings", "false", "missing lm_head.weight"},
-    {"qwen2", "use_sliding_window", "true", "sliding_window"},
+    {"qwen2", "use_sliding_window", "true", "accepted"},
     {"qwen3", "attention_bias", "true", "missing model.layers.0.self_attn.q_proj.bias"},
     {"qwen3", "num_experts", "64", "num_experts = 64: mixtures of experts"},
     {"phi3_long", "rope_parameters",

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string>
 
+#include "model/architectures/defaults.h"
+
 namespace llorch::tools {
 namespace {
 
@@ -140,17 +142,24 @@ Status add_model_numbers(const ModelConfig& config, std::string_view prefix, Met
     keys.count("attention.sliding_window", window);
   if (const std::int32_t pattern = window_pattern(config); pattern > 0)
     keys.count("attention.sliding_window_pattern", pattern);
-  if (config.attention_softcap > 0)
+  // Where readers take a cap for granted, a model without one says so.
+  const model::FamilyDefaults& defaults = model::defaults_of(config.architecture);
+  if (config.attention_softcap > 0 || defaults.attention_softcap.absent > 0)
     keys.number("attn_logit_softcapping", double{config.attention_softcap});
-  if (config.logit_softcap > 0)
+  if (config.logit_softcap > 0 || defaults.logit_softcap.absent > 0)
     keys.number("final_logit_softcapping", double{config.logit_softcap});
   return keys.status();
 }
 
 std::string find_difference(const ModelConfig& before, const ModelConfig& after) {
-  const auto differs = [](std::string_view what, double a, double b) {
+  const auto differs = [](std::string_view what, auto a, auto b) {
     return fmt::format("{} is {} before and {} after", what, a, b);
   };
+  if (before.norm != after.norm)
+    return differs("the kind of norm", model::name(before.norm), model::name(after.norm));
+  if (before.activation != after.activation) {
+    return differs("the activation", model::name(before.activation), model::name(after.activation));
+  }
   const std::tuple<std::string_view, double, double> numbers[] = {
       {"the vocabulary", before.vocab_size, after.vocab_size},
       {"the context", before.context_length, after.context_length},
@@ -160,17 +169,7 @@ std::string find_difference(const ModelConfig& before, const ModelConfig& after)
       {"the number of key heads", before.num_kv_heads, after.num_kv_heads},
       {"the head dimension", before.head_dim, after.head_dim},
       {"the inner width", before.ffn_dim, after.ffn_dim},
-      {"the kind of norm", static_cast<int>(before.norm), static_cast<int>(after.norm)},
       {"the norm's epsilon", before.norm_epsilon, after.norm_epsilon},
-      {"the activation", static_cast<int>(before.activation), static_cast<int>(after.activation)},
-      {"gated MLP", before.gated_mlp, after.gated_mlp},
-      {"learned positions", before.learned_positions, after.learned_positions},
-      {"a tied output", before.tied_output, after.tied_output},
-      {"biases of Q, K and V", before.qkv_bias, after.qkv_bias},
-      {"a bias behind attention", before.attn_out_bias, after.attn_out_bias},
-      {"biases of the MLP", before.mlp_bias, after.mlp_bias},
-      {"norms of query and key heads", before.qk_norm, after.qk_norm},
-      {"norms behind attention and MLP", before.post_norms, after.post_norms},
       {"the embedding's scale", before.embedding_scale, after.embedding_scale},
       {"the scale of attention", attention_scale(before), attention_scale(after)},
       {"the cap of attention", before.attention_softcap, after.attention_softcap},
@@ -180,6 +179,19 @@ std::string find_difference(const ModelConfig& before, const ModelConfig& after)
   };
   for (const auto& [what, a, b] : numbers) {
     if (!nearly_equal(a, b)) return differs(what, a, b);
+  }
+  const std::tuple<std::string_view, bool, bool> choices[] = {
+      {"gated MLP", before.gated_mlp, after.gated_mlp},
+      {"learned positions", before.learned_positions, after.learned_positions},
+      {"a tied output", before.tied_output, after.tied_output},
+      {"biases of Q, K and V", before.qkv_bias, after.qkv_bias},
+      {"a bias behind attention", before.attn_out_bias, after.attn_out_bias},
+      {"biases of the MLP", before.mlp_bias, after.mlp_bias},
+      {"norms of query and key heads", before.qk_norm, after.qk_norm},
+      {"norms behind attention and MLP", before.post_norms, after.post_norms},
+  };
+  for (const auto& [what, a, b] : choices) {
+    if (a != b) return differs(what, a ? "yes" : "no", b ? "yes" : "no");
   }
   for (std::size_t i = 0; i < before.ropes.size(); ++i) {
     if (!same_rope(before.ropes[i], after.ropes[i]))

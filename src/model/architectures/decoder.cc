@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/utf8.h"
+#include "model/architectures/defaults.h"
 
 namespace llorch::model {
 namespace {
@@ -44,9 +45,9 @@ Status fill_head_dim(ModelConfig& config) {
   return ok_status();
 }
 
-Status read_hf_numbers(const WeightFile& file, const DecoderDefaults& defaults,
-                       ModelConfig& config) {
+Status read_hf_numbers(const WeightFile& file, ModelConfig& config) {
   const Metadata& metadata = file.metadata();
+  const FamilyDefaults& defaults = defaults_of(config.architecture);
   if (metadata.contains("config.quantization_config.quant_method")) {
     return Error{ErrorCode::Unsupported,
                  "quantization_config: weights packed by another tool are not supported; use the "
@@ -54,31 +55,25 @@ Status read_hf_numbers(const WeightFile& file, const DecoderDefaults& defaults,
   }
   constexpr std::string_view kExperts[] = {"config.num_local_experts", "config.num_experts"};
   if (Status allowed = refuse_experts(metadata, kExperts); !allowed.ok()) return allowed;
-  for (const auto& [key, out] :
-       {std::pair{"config.hidden_size", &config.hidden_dim},
-        std::pair{"config.num_hidden_layers", &config.num_layers},
-        std::pair{"config.num_attention_heads", &config.num_heads},
-        std::pair{"config.intermediate_size", &config.ffn_dim},
-        std::pair{"config.vocab_size", &config.vocab_size},
-        std::pair{"config.max_position_embeddings", &config.context_length}}) {
+  for (const auto& [key, out] : {std::pair{"config.hidden_size", &config.hidden_dim},
+                                 std::pair{"config.num_hidden_layers", &config.num_layers},
+                                 std::pair{"config.num_attention_heads", &config.num_heads},
+                                 std::pair{"config.intermediate_size", &config.ffn_dim},
+                                 std::pair{"config.vocab_size", &config.vocab_size}}) {
     if (Status read = read_int(metadata, key, *out); !read.ok()) return read;
   }
-  config.num_kv_heads = config.num_heads;
-  config.norm_epsilon = 1e-6F;
-  config.tied_output = defaults.tied_output;
   for (const Status& read :
-       {read_optional_int(metadata, "config.num_key_value_heads", config.num_kv_heads),
-        read_optional_int(metadata, "config.head_dim", config.head_dim),
-        read_optional_float(metadata, "config.rms_norm_eps", config.norm_epsilon),
-        read_optional_flag(metadata, "config.tie_word_embeddings", config.tied_output)}) {
+       {read_key(metadata, defaults.context_length, config, config.context_length),
+        read_key(metadata, defaults.num_kv_heads, config, config.num_kv_heads),
+        read_key(metadata, defaults.head_dim, config, config.head_dim),
+        read_key(metadata, defaults.norm_epsilon, config, config.norm_epsilon),
+        read_key(metadata, defaults.tied_output, config, config.tied_output)}) {
     if (!read.ok()) return read;
   }
-  config.activation = compute::Activation::Silu;
-  if (!metadata.contains(defaults.activation_key)) return ok_status();
-  Result<std::string_view> name = metadata.text(defaults.activation_key);
-  if (!name.ok()) return name.error();
-  Result<compute::Activation> activation = parse_activation(
-      defaults.activation_key.substr(std::string_view("config.").size()), name.value());
+  // A stated 0 is left for validate() to refuse.
+  if (!metadata.contains("config.num_key_value_heads") && config.num_kv_heads == 0)
+    config.num_kv_heads = config.num_heads;
+  Result<compute::Activation> activation = read_activation(metadata, defaults.activation, config);
   if (!activation.ok()) return activation.error();
   config.activation = activation.value();
   return ok_status();
@@ -133,10 +128,12 @@ Status read_int(const Metadata& metadata, std::string_view key, std::int32_t& ou
 }
 
 Status read_optional_int(const Metadata& metadata, std::string_view key, std::int32_t& out) {
+  if (Status stated = refuse_null(metadata, key); !stated.ok()) return stated;
   return metadata.contains(key) ? read_int(metadata, key, out) : ok_status();
 }
 
 Status read_optional_float(const Metadata& metadata, std::string_view key, float& out) {
+  if (Status stated = refuse_null(metadata, key); !stated.ok()) return stated;
   Result<double> value = metadata.number_or(key, double{out});
   if (!value.ok()) return value.error();
   out = static_cast<float>(value.value());
@@ -144,6 +141,7 @@ Status read_optional_float(const Metadata& metadata, std::string_view key, float
 }
 
 Status read_optional_flag(const Metadata& metadata, std::string_view key, bool& out) {
+  if (Status stated = refuse_null(metadata, key); !stated.ok()) return stated;
   Result<bool> value = metadata.flag_or(key, out);
   if (!value.ok()) return value.error();
   out = value.value();
@@ -183,15 +181,15 @@ Status refuse_flags(const Metadata& metadata,
   return ok_status();
 }
 
-Status read_decoder_numbers(const WeightFile& file, const DecoderDefaults& defaults,
-                            ModelConfig& config) {
+Status read_decoder_numbers(const WeightFile& file, ModelConfig& config) {
   config.norm = NormKind::RmsNorm;
   config.gated_mlp = true;
   const Status read = file.format() == FileFormat::Gguf ? read_gguf_numbers(file, config)
-                                                        : read_hf_numbers(file, defaults, config);
+                                                        : read_hf_numbers(file, config);
   if (!read.ok()) return read;
-  if (Status filled = fill_head_dim(config); !filled.ok()) return filled;
-  return validate(config);
+  Status valid = fill_head_dim(config);
+  if (valid.ok()) valid = validate(config);
+  return valid.ok() ? valid : Status(with_assumed(valid.error(), config));
 }
 
 void attend_alike(ModelConfig& config, std::int32_t window) {
@@ -200,11 +198,11 @@ void attend_alike(ModelConfig& config, std::int32_t window) {
 }
 
 Result<std::vector<bool>> read_sliding_layers(const Metadata& metadata, const ModelConfig& config,
-                                              bool (*slides)(std::int32_t, const Metadata&)) {
+                                              const std::function<bool(std::int32_t)>& slides) {
   std::vector<bool> sliding;
   if (!metadata.contains("config.layer_types")) {
     for (std::int32_t layer = 0; layer < config.num_layers; ++layer)
-      sliding.push_back(slides(layer, metadata));
+      sliding.push_back(slides(layer));
     return sliding;
   }
   Result<std::vector<std::string_view>> types = metadata.texts("config.layer_types");

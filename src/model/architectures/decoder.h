@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string_view>
@@ -18,7 +19,7 @@ namespace llorch::model {
 
 // Reads an int32 that must be there.
 Status read_int(const formats::Metadata& metadata, std::string_view key, std::int32_t& out);
-// The same, left alone where absent.
+// The same, left alone where absent; null is refused.
 Status read_optional_int(const formats::Metadata& metadata, std::string_view key,
                          std::int32_t& out);
 Status read_optional_float(const formats::Metadata& metadata, std::string_view key, float& out);
@@ -36,34 +37,32 @@ Result<compute::Activation> parse_activation(std::string_view key, std::string_v
 Status refuse_flags(const formats::Metadata& metadata,
                     std::initializer_list<std::pair<std::string_view, bool>> allowed);
 
-// What a family's config.json may leave out.
-struct DecoderDefaults {
-  bool tied_output = false;
-  std::string_view activation_key = "config.hidden_act";
-};
-
 // Fills in the numbers that every such model has: sizes, heads, norm, activation, tied output. GGUF
-// keys begin with general.architecture. The result has passed validate().
-Status read_decoder_numbers(const formats::WeightFile& file, const DecoderDefaults& defaults,
-                            ModelConfig& config);
+// keys begin with general.architecture; what config.json leaves out follows from defaults.h by
+// config.architecture. The result has passed validate().
+Status read_decoder_numbers(const formats::WeightFile& file, ModelConfig& config);
 
 struct RopeOptions {
   std::string_view layer_type = {};  // of config.json's rope_parameters, where it has several
+  double theta = 10000;              // where the file states none
   // Above 0: the rotation of sliding layers. Where the file has no parameters of their own for
   // them, they turn with this theta (or the file's own for them) and without scaling.
   double local_theta = 0;
-  std::int32_t original_context = 0;  // where the file does not say; 0: the model's context
-  bool may_be_partial = false;        // only the first part of each head is rotated
-  bool yarn_is_longrope = false;      // what Phi-3's first files call "yarn" or "su"
-  std::int32_t context_wanted = 0;    // PlanOptions::context_length
+  // Above 0: the context before it was stretched where config.json's own key does not state it,
+  // whatever its scaling section says. 0: the section's, else the model's context.
+  std::int32_t original_context = 0;
+  bool may_be_partial = false;      // only the first part of each head is rotated
+  bool yarn_is_longrope = false;    // what Phi-3's first files call "yarn" or "su"
+  std::int32_t context_wanted = 0;  // PlanOptions::context_length
 };
-// The rotation that metadata describes, with its scaling.
+// The rotation that metadata describes, with its scaling. A theta that the file leaves out is noted
+// in config.assumed.
 //
 // LongRoPE has two sets of factors, for sequences within the original context and for longer ones.
 // Choosing by the length of the sequence would rotate cached keys and new queries differently once
 // it grows past the border, so the choice is made once: the long ones if the model is to be run
 // with more context than the original, else the short ones.
-Result<RopeConfig> read_rope(const formats::WeightFile& file, const ModelConfig& config,
+Result<RopeConfig> read_rope(const formats::WeightFile& file, ModelConfig& config,
                              const RopeOptions& options);
 
 // Every layer with rotation 0 and this window.
@@ -72,8 +71,7 @@ void attend_alike(ModelConfig& config, std::int32_t window);
 // config.json's layer_types: which layers slide. Absent: `slides` decides.
 Result<std::vector<bool>> read_sliding_layers(const formats::Metadata& metadata,
                                               const ModelConfig& config,
-                                              bool (*slides)(std::int32_t layer,
-                                                             const formats::Metadata& metadata));
+                                              const std::function<bool(std::int32_t)>& slides);
 
 // Rotary tables that files carry and read_rope() has used, or that are computed anyway.
 bool is_rotary_tensor(std::string_view name);

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "compute/dequantize.h"
 #include "model/architectures/decoder.h"
+#include "model/architectures/defaults.h"
 #include "model/rope.h"
 
 namespace llorch::model {
@@ -20,9 +21,10 @@ constexpr std::string_view kFreqs = "rope_freqs.weight";
 constexpr std::string_view kLongFactors = "rope_factors_long.weight";
 constexpr std::string_view kShortFactors = "rope_factors_short.weight";
 
-// The first of these keys that is there.
+// Reads the first of these keys that is there; null is refused.
 Status read_first(const Metadata& metadata, std::initializer_list<std::string> keys, double& out) {
   for (const std::string& key : keys) {
+    if (Status stated = refuse_null(metadata, key); !stated.ok()) return stated;
     if (!metadata.contains(key)) continue;
     Result<double> value = metadata.number(key);
     if (!value.ok()) return value.error();
@@ -32,21 +34,31 @@ Status read_first(const Metadata& metadata, std::initializer_list<std::string> k
   return ok_status();
 }
 
+// The same for a key that null leaves to its formula.
+Status read_or_derive(const Metadata& metadata, const std::string& key, double& out) {
+  return metadata.is_null(key) ? ok_status() : read_first(metadata, {key}, out);
+}
+
 bool has_section(const Metadata& metadata, std::string_view section) {
   const std::string begin = fmt::format("{}.", section);
   const auto found = metadata.entries().lower_bound(begin);
-  return found != metadata.entries().end() && found->first.starts_with(begin);
+  if (found != metadata.entries().end() && found->first.starts_with(begin)) return true;
+  const auto null = metadata.nulls().lower_bound(begin);
+  return null != metadata.nulls().end() && null->starts_with(begin);
 }
 
-// The object of config.json that describes the rotation; empty where none does.
+// The object of config.json that describes the rotation; empty where none does. Where a file has
+// both spellings, the old one counts, as in transformers.
 std::string find_section(const Metadata& metadata, std::string_view layer_type) {
   const std::string own = fmt::format("config.rope_parameters.{}", layer_type);
   if (!layer_type.empty() && has_section(metadata, own)) return own;
   if (has_section(metadata, "config.rope_parameters.full_attention") ||
       has_section(metadata, "config.rope_parameters.sliding_attention"))
     return {};
-  return has_section(metadata, "config.rope_parameters") ? "config.rope_parameters"
-                                                         : "config.rope_scaling";
+  return has_section(metadata, "config.rope_scaling") ||
+                 !has_section(metadata, "config.rope_parameters")
+             ? "config.rope_scaling"
+             : "config.rope_parameters";
 }
 
 Result<RopeScaling> parse_scaling(std::string_view key, std::string_view name,
@@ -65,6 +77,7 @@ Result<RopeScaling> read_hf_scaling(const Metadata& metadata, const std::string&
                                     bool yarn_is_longrope) {
   for (const char* name : {"rope_type", "type"}) {
     const std::string key = fmt::format("{}.{}", section, name);
+    if (Status stated = refuse_null(metadata, key); !stated.ok()) return stated.error();
     if (!metadata.contains(key)) continue;
     Result<std::string_view> type = metadata.text(key);
     if (!type.ok()) return type.error();
@@ -84,8 +97,8 @@ bool wants_long(const ModelConfig& config, const RopeOptions& options, double or
 Status read_mscale(const Metadata& metadata, const std::string& section, RopeParameters& rope) {
   double numerator = 0;
   double denominator = 0;
-  for (const Status& read : {read_first(metadata, {section + ".mscale"}, numerator),
-                             read_first(metadata, {section + ".mscale_all_dim"}, denominator)}) {
+  for (const Status& read : {read_or_derive(metadata, section + ".mscale", numerator),
+                             read_or_derive(metadata, section + ".mscale_all_dim", denominator)}) {
     if (!read.ok()) return read;
   }
   if (rope.attention_factor || numerator == 0 || denominator == 0) return ok_status();
@@ -116,34 +129,65 @@ Status read_rotary_part(const Metadata& metadata, const std::string& section,
   return ok_status();
 }
 
+// The context before it was stretched. Phi-3 always has a key of its own for it, by default too, so
+// that the section's never counts.
+Status read_original_context(const Metadata& metadata, const std::string& section,
+                             const ModelConfig& config, const RopeOptions& options,
+                             RopeParameters& rope) {
+  const std::string own = "config.original_max_position_embeddings";
+  if (options.original_context > 0) {
+    rope.original_context = options.original_context;
+    return read_first(metadata, {own}, rope.original_context);
+  }
+  rope.original_context = config.context_length;
+  return read_first(metadata, {own, section + ".original_max_position_embeddings"},
+                    rope.original_context);
+}
+
+// What each kind of scaling cannot do without.
+Status require_scaling_keys(const Metadata& metadata, const std::string& section,
+                            RopeScaling scaling) {
+  std::vector<std::string_view> names;
+  if (scaling == RopeScaling::LongRope) {
+    names = {"long_factor", "short_factor"};
+  } else {
+    names = {"factor"};
+  }
+  if (scaling == RopeScaling::Llama3)
+    names.insert(names.end(), {"low_freq_factor", "high_freq_factor"});
+  for (const std::string_view name : names) {
+    const std::string key = fmt::format("{}.{}", section, name);
+    const bool derived = scaling == RopeScaling::Yarn && metadata.is_null(key);
+    if (!metadata.contains(key) && !derived)
+      return Error{ErrorCode::Corrupt, fmt::format("{} is missing", key)};
+  }
+  return ok_status();
+}
+
 // The numbers of a scaled rotation.
 Status read_hf_scaling_numbers(const Metadata& metadata, const std::string& section,
                                const ModelConfig& config, const RopeOptions& options,
                                RopeParameters& rope) {
-  rope.original_context =
-      options.original_context > 0 ? options.original_context : config.context_length;
   double attention_factor = 0;
   for (const Status& read :
-       {read_first(metadata,
-                   {"config.original_max_position_embeddings",
-                    section + ".original_max_position_embeddings"},
-                   rope.original_context),
+       {require_scaling_keys(metadata, section, rope.scaling),
+        read_original_context(metadata, section, config, options, rope),
         read_first(metadata, {section + ".low_freq_factor"}, rope.low_freq_factor),
         read_first(metadata, {section + ".high_freq_factor"}, rope.high_freq_factor),
-        read_first(metadata, {section + ".beta_fast"}, rope.beta_fast),
-        read_first(metadata, {section + ".beta_slow"}, rope.beta_slow),
-        read_first(metadata, {section + ".attention_factor"}, attention_factor),
-        read_optional_flag(metadata, section + ".truncate", rope.truncate)}) {
+        read_or_derive(metadata, section + ".beta_fast", rope.beta_fast),
+        read_or_derive(metadata, section + ".beta_slow", rope.beta_slow),
+        read_or_derive(metadata, section + ".attention_factor", attention_factor)}) {
     if (!read.ok()) return read;
   }
+  rope.truncate = !metadata.is_null(section + ".truncate");
+  if (Result<bool> read = metadata.flag_or(section + ".truncate", rope.truncate); read.ok()) {
+    rope.truncate = read.value();
+  } else {
+    return read.error();
+  }
   if (metadata.contains(section + ".attention_factor")) rope.attention_factor = attention_factor;
-  const bool may_derive =
-      rope.scaling == RopeScaling::Yarn || rope.scaling == RopeScaling::LongRope;
-  if (may_derive && rope.original_context > 0)
-    rope.factor = config.context_length / rope.original_context;
-  if (!may_derive && !metadata.contains(section + ".factor"))
-    return Error{ErrorCode::Corrupt, fmt::format("{}.factor is missing", section)};
-  if (Status read = read_first(metadata, {section + ".factor"}, rope.factor); !read.ok())
+  if (rope.original_context > 0) rope.factor = config.context_length / rope.original_context;
+  if (Status read = read_or_derive(metadata, section + ".factor", rope.factor); !read.ok())
     return read;
   if (rope.scaling == RopeScaling::Yarn) return read_mscale(metadata, section, rope);
   if (rope.scaling != RopeScaling::LongRope) return ok_status();
@@ -156,31 +200,46 @@ Status read_hf_scaling_numbers(const Metadata& metadata, const std::string& sect
   return ok_status();
 }
 
-Result<RopeParameters> read_hf(const Metadata& metadata, const ModelConfig& config,
+// Theta of a section, or of the whole file; sliding layers with a theta of their own have a key of
+// their own.
+Status read_theta(const Metadata& metadata, const std::string& section, ModelConfig& config,
+                  const RopeOptions& options, double& theta) {
+  const bool local = options.local_theta > 0;
+  const std::string own = local ? "rope_local_base_freq" : "rope_theta";
+  theta = 0;
+  const Status read = read_first(metadata, {section + ".rope_theta", "config." + own}, theta);
+  if (!read.ok()) return read;
+  if (metadata.contains(section + ".rope_theta") || metadata.contains("config." + own))
+    return ok_status();
+  theta = local ? options.local_theta : options.theta;
+  assume(config, own, theta);
+  return ok_status();
+}
+
+Result<RopeParameters> read_hf(const Metadata& metadata, ModelConfig& config,
                                const RopeOptions& options) {
   std::string section = find_section(metadata, options.layer_type);
   RopeParameters rope;
   rope.rotary_dim = config.head_dim;
-  const bool local_default = options.local_theta > 0 &&
-                             !section.ends_with(std::string(".") + std::string(options.layer_type));
-  if (local_default || section.empty()) {
-    rope.theta = local_default ? options.local_theta : rope.theta;
-    const Status read =
-        read_first(metadata, {local_default ? "config.rope_local_base_freq" : "config.rope_theta"},
-                   rope.theta);
-    if (!read.ok()) return read.error();
-    return rope;
-  }
-  if (Status read =
-          read_first(metadata, {section + ".rope_theta", "config.rope_theta"}, rope.theta);
-      !read.ok())
+  const bool unscaled =
+      options.local_theta > 0 && !section.ends_with(fmt::format(".{}", options.layer_type));
+  if (unscaled) section.clear();
+  if (Status read = read_theta(metadata, section, config, options, rope.theta); !read.ok())
     return read.error();
+  if (section.empty()) return rope;
   if (Status read = read_rotary_part(metadata, section, config, options, rope); !read.ok())
     return read.error();
   Result<RopeScaling> scaling = read_hf_scaling(metadata, section, options.yarn_is_longrope);
   if (!scaling.ok()) return scaling.error();
   rope.scaling = scaling.value();
-  if (rope.scaling == RopeScaling::None) return rope;
+  if (rope.scaling == RopeScaling::None) {
+    // A family with this key never has it null, whether its rotation is scaled or not.
+    const Status stated = options.original_context > 0
+                              ? refuse_null(metadata, "config.original_max_position_embeddings")
+                              : ok_status();
+    if (!stated.ok()) return stated.error();
+    return rope;
+  }
   if (Status read = read_hf_scaling_numbers(metadata, section, config, options, rope); !read.ok())
     return read.error();
   return rope;
@@ -221,10 +280,13 @@ Status read_gguf_yarn(const Metadata& metadata, const std::string& prefix, doubl
   return ok_status();
 }
 
-Status read_gguf_scaling(const WeightFile& file, const std::string& prefix,
+// `rope_prefix` begins the keys of the rotation: "llama.rope.".
+Status read_gguf_scaling(const WeightFile& file, const std::string& rope_prefix,
                          const ModelConfig& config, const RopeOptions& options,
                          RopeParameters& rope) {
   const Metadata& metadata = file.metadata();
+  const std::string prefix = rope_prefix + "scaling.";
+  const std::string older_factor = rope_prefix + "scale_linear";
   if (metadata.contains(prefix + "type")) {
     Result<std::string_view> type = metadata.text(prefix + "type");
     if (!type.ok()) return type.error();
@@ -234,12 +296,16 @@ Status read_gguf_scaling(const WeightFile& file, const std::string& prefix,
   }
   double attention_factor = 1;
   rope.original_context = config.context_length;
+  double factor = 0;
   for (const Status& read :
-       {read_first(metadata, {prefix + "factor"}, rope.factor),
+       {read_first(metadata, {prefix + "factor", older_factor}, factor),
         read_first(metadata, {prefix + "original_context_length"}, rope.original_context),
         read_first(metadata, {prefix + "attn_factor"}, attention_factor)}) {
     if (!read.ok()) return read;
   }
+  // As in llama.cpp, 0 is none, and a factor without a type is linear.
+  if (factor != 0) rope.factor = factor;
+  if (factor != 0 && !metadata.contains(prefix + "type")) rope.scaling = RopeScaling::Linear;
   if (rope.scaling == RopeScaling::Yarn)
     return read_gguf_yarn(metadata, prefix, attention_factor, rope);
   rope.attention_factor = attention_factor;
@@ -258,7 +324,7 @@ Status read_gguf_scaling(const WeightFile& file, const std::string& prefix,
   return ok_status();
 }
 
-Result<RopeParameters> read_gguf(const WeightFile& file, const ModelConfig& config,
+Result<RopeParameters> read_gguf(const WeightFile& file, ModelConfig& config,
                                  const RopeOptions& options) {
   const Metadata& metadata = file.metadata();
   Result<std::string> architecture = declared_architecture(file);
@@ -274,22 +340,20 @@ Result<RopeParameters> read_gguf(const WeightFile& file, const ModelConfig& conf
                  fmt::format("{}dimension_count = {} with heads of {} is not supported", prefix,
                              rope.rotary_dim, config.head_dim)};
   }
-  if (options.local_theta > 0) {
-    rope.theta = options.local_theta;
-    const Status read = read_first(metadata, {prefix + "freq_base_swa"}, rope.theta);
-    if (!read.ok()) return read.error();
-    return rope;
-  }
-  if (Status read = read_first(metadata, {prefix + "freq_base"}, rope.theta); !read.ok())
-    return read.error();
-  if (Status read = read_gguf_scaling(file, prefix + "scaling.", config, options, rope); !read.ok())
+  const bool local = options.local_theta > 0;
+  const std::string theta_key = prefix + (local ? "freq_base_swa" : "freq_base");
+  rope.theta = local ? options.local_theta : options.theta;
+  if (!metadata.contains(theta_key)) assume(config, theta_key, rope.theta);
+  if (Status read = read_first(metadata, {theta_key}, rope.theta); !read.ok()) return read.error();
+  if (local) return rope;
+  if (Status read = read_gguf_scaling(file, prefix, config, options, rope); !read.ok())
     return read.error();
   return rope;
 }
 
 }  // namespace
 
-Result<RopeConfig> read_rope(const WeightFile& file, const ModelConfig& config,
+Result<RopeConfig> read_rope(const WeightFile& file, ModelConfig& config,
                              const RopeOptions& options) {
   const bool gguf = file.format() == FileFormat::Gguf;
   Result<RopeParameters> rope =

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "model/architectures/decoder.h"
+#include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
 
 namespace llorch::model {
@@ -18,65 +19,98 @@ using formats::WeightFile;
 
 constexpr std::array<std::string_view, 1> kGemma2Aliases = {"gemma2"};
 constexpr std::array<std::string_view, 2> kGemma3Aliases = {"gemma3", "gemma3_text"};
-constexpr double kLocalTheta = 10000;  // of Gemma 3's sliding layers, where the file does not say
-
-// Every second layer is full.
-bool slides_gemma2(std::int32_t layer, const Metadata&) {
-  return layer % 2 == 0;
-}
-
-// Every sixth layer is full, where the file states no other pattern.
-bool slides_gemma3(std::int32_t layer, const Metadata& metadata) {
-  std::int64_t pattern = 6;
-  for (const char* key :
-       {"config.sliding_window_pattern", "gemma3.attention.sliding_window_pattern"}) {
-    const Result<std::int64_t> stated = metadata.integer_or(key, pattern);
-    if (stated.ok() && stated.value() > 0) pattern = stated.value();
-  }
-  return layer % pattern != pattern - 1;
-}
 
 // What tells the two apart.
 struct Generation {
   std::string_view name;
-  bool (*slides)(std::int32_t layer, const Metadata& metadata);
+  std::int32_t period;      // every so-manieth layer is full, where the file does not say
   std::int32_t layers_27b;  // the layer count of the 27B model, whose GGUF leaves its scale out
 };
-constexpr Generation kGemma2 = {"gemma2", slides_gemma2, 46};
-constexpr Generation kGemma3 = {"gemma3", slides_gemma3, 62};
+constexpr Generation kGemma2 = {"gemma2", 2, 46};
+constexpr Generation kGemma3 = {"gemma3", 6, 62};
 
 Status read_hf_options(const Metadata& metadata, ModelConfig& config) {
-  if (Status allowed = refuse_flags(metadata, {{"config.attention_bias", false},
-                                               {"config.use_bidirectional_attention", false}});
+  if (Status allowed = refuse_flags(metadata, {{"config.use_bidirectional_attention", false}});
       !allowed.ok())
     return allowed;
+  bool bias = false;
+  if (Status read = read_optional_flag(metadata, "config.attention_bias", bias); !read.ok())
+    return read;
+  if (bias) return Error{ErrorCode::Unsupported, "config.attention_bias = true is not supported"};
+  const FamilyDefaults& defaults = defaults_of(config.architecture);
   float scalar = 0;
-  for (const auto& [key, out] :
-       {std::pair{"config.query_pre_attn_scalar", &scalar},
-        std::pair{"config.attn_logit_softcapping", &config.attention_softcap},
-        std::pair{"config.final_logit_softcapping", &config.logit_softcap}}) {
-    if (Status read = read_optional_float(metadata, key, *out); !read.ok()) return read;
+  for (const Status& read :
+       {read_key(metadata, defaults.query_scalar, config, scalar),
+        read_key(metadata, defaults.attention_softcap, config, config.attention_softcap),
+        read_key(metadata, defaults.logit_softcap, config, config.logit_softcap)}) {
+    if (!read.ok()) return read;
   }
-  if (scalar > 0) config.attention_scale = 1 / std::sqrt(scalar);
+  if (!(scalar > 0)) {
+    return Error{
+        ErrorCode::Corrupt,
+        fmt::format("config.query_pre_attn_scalar is {}, expected a number above 0", scalar)};
+  }
+  config.attention_scale = 1 / std::sqrt(scalar);
   return ok_status();
 }
 
+// Gemma 2's caps are llama.cpp's default too.
 Status read_gguf_options(const Metadata& metadata, const Generation& generation,
                          ModelConfig& config) {
   if (config.num_layers == generation.layers_27b) {
     config.attention_scale =
         1 / std::sqrt(static_cast<float>(config.hidden_dim) / static_cast<float>(config.num_heads));
   }
-  for (const auto& [key, out] : {std::pair{"attention.scale", &config.attention_scale},
-                                 std::pair{"attn_logit_softcapping", &config.attention_softcap},
-                                 std::pair{"final_logit_softcapping", &config.logit_softcap}}) {
-    const std::string full = fmt::format("{}.{}", generation.name, key);
-    if (Status read = read_optional_float(metadata, full, *out); !read.ok()) return read;
+  const FamilyDefaults& defaults = defaults_of(config.architecture);
+  for (const auto& [name, out, absent] :
+       {std::tuple{"attention.scale", &config.attention_scale, config.attention_scale},
+        std::tuple{"attn_logit_softcapping", &config.attention_softcap,
+                   defaults.attention_softcap.absent},
+        std::tuple{"final_logit_softcapping", &config.logit_softcap,
+                   defaults.logit_softcap.absent}}) {
+    *out = absent;
+    const std::string key = fmt::format("{}.{}", generation.name, name);
+    if (Status read = read_optional_float(metadata, key, *out); !read.ok()) return read;
+    if (absent > 0 && !metadata.contains(key) && out != &config.attention_scale)
+      assume(config, key, absent);
   }
   return ok_status();
 }
 
-// Everything but rotation.
+// The window's length. llama.cpp takes Gemma 2's for granted and runs a Gemma 3 without one as if
+// nothing slid, which no published model does: refused.
+Status read_window(const WeightFile& file, const Generation& generation, ModelConfig& config,
+                   std::int32_t& window) {
+  const FamilyDefaults& defaults = defaults_of(config.architecture);
+  if (file.format() != FileFormat::Gguf)
+    return read_key(file.metadata(), defaults.window, config, window);
+  const std::string key = fmt::format("{}.attention.sliding_window", generation.name);
+  if (generation.name != kGemma2.name || file.metadata().contains(key))
+    return read_int(file.metadata(), key, window);
+  window = defaults.window.absent;
+  assume(config, key, window);
+  return ok_status();
+}
+
+// Which layers slide.
+Result<std::vector<bool>> read_sliding(const WeightFile& file, const Generation& generation,
+                                       const ModelConfig& config) {
+  std::int32_t period = generation.period;
+  const std::string key = file.format() == FileFormat::Gguf
+                              ? fmt::format("{}.attention.sliding_window_pattern", generation.name)
+                              : std::string("config.sliding_window_pattern");
+  // Gemma2's config.json has no such key, whatever somebody wrote there.
+  const bool stated = file.format() == FileFormat::Gguf || generation.name == kGemma3.name;
+  if (Status read = stated ? read_optional_int(file.metadata(), key, period) : ok_status();
+      !read.ok())
+    return read.error();
+  if (period < 1)
+    return Error{ErrorCode::Corrupt, fmt::format("{} is {}, expected 1 or more", key, period)};
+  return read_sliding_layers(file.metadata(), config,
+                             [period](std::int32_t layer) { return layer % period != period - 1; });
+}
+
+// Everything but rotation. Layers that slide get rotation 1, the others 0.
 Result<ModelConfig> read_common(const WeightFile& file, const Generation& generation) {
   const Metadata& metadata = file.metadata();
   if (metadata.contains("config.text_config.hidden_size")) {
@@ -86,10 +120,7 @@ Result<ModelConfig> read_common(const WeightFile& file, const Generation& genera
   }
   ModelConfig config;
   config.architecture = generation.name;
-  if (Status read = read_decoder_numbers(
-          file, {.tied_output = true, .activation_key = "config.hidden_activation"}, config);
-      !read.ok())
-    return read.error();
+  if (Status read = read_decoder_numbers(file, config); !read.ok()) return read.error();
   const bool gguf = file.format() == FileFormat::Gguf;
   if (gguf) config.activation = compute::Activation::GeluTanh;
   config.post_norms = true;
@@ -98,14 +129,14 @@ Result<ModelConfig> read_common(const WeightFile& file, const Generation& genera
       gguf ? read_gguf_options(metadata, generation, config) : read_hf_options(metadata, config);
   if (!read.ok()) return read.error();
   std::int32_t window = 0;
-  const std::string window_key =
-      gguf ? fmt::format("{}.attention.sliding_window", generation.name) : "config.sliding_window";
-  if (Status found = read_int(metadata, window_key, window); !found.ok()) return found.error();
-  Result<std::vector<bool>> sliding = read_sliding_layers(metadata, config, generation.slides);
+  if (Status found = read_window(file, generation, config, window); !found.ok())
+    return found.error();
+  Result<std::vector<bool>> sliding = read_sliding(file, generation, config);
   if (!sliding.ok()) return sliding.error();
   attend_alike(config, 0);
-  for (std::size_t layer = 0; layer < config.attention.size(); ++layer)
-    config.attention[layer].window = sliding.value()[layer] ? window : 0;
+  for (std::size_t layer = 0; layer < config.attention.size(); ++layer) {
+    if (sliding.value()[layer]) config.attention[layer] = {.window = window, .rope = 1};
+  }
   return config;
 }
 
@@ -116,6 +147,7 @@ Result<ModelConfig> read_gemma2(const WeightFile& file, const PlanOptions& optio
       read_rope(file, config.value(), {.context_wanted = options.context_length});
   if (!rope.ok()) return rope.error();
   config->ropes.push_back(rope.take());
+  for (LayerAttention& layer : config->attention) layer.rope = 0;  // one rotation for all
   return config;
 }
 
@@ -123,17 +155,18 @@ Result<ModelConfig> read_gemma3(const WeightFile& file, const PlanOptions& optio
   Result<ModelConfig> config = read_common(file, kGemma3);
   if (!config.ok()) return config.error();
   config->qk_norm = true;
-  Result<RopeConfig> global =
-      read_rope(file, config.value(),
-                {.layer_type = "full_attention", .context_wanted = options.context_length});
+  const bool gguf = file.format() == FileFormat::Gguf;
+  const FamilyDefaults& defaults = defaults_of("gemma3");
+  RopeOptions wanted = {.layer_type = "full_attention", .context_wanted = options.context_length};
+  if (!gguf) wanted.theta = defaults.rope_theta;  // llama.cpp has one default for all
+  Result<RopeConfig> global = read_rope(file, config.value(), wanted);
   if (!global.ok()) return global.error();
   Result<RopeConfig> local = read_rope(file, config.value(),
                                        {.layer_type = "sliding_attention",
-                                        .local_theta = kLocalTheta,
+                                        .local_theta = defaults.local_rope_theta,
                                         .context_wanted = options.context_length});
   if (!local.ok()) return local.error();
   config->ropes = {global.take(), local.take()};
-  for (LayerAttention& layer : config->attention) layer.rope = layer.window > 0 ? 1 : 0;
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "model/architectures/decoder.h"
+#include "model/architectures/defaults.h"
 
 namespace llorch::model {
 namespace {
@@ -16,8 +17,6 @@ using formats::WeightFile;
 
 constexpr std::array<std::string_view, 1> kAliases = {"gpt2"};
 constexpr std::int32_t kVocabSize = 50257;
-constexpr std::int32_t kContextLength = 1024;
-constexpr float kEpsilon = 1e-5F;
 
 constexpr std::array kPresets = {
     Gpt2Preset{"gpt2", 768, 12, 12},
@@ -32,33 +31,28 @@ Status read_hf_numbers(const Metadata& metadata, ModelConfig& config) {
                                                {"config.scale_attn_by_inverse_layer_idx", false}});
       !allowed.ok())
     return allowed;
-  const std::string_view context_key =
-      metadata.contains("config.n_positions") ? "config.n_positions" : "config.n_ctx";
-  for (const auto& [key, out] :
-       {std::pair{std::string_view("config.n_embd"), &config.hidden_dim},
-        std::pair{std::string_view("config.n_layer"), &config.num_layers},
-        std::pair{std::string_view("config.n_head"), &config.num_heads},
-        std::pair{std::string_view("config.vocab_size"), &config.vocab_size},
-        std::pair{context_key, &config.context_length}}) {
+  for (const auto& [key, out] : {std::pair{"config.n_embd", &config.hidden_dim},
+                                 std::pair{"config.n_layer", &config.num_layers},
+                                 std::pair{"config.n_head", &config.num_heads},
+                                 std::pair{"config.vocab_size", &config.vocab_size}}) {
     if (Status read = read_int(metadata, key, *out); !read.ok()) return read;
   }
-  if (Status read = read_optional_int(metadata, "config.n_inner", config.ffn_dim); !read.ok())
-    return read;
-  config.norm_epsilon = kEpsilon;
-  if (Status read = read_optional_float(metadata, "config.layer_norm_epsilon", config.norm_epsilon);
-      !read.ok())
-    return read;
-  config.tied_output = true;
-  if (Status read = read_optional_flag(metadata, "config.tie_word_embeddings", config.tied_output);
-      !read.ok())
-    return read;
-  if (metadata.contains("config.activation_function")) {
-    Result<std::string_view> name = metadata.text("config.activation_function");
-    if (!name.ok()) return name.error();
-    Result<compute::Activation> activation = parse_activation("activation_function", name.value());
-    if (!activation.ok()) return activation.error();
-    config.activation = activation.value();
+  // The first published files say n_ctx.
+  const bool old_name =
+      !metadata.contains("config.n_positions") && metadata.contains("config.n_ctx");
+  const FamilyDefaults& defaults = defaults_of("gpt2");
+  constexpr KeyRule<std::int32_t> kInner = {"n_inner", 0, 0};  // 0: four times the width
+  for (const Status& read :
+       {old_name ? read_int(metadata, "config.n_ctx", config.context_length)
+                 : read_key(metadata, defaults.context_length, config, config.context_length),
+        read_key(metadata, kInner, config, config.ffn_dim),
+        read_key(metadata, defaults.norm_epsilon, config, config.norm_epsilon),
+        read_key(metadata, defaults.tied_output, config, config.tied_output)}) {
+    if (!read.ok()) return read;
   }
+  Result<compute::Activation> activation = read_activation(metadata, defaults.activation, config);
+  if (!activation.ok()) return activation.error();
+  config.activation = activation.value();
   return ok_status();
 }
 
@@ -112,6 +106,7 @@ std::string preset_name(const ModelConfig& config) {
 
 Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions&) {
   ModelConfig config;
+  config.architecture = "gpt2";
   Status read = ok_status();
   if (file.format() == FileFormat::Gguf) {
     read = read_gguf_numbers(file, config);
@@ -127,7 +122,6 @@ Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions&) {
                  fmt::format("embedding length {} is not a multiple of the head count {}",
                              config.hidden_dim, config.num_heads)};
   }
-  config.architecture = "gpt2";
   config.num_kv_heads = config.num_heads;
   config.head_dim = config.hidden_dim / config.num_heads;
   if (config.ffn_dim == 0 && config.hidden_dim < std::numeric_limits<std::int32_t>::max() / 4) {
@@ -155,14 +149,14 @@ ModelConfig make_gpt2_config(const Gpt2Preset& preset) {
   config.architecture = "gpt2";
   config.variant = preset.name;
   config.vocab_size = kVocabSize;
-  config.context_length = kContextLength;
+  config.context_length = defaults_of("gpt2").context_length.absent;
   config.hidden_dim = preset.hidden_dim;
   config.num_layers = preset.num_layers;
   config.num_heads = preset.num_heads;
   config.num_kv_heads = preset.num_heads;
   config.head_dim = preset.hidden_dim / preset.num_heads;
   config.ffn_dim = 4 * preset.hidden_dim;
-  config.norm_epsilon = kEpsilon;
+  config.norm_epsilon = defaults_of("gpt2").norm_epsilon.absent;
   config.learned_positions = true;
   config.tied_output = true;
   return config;

@@ -27,7 +27,7 @@ Status read_hf_options(const Metadata& metadata, ModelConfig& config) {
 Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions& options) {
   ModelConfig config;
   config.architecture = "llama";
-  if (Status read = read_decoder_numbers(file, {}, config); !read.ok()) return read.error();
+  if (Status read = read_decoder_numbers(file, config); !read.ok()) return read.error();
   std::int32_t window = 0;
   if (file.format() == FileFormat::Gguf) {
     // llama.cpp's converter drops Mistral 7B v0.1's window; other writers keep it.

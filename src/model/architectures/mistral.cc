@@ -3,6 +3,7 @@
 #include <array>
 
 #include "model/architectures/decoder.h"
+#include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
 
 namespace llorch::model {
@@ -15,17 +16,16 @@ constexpr std::array<std::string_view, 1> kAliases = {"mistral"};
 Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions& options) {
   ModelConfig config;
   config.architecture = "mistral";
-  if (Status read = read_decoder_numbers(file, {}, config); !read.ok()) return read.error();
+  if (Status read = read_decoder_numbers(file, config); !read.ok()) return read.error();
   if (Status allowed = refuse_flags(file.metadata(),
                                     {{"config.attention_bias", false}, {"config.mlp_bias", false}});
       !allowed.ok())
     return allowed.error();
-  std::int32_t window = 0;  // null in config.json: none
-  const Status read = read_optional_int(file.metadata(),
-                                        file.format() == formats::FileFormat::Gguf
-                                            ? "mistral.attention.sliding_window"
-                                            : "config.sliding_window",
-                                        window);
+  std::int32_t window = 0;
+  const Status read =
+      file.format() == formats::FileFormat::Gguf
+          ? read_optional_int(file.metadata(), "mistral.attention.sliding_window", window)
+          : read_key(file.metadata(), defaults_of("mistral").window, config, window);
   if (!read.ok()) return read.error();
   Result<RopeConfig> rope = read_rope(file, config, {.context_wanted = options.context_length});
   if (!rope.ok()) return rope.error();

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "model/architectures/decoder.h"
+#include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
 
 namespace llorch::model {
@@ -13,23 +14,24 @@ using formats::FileFormat;
 using formats::WeightFile;
 
 constexpr std::array<std::string_view, 1> kAliases = {"phi3"};
-constexpr std::int32_t kOriginalContext = 4096;  // where config.json does not say
 
 Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions& options) {
   ModelConfig config;
   config.architecture = "phi3";
-  if (Status read = read_decoder_numbers(file, {}, config); !read.ok()) return read.error();
+  if (Status read = read_decoder_numbers(file, config); !read.ok()) return read.error();
   if (Status allowed = refuse_flags(file.metadata(),
                                     {{"config.attention_bias", false}, {"config.mlp_bias", false}});
       !allowed.ok())
     return allowed.error();
   const bool gguf = file.format() == FileFormat::Gguf;
   std::int32_t window = 0;
-  const Status read = read_optional_int(
-      file.metadata(), gguf ? "phi3.attention.sliding_window" : "config.sliding_window", window);
+  const FamilyDefaults& defaults = defaults_of("phi3");
+  const Status read =
+      gguf ? read_optional_int(file.metadata(), "phi3.attention.sliding_window", window)
+           : read_key(file.metadata(), defaults.window, config, window);
   if (!read.ok()) return read.error();
   Result<RopeConfig> rope = read_rope(file, config,
-                                      {.original_context = gguf ? 0 : kOriginalContext,
+                                      {.original_context = gguf ? 0 : defaults.original_context,
                                        .may_be_partial = true,
                                        .yarn_is_longrope = true,
                                        .context_wanted = options.context_length});

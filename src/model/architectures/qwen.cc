@@ -3,6 +3,7 @@
 #include <array>
 
 #include "model/architectures/decoder.h"
+#include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
 
 namespace llorch::model {
@@ -15,12 +16,10 @@ using formats::WeightFile;
 constexpr std::array<std::string_view, 1> kQwen2Aliases = {"qwen2"};
 constexpr std::array<std::string_view, 1> kQwen3Aliases = {"qwen3"};
 
-// Without layer_types: the layers from max_window_layers on.
-bool slides_by_default(std::int32_t layer, const Metadata& metadata) {
-  const Result<std::int64_t> first = metadata.integer_or("config.max_window_layers", 28);
-  return first.ok() && layer >= first.value();
-}
+constexpr std::int32_t kFirstWindowLayer = 28;  // where config.json does not say
 
+// config.json: a window for the layers that layer_types names, or from max_window_layers on. Null
+// for the window: none.
 Status read_windows(const Metadata& metadata, ModelConfig& config) {
   attend_alike(config, 0);
   bool used = false;
@@ -28,8 +27,14 @@ Status read_windows(const Metadata& metadata, ModelConfig& config) {
     return read;
   if (!used) return ok_status();
   std::int32_t window = 0;
-  if (Status read = read_int(metadata, "config.sliding_window", window); !read.ok()) return read;
-  Result<std::vector<bool>> sliding = read_sliding_layers(metadata, config, slides_by_default);
+  std::int32_t first = kFirstWindowLayer;
+  for (const Status& read :
+       {read_key(metadata, defaults_of(config.architecture).window, config, window),
+        read_optional_int(metadata, "config.max_window_layers", first)}) {
+    if (!read.ok()) return read;
+  }
+  Result<std::vector<bool>> sliding =
+      read_sliding_layers(metadata, config, [first](std::int32_t layer) { return layer >= first; });
   if (!sliding.ok()) return sliding.error();
   for (std::size_t layer = 0; layer < config.attention.size(); ++layer)
     config.attention[layer].window = sliding.value()[layer] ? window : 0;
@@ -47,7 +52,7 @@ Result<ModelConfig> finish(const WeightFile& file, const PlanOptions& options, M
 Result<ModelConfig> read_qwen2(const WeightFile& file, const PlanOptions& options) {
   ModelConfig config;
   config.architecture = "qwen2";
-  if (Status read = read_decoder_numbers(file, {}, config); !read.ok()) return read.error();
+  if (Status read = read_decoder_numbers(file, config); !read.ok()) return read.error();
   config.qkv_bias = true;
   return finish(file, options, std::move(config));
 }
@@ -55,7 +60,7 @@ Result<ModelConfig> read_qwen2(const WeightFile& file, const PlanOptions& option
 Result<ModelConfig> read_qwen3(const WeightFile& file, const PlanOptions& options) {
   ModelConfig config;
   config.architecture = "qwen3";
-  if (Status read = read_decoder_numbers(file, {}, config); !read.ok()) return read.error();
+  if (Status read = read_decoder_numbers(file, config); !read.ok()) return read.error();
   config.qk_norm = true;
   if (file.format() != FileFormat::Gguf) {
     const Status read =
