@@ -48,11 +48,12 @@ class BreakableModel {
     owned_tensors_.push_back(std::move(copy));
   }
 
-  Trace record() {
-    const auto model = load_model(file_, plan_, *backend_).take();
+  Trace record() { return record_on(*backend_); }
+  Trace record_on(compute::Backend& backend) const {
+    const auto model = load_model(file_, plan_, backend).take();
     const auto greedy =
         static_cast<std::int32_t>(reference_.greedy_ids.size() - reference_.ids.size());
-    return record_trace(model, *backend_, reference_.ids, greedy).take();
+    return record_trace(model, backend, reference_.ids, greedy).take();
   }
 
   void expect_fails(int number) { expect_fails(number, record()); }

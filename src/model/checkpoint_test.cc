@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
+#include <vector>
 
 #include "model/breakable_model.h"
+#include "model/broken_backend.h"
 
 namespace llorch::model {
 namespace {
@@ -149,19 +153,52 @@ TEST(CheckpointNegative, C01RmsNormInsteadOfLayerNorm) {
   model.expect_fails(1);
 }
 
+float* floats(const compute::TensorView& view) {
+  CHECK(view.dtype == tensor::DType::F32);
+  return static_cast<float*>(view.data);
+}
+
+std::int32_t* ints(const compute::TensorView& view) {
+  CHECK(view.dtype == tensor::DType::I32);
+  return static_cast<std::int32_t*>(view.data);
+}
+
+// A broken op, its model and the rungs that must and must not notice.
+void expect_first_failure(int rung, const std::function<void(BrokenBackend&)>& breaks) {
+  BrokenBackend backend(test_backend("cpu"));
+  breaks(backend);
+  const BreakableModel model;
+  const Trace ours = model.record_on(backend);
+  const std::vector<CheckpointResult> ladder = compare(ours, model.reference());
+  for (int below = 1; below < rung; ++below) {
+    if (below == 3)
+      continue;  // also sees the caches of later layers, which follow from the mistake
+    EXPECT_TRUE(ladder[static_cast<std::size_t>(below - 1)].passed) << "checkpoint " << below;
+  }
+  model.expect_fails(rung, ours);
+}
+
+// The decorator itself changes nothing.
+TEST(CheckpointNegative, UnbrokenBackendPassesAll) {
+  BrokenBackend backend(test_backend("cpu"));
+  const BreakableModel model;
+  for (const CheckpointResult& result : compare(model.record_on(backend), model.reference()))
+    EXPECT_TRUE(result.passed) << result.checkpoint.name << ": " << result.difference;
+}
+
 // var · n/(n-1): an estimate's variance, not the layer's.
 TEST(CheckpointNegative, C01UnbiasedVariance) {
-  BreakableModel model;
-  Trace ours = model.record();
-  const std::vector<float> weight = values_of<float>(*model.mapped(Role::AttnNormWeight, 0).tensor);
-  const std::vector<float> bias = values_of<float>(*model.mapped(Role::AttnNormBias, 0).tensor);
-  HostTensor& normed = ours.tensors["attn_norm.0"];
-  const float shrink = std::sqrt(static_cast<float>(kHidden - 1) / static_cast<float>(kHidden));
-  for (std::size_t i = 0; i < normed.values.size(); ++i) {
-    normed.values[i] = (normed.values[i] - bias[i % kHidden]) * shrink + bias[i % kHidden];
-  }
-  ASSERT_EQ(weight.size(), kHidden);
-  model.expect_fails(1, ours);
+  expect_first_failure(1, [](BrokenBackend& backend) {
+    backend.after_layer_norm = [](const compute::LayerNormArgs& args) {
+      const std::int64_t width = args.out.dims[1];
+      const double n = static_cast<double>(width);
+      for (std::int64_t i = 0; i < args.out.elements(); ++i) {
+        const float bias = floats(args.bias)[i % width];
+        float& value = floats(args.out)[i];
+        value = static_cast<float>((value - bias) * std::sqrt((n - 1) / n) + bias);
+      }
+    };
+  });
 }
 
 TEST(CheckpointNegative, C02QueryAndKeySwapped) {
@@ -191,54 +228,56 @@ TEST(CheckpointNegative, C02Conv1dNotTransposed) {
 }
 
 TEST(CheckpointNegative, C03OneBitInTheCache) {
-  BreakableModel model;
-  for (const char* name : {"cache_k.0", "cache_v.2"}) {
-    Trace ours = model.record();
-    float& value = ours.tensors[name].values[17];
-    value = std::nextafter(value, 1e9F);
-    model.expect_fails(3, ours);
+  for (const bool in_keys : {true, false}) {
+    expect_first_failure(3, [in_keys](BrokenBackend& backend) {
+      backend.after_write_kv = [in_keys](const compute::WriteKvArgs& args) {
+        float& value = floats(in_keys ? args.cache.keys : args.cache.values)[17];
+        value = std::nextafter(value, 1e9F);
+      };
+    });
   }
 }
 
 TEST(CheckpointNegative, C03TokensStoredInTheWrongSlots) {
-  BreakableModel model;
-  Trace ours = model.record();
-  std::vector<float>& keys = ours.tensors["cache_k.1"].values;
-  std::swap_ranges(keys.begin(), keys.begin() + kHidden, keys.begin() + kHidden);
-  model.expect_fails(3, ours);
+  expect_first_failure(3, [](BrokenBackend& backend) {
+    auto swapped = std::make_shared<std::vector<std::int32_t>>();
+    backend.on_write_kv = [swapped](compute::WriteKvArgs& args) {
+      swapped->assign(ints(args.slots), ints(args.slots) + args.slots.rows());
+      if (swapped->size() > 1) std::swap((*swapped)[0], (*swapped)[1]);
+      args.slots.data = swapped->data();
+    };
+  });
+}
+
+// What an older prompt left in the cache, because new keys are not written.
+TEST(CheckpointNegative, C03StaleCache) {
+  expect_first_failure(3, [](BrokenBackend& backend) {
+    auto old = std::make_shared<std::vector<float>>();
+    backend.on_write_kv = [old](compute::WriteKvArgs& args) {
+      old->assign(static_cast<std::size_t>(args.keys.elements()), 0.5F);
+      args.keys = compute::TensorView(old->data(), tensor::DType::F32,
+                                      {args.keys.dims[0], args.keys.dims[1], args.keys.dims[2]});
+    };
+  });
 }
 
 // Every row placed at the last position sees the whole prompt: attention without its mask.
 TEST(CheckpointNegative, C04NoMask) {
-  BreakableModel model;
-  Trace ours = model.record();
-  HostTensor& scores = ours.tensors["scores.0"];
-  const HostTensor& qkv = ours.tensors["qkv.0"];
-  const std::int64_t rows = scores.shape[0];
-  const std::int64_t heads = scores.shape[1];
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t head = 0; head < heads; ++head) {
-      for (std::int64_t key = row + 1; key < rows; ++key) {
-        double dot = 0;
-        for (std::size_t i = 0; i < kHeadDim; ++i) {
-          const std::size_t column = static_cast<std::size_t>(head) * kHeadDim + i;
-          dot += double{qkv.values[static_cast<std::size_t>(row) * 3 * kHidden + column]} *
-                 qkv.values[static_cast<std::size_t>(key) * 3 * kHidden + kHidden + column];
-        }
-        scores.values[static_cast<std::size_t>((row * heads + head) * rows + key)] =
-            static_cast<float>(dot / std::sqrt(double{kHeadDim}));
-      }
-    }
-  }
-  model.expect_fails(4, ours);
+  expect_first_failure(4, [](BrokenBackend& backend) {
+    auto last = std::make_shared<std::vector<std::int32_t>>();
+    backend.on_attention = [last](compute::AttentionArgs& args) {
+      const std::int32_t* positions = ints(args.positions);
+      const std::int64_t rows = args.positions.rows();
+      last->assign(static_cast<std::size_t>(rows), positions[rows - 1]);
+      args.positions.data = last->data();
+    };
+  });
 }
 
 TEST(CheckpointNegative, C04NotScaledByHeadDim) {
-  BreakableModel model;
-  Trace ours = model.record();
-  for (float& score : ours.tensors["scores.0"].values)
-    score *= std::sqrt(static_cast<float>(kHeadDim));
-  model.expect_fails(4, ours);
+  expect_first_failure(4, [](BrokenBackend& backend) {
+    backend.on_attention = [](compute::AttentionArgs& args) { args.scale = 1; };
+  });
 }
 
 TEST(CheckpointNegative, C04HeadsSwapped) {
@@ -283,13 +322,14 @@ TEST(CheckpointNegative, C06FirstNormInsteadOfSecond) {
   model.expect_fails(6);
 }
 
+// The MLP replaces the stream instead of adding to it.
 TEST(CheckpointNegative, C07ResidualMissing) {
-  BreakableModel model;
-  Trace ours = model.record();
-  const std::vector<float>& embedding = ours.tensors["embedding"].values;
-  std::vector<float>& block = ours.tensors["block.0"].values;
-  for (std::size_t i = 0; i < block.size(); ++i) block[i] -= embedding[i];
-  model.expect_fails(7, ours);
+  expect_first_failure(7, [](BrokenBackend& backend) {
+    auto count = std::make_shared<int>(0);
+    backend.on_linear = [count](compute::LinearTarget& target) {
+      if (target.accumulate && (*count)++ % 2 == 1) target.accumulate = false;
+    };
+  });
 }
 
 TEST(CheckpointNegative, C07FfnBiasDropped) {
@@ -313,29 +353,33 @@ TEST(CheckpointNegative, C08FinalNormWeightsOfAnotherNorm) {
   model.expect_fails(8);
 }
 
+// Rows are asked for by index: the wrong one is computed to its logits.
+void take_the_first_row(BrokenBackend& backend) {
+  auto zeros = std::make_shared<std::vector<std::int32_t>>();
+  backend.on_gather_rows = [zeros](compute::GatherRowsArgs& args) {
+    if (args.indices.rows() != 1) return;  // all rows are wanted
+    zeros->assign(1, 0);
+    args.indices.data = zeros->data();
+  };
+}
+
 TEST(CheckpointNegative, C09FirstRowInsteadOfLast) {
-  BreakableModel model;
-  Trace ours = model.record();
-  const HostTensor& logits = ours.tensors["logits"];
-  ours.tensors["selected_logits"].values.assign(logits.values.begin(),
-                                                logits.values.begin() + logits.shape[1]);
-  model.expect_fails(9, ours);
+  expect_first_failure(9, take_the_first_row);
 }
 
 TEST(CheckpointNegative, C10AnotherId) {
-  BreakableModel model;
-  Trace ours = model.record();
-  ours.argmax = (ours.argmax + 1) % model.plan().config.vocab_size;
-  model.expect_fails(10, ours);
+  BrokenBackend backend(test_backend("cpu"));
+  take_the_first_row(backend);
+  const BreakableModel model;
+  model.expect_fails(10, model.record_on(backend));
 }
 
 TEST(CheckpointNegative, C11WrongTemperature) {
-  BreakableModel model;
-  Trace ours = model.record();
-  double sum = 0;
-  for (float& p : ours.tensors["softmax"].values) sum += p = std::pow(p, 0.999F);
-  for (float& p : ours.tensors["softmax"].values) p = static_cast<float>(p / sum);
-  model.expect_fails(11, ours);
+  expect_first_failure(11, [](BrokenBackend& backend) {
+    backend.on_softmax = [](compute::SoftmaxArgs& args) {
+      for (std::int64_t i = 0; i < args.x.elements(); ++i) floats(args.x)[i] *= 0.999F;
+    };
+  });
 }
 
 // Pitfall 19: decode positions counted from 0 instead of from the end of the prompt.

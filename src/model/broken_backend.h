@@ -1,0 +1,85 @@
+// Tests only: the cpu backend with one op computed wrongly, so that a model really goes through the
+// mistake. Its memory is the host's, which hooks may therefore read and write.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compute/backend.h"
+
+namespace llorch::model {
+
+class BrokenBackend final : public compute::Backend {
+ public:
+  explicit BrokenBackend(std::unique_ptr<compute::Backend> sound) : sound_(std::move(sound)) {}
+
+  // Each is handed the arguments before the op runs and may change them; `after_…` what it wrote.
+  std::function<void(compute::LinearTarget&)> on_linear;
+  std::function<void(compute::AttentionArgs&)> on_attention;
+  std::function<void(compute::GatherRowsArgs&)> on_gather_rows;
+  std::function<void(compute::SoftmaxArgs&)> on_softmax;
+  std::function<void(compute::WriteKvArgs&)> on_write_kv;
+  std::function<void(const compute::WriteKvArgs&)> after_write_kv;
+  std::function<void(const compute::LayerNormArgs&)> after_layer_norm;
+
+  std::string name() const override { return "broken " + sound_->name(); }
+  std::int64_t free_bytes() const override { return sound_->free_bytes(); }
+  Result<compute::Buffer> allocate(std::int64_t bytes) override { return sound_->allocate(bytes); }
+  void upload(std::span<const std::byte> host, void* device) override {
+    sound_->upload(host, device);
+  }
+  void download(const void* device, std::span<std::byte> host) override {
+    sound_->download(device, host);
+  }
+  void synchronize() override { sound_->synchronize(); }
+  Result<compute::Weight> load_weight(const compute::WeightSource& source) override {
+    return sound_->load_weight(source);
+  }
+  Status reserve(const compute::StepLimits& limits) override { return sound_->reserve(limits); }
+
+  void embed(const compute::EmbedArgs& args) override { sound_->embed(args); }
+  void layer_norm(const compute::LayerNormArgs& args) override {
+    sound_->layer_norm(args);
+    if (after_layer_norm) after_layer_norm(args);
+  }
+  void rms_norm(const compute::RmsNormArgs& args) override { sound_->rms_norm(args); }
+  void linear(const compute::LinearArgs& args) override {
+    std::vector<compute::LinearTarget> targets(args.targets.begin(), args.targets.end());
+    for (compute::LinearTarget& target : targets) {
+      if (on_linear) on_linear(target);
+    }
+    sound_->linear({args.x, targets});
+  }
+  void activation(const compute::ActivationArgs& args) override { sound_->activation(args); }
+  void rope(const compute::RopeArgs& args) override { sound_->rope(args); }
+  void write_kv(const compute::WriteKvArgs& args) override {
+    compute::WriteKvArgs changed = args;
+    if (on_write_kv) on_write_kv(changed);
+    sound_->write_kv(changed);
+    if (after_write_kv) after_write_kv(args);
+  }
+  void attention(const compute::AttentionArgs& args) override {
+    run_changed(args, on_attention, &compute::Backend::attention);
+  }
+  void gather_rows(const compute::GatherRowsArgs& args) override {
+    run_changed(args, on_gather_rows, &compute::Backend::gather_rows);
+  }
+  void softmax(const compute::SoftmaxArgs& args) override {
+    run_changed(args, on_softmax, &compute::Backend::softmax);
+  }
+
+ private:
+  template <class Args>
+  void run_changed(Args args, const std::function<void(Args&)>& change,
+                   void (compute::Backend::*op)(const Args&)) {
+    if (change) change(args);
+    (sound_.get()->*op)(args);
+  }
+
+  std::unique_ptr<compute::Backend> sound_;
+};
+
+}  // namespace llorch::model
