@@ -6,15 +6,20 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <iterator>
+#include <limits>
 #include <optional>
 
 #include "base/json.h"
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "compute/create.h"
 #include "model/checkpoints.h"
+#include "tokenizer/load.h"
 #include "tools/command_line.h"
+#include "tools/outside_reference.h"
 
 namespace llorch::tools {
 namespace {
@@ -35,12 +40,26 @@ constexpr std::string_view kFooter =
 constexpr std::string_view kMediumText = " I'm a little late to the party, but";
 constexpr std::int32_t kGpt2Vocabulary = 50257;
 constexpr std::int32_t kOtherPromptTokens = 8;
+// What models with a tokenizer are given, and how much of it at most.
+constexpr std::string_view kText =
+    "Once upon a time, there was a small town by the sea. Every morning the old man walked to the "
+    "harbour";
+constexpr std::size_t kTextTokensMax = 32;
+constexpr double kOutsideTolerance = 1e-3;  // logits, float32 against float32
 
 struct Options {
   std::string model_path;
   std::string backend = "cpu";
   int threads = 0;
   bool json = false;
+};
+
+// Our logits and ids against those of another program.
+struct OutsideResult {
+  std::string reference;       // what it was compared with, or why with nothing
+  std::optional<bool> passed;  // nothing: not compared
+  double max_error = 0;
+  std::size_t same_ids = 0;  // of the greedy continuation
 };
 
 struct Outcome {
@@ -50,28 +69,88 @@ struct Outcome {
   std::vector<std::int32_t> ids;  // prompt and continuation
   std::size_t prompt_tokens = 0;
   std::optional<bool> mission_text;  // gpt2-medium only: does "Hello." continue as it must?
+  std::string prompt_from;           // where the prompt comes from, in words
+  OutsideResult outside;
 
   bool passed() const {
-    return std::ranges::all_of(ladder, &CheckpointResult::passed) && mission_text.value_or(true);
+    return std::ranges::all_of(ladder, &CheckpointResult::passed) && mission_text.value_or(true) &&
+           outside.passed.value_or(true);
   }
 };
 
-std::vector<std::int32_t> choose_prompt(const model::ModelConfig& config) {
-  if (config.architecture == "gpt2" && config.vocab_size == kGpt2Vocabulary)
-    return {kHello.begin(), kHello.end()};
+struct Prompt {
   std::vector<std::int32_t> ids;
-  for (std::int32_t i = 0; i < kOtherPromptTokens; ++i)
+  std::string from;
+};
+
+// The outside reference's own prompt; GPT-2's "Hello."; text through the model's tokenizer; for
+// bare weights, ids of no meaning.
+Prompt choose_prompt(const std::filesystem::path& path, const model::ModelConfig& config,
+                     const std::optional<OutsideReference>& outside) {
+  if (outside) return {outside->prompt, "golden.json"};
+  if (config.architecture == "gpt2" && config.vocab_size == kGpt2Vocabulary)
+    return {{kHello.begin(), kHello.end()}, "\"Hello.\" in GPT-2's ids"};
+  const Result<tokenizer::Tokenizer> tokenizer = tokenizer::load_tokenizer(path);
+  Result<std::vector<tokenizer::TokenId>> text =
+      tokenizer.ok() ? tokenizer->encode(kText, {.add_special = true})
+                     : Result<std::vector<tokenizer::TokenId>>(tokenizer.error());
+  if (text.ok()) {
+    std::vector<std::int32_t> ids = text.take();
+    ids.resize(std::min(
+        {ids.size(), kTextTokensMax, static_cast<std::size_t>(config.context_length) / 2}));
+    const bool fits = std::ranges::all_of(ids, [&](auto id) { return id < config.vocab_size; });
+    if (fits && !ids.empty()) return {std::move(ids), "text through the model's tokenizer"};
+  }
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < std::min(kOtherPromptTokens, config.context_length); ++i)
     ids.push_back((i * 7919 + 11) % config.vocab_size);
-  return ids;
+  return {std::move(ids), "ids of no meaning: the model has no tokenizer that fits it"};
+}
+
+// Weights of floating point are the numbers that another program had; blocks of integers are not.
+bool has_quantised_weights(const formats::WeightFile& file) {
+  return std::ranges::any_of(file.tensors(), [](const formats::WeightTensor& tensor) {
+    return tensor::is_block_type(tensor.dtype);
+  });
+}
+
+OutsideResult compare_outside(const std::optional<OutsideReference>& outside, const Trace& ours,
+                              const model::LoadedModel& model) {
+  if (!outside) return {"none: no golden.json beside the model", {}, 0, 0};
+  const std::string name = fmt::format("golden_logits.npy ({})", outside->made_by);
+  if (has_quantised_weights(*model.file))
+    return {name + ": not compared, the weights are quantised", {}, 0, 0};
+  OutsideResult result{name, true, 0, 0};
+  const std::vector<float>& logits = ours.tensors.at("logits").values;
+  CHECK(logits.size() == outside->logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const double difference = std::abs(double{logits[i]} - outside->logits[i]);
+    // Not a number counts as far away.
+    if (!(difference <= result.max_error))
+      result.max_error =
+          std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
+  }
+  const std::size_t both = std::min(ours.greedy_ids.size(), outside->greedy.size());
+  std::size_t same = 0;
+  while (same < both && ours.greedy_ids[same] == outside->greedy[same]) ++same;
+  result.same_ids = same > ours.ids.size() ? same - ours.ids.size() : 0;
+  result.passed = result.max_error <= kOutsideTolerance && same == both;
+  return result;
 }
 
 // One backend's run, and the same continuation made one row at a time: prefill must equal decode.
 Result<Trace> run_on(compute::Backend& backend, const std::filesystem::path& path,
-                     Outcome& outcome) {
+                     std::optional<OutsideReference>& outside, Outcome& outcome) {
   Result<std::shared_ptr<const model::LoadedModel>> loaded = model::load_model(path, backend);
   if (!loaded.ok()) return loaded.error();
   outcome.model = loaded.value();
-  const std::vector<std::int32_t> ids = choose_prompt(outcome.model->config);
+  const model::ModelConfig& config = outcome.model->config;
+  Result<std::optional<OutsideReference>> found =
+      find_outside_reference(path, config.vocab_size, config.context_length);
+  if (!found.ok()) return found.error();
+  outside = found.take();
+  const auto [ids, from] = choose_prompt(path, config, outside);
+  outcome.prompt_from = from;
   const auto room = outcome.model->config.context_length - static_cast<std::int32_t>(ids.size());
   return model::record_trace(loaded.value(), backend, ids,
                              std::min(static_cast<std::int32_t>(kMediumContinues.size()), room));
@@ -89,12 +168,14 @@ Result<Outcome> climb(const Options& options) {
   if (!backend.ok()) return backend.error();
   outcome.backend_name = backend.value()->name();
   announce(fmt::format("running {} on {} …", options.model_path, outcome.backend_name));
-  Result<Trace> ours = run_on(*backend.value(), options.model_path, outcome);
+  std::optional<OutsideReference> outside;
+  Result<Trace> ours = run_on(*backend.value(), options.model_path, outside, outcome);
   if (!ours.ok()) return ours.error();
+  outcome.outside = compare_outside(outside, ours.value(), *outcome.model);
 
   const std::unique_ptr<compute::Backend> reference = compute::make_backend("reference").take();
   announce("running it again on the slow reference backend …");
-  Result<Trace> expected = run_on(*reference, options.model_path, outcome);
+  Result<Trace> expected = run_on(*reference, options.model_path, outside, outcome);
   if (!expected.ok()) return expected.error();
   outcome.ladder = model::compare(ours.value(), expected.value());
   outcome.ids = ours->greedy_ids;
@@ -105,6 +186,18 @@ Result<Outcome> climb(const Options& options) {
         std::ranges::equal(std::span(outcome.ids).subspan(outcome.prompt_tokens), kMediumContinues);
   }
   return outcome;
+}
+
+template <class Verdict>
+std::string describe_outside(const OutsideResult& outside, const Verdict& verdict) {
+  const std::string reference = base::printable(outside.reference);
+  if (!outside.passed) return reference;
+  return fmt::format(
+      "{}: {}", reference,
+      verdict(*outside.passed,
+              fmt::format("{}max error {:.2g}, tolerance {:g}; {} ids continue alike",
+                          *outside.passed ? "" : "FAIL: ", outside.max_error, kOutsideTolerance,
+                          outside.same_ids)));
 }
 
 std::string table_text(const Outcome& outcome, bool color) {
@@ -137,9 +230,10 @@ std::string table_text(const Outcome& outcome, bool color) {
   }
   fmt::format_to(out, "{}\n", table.render(2, color));
   const std::span<const std::int32_t> ids(outcome.ids);
-  fmt::format_to(out, "  prompt ids  {}\n  greedy ids  {}\n",
+  fmt::format_to(out, "  prompt      {}\n  prompt ids  {}\n  greedy ids  {}\n", outcome.prompt_from,
                  fmt::join(ids.first(outcome.prompt_tokens), " "),
                  fmt::join(ids.subspan(outcome.prompt_tokens), " "));
+  fmt::format_to(out, "  outside     {}\n", describe_outside(outcome.outside, verdict));
   if (outcome.mission_text) {
     fmt::format_to(
         out, "  \"Hello.\"    {}\n",
@@ -172,6 +266,12 @@ std::string json_text(const Outcome& outcome) {
                       {"passed", outcome.passed()},
                       {"checkpoints", std::move(rungs)},
                       {"ids", json::Array(outcome.ids.begin(), outcome.ids.end())}};
+  object["prompt_from"] = outcome.prompt_from;
+  object["outside_reference"] = base::to_valid_utf8(outcome.outside.reference);
+  if (outcome.outside.passed) {
+    object["outside_passed"] = *outcome.outside.passed;
+    object["outside_max_error"] = outcome.outside.max_error;
+  }
   if (outcome.mission_text) object["gpt2_medium_text"] = *outcome.mission_text;
   return json::serialize(object) + "\n";
 }
