@@ -43,6 +43,8 @@ struct RopeParameters {
   // (rotary_dim / 2), dividing the frequencies one by one; empty: none. LongRope's factors, or the
   // "rope_freqs" tensor of a GGUF file.
   std::vector<double> divisors;
+  // LongRope: which of its two sets `divisors` is; nothing where there is no choice.
+  std::optional<bool> long_factors;
 };
 
 // Rotary positions, as the rope op wants them: scaling of every kind is already in these numbers.

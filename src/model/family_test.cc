@@ -12,6 +12,7 @@
 #include "formats/gguf_writer.h"
 #include "formats/safetensors_writer.h"
 #include "model/breakable_model.h"
+#include "model/rope.h"
 #include "tensor/half.h"
 
 namespace llorch::model {
@@ -147,6 +148,15 @@ TEST(Phi3, AContextWithinTheOriginalUsesTheShortFactors) {
   EXPECT_LT(worst_with({.context_length = 32}), 1e-3);
   EXPECT_GT(worst_with({.context_length = 33}), 0.1);
   EXPECT_GT(worst_with({}), 0.1);
+  const auto told = [&](std::int32_t context) {
+    const ModelConfig config =
+        load_model(folder, *backend, {.context_length = context}).take()->config;
+    return describe_scaling(config.ropes[0], config.context_length);
+  };
+  EXPECT_EQ(told(32),
+            "LongRoPE: the short factors, because the context of 32 is within the original 32");
+  EXPECT_EQ(told(33),
+            "LongRoPE: the long factors, because the context of 33 is above the original 32");
   EXPECT_EQ(load_model(folder, *backend, {.context_length = 32}).take()->config.context_length, 32);
   EXPECT_EQ(load_model(folder, *backend, {.context_length = 9999}).take()->config.context_length,
             100);

@@ -112,4 +112,18 @@ Result<RopeConfig> make_rope(const RopeParameters& rope, compute::RopeStyle styl
   return config;
 }
 
+std::string describe_scaling(const RopeConfig& rope, std::int32_t context) {
+  const RopeParameters& recipe = rope.recipe;
+  if (recipe.long_factors) {
+    return fmt::format("LongRoPE: the {} factors, because the context of {} is {} the original {}",
+                       *recipe.long_factors ? "long" : "short", context,
+                       *recipe.long_factors ? "above" : "within", recipe.original_context);
+  }
+  if (recipe.scaling == RopeScaling::Yarn) {
+    return fmt::format("YaRN: stretched by {} from a context of {}, attention factor {:.4g}",
+                       recipe.factor, recipe.original_context, rope.magnitude);
+  }
+  return {};
+}
+
 }  // namespace llorch::model

@@ -40,6 +40,7 @@ Result<Metadata> start_metadata(const PlanRequest& request, const model::Archite
           std::pair{"tokenizer.ggml.model", std::string_view("no_vocab")}}) {
       if (Status added = metadata.add(key, std::string(value)); !added.ok()) return added.error();
     }
+    notes.emplace_back("the file has no tokenizer: no worker starts on it");
     return metadata;
   }
   Result<tokenizer::GgufExport> exported =

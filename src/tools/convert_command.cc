@@ -140,7 +140,8 @@ void describe(CLI::App& app, Options& options) {
       ->check(CLI::Range(0, kThreadsMax));
   app.add_flag("--force", options.force, "replace OUT if it exists");
   app.add_flag("--no-tokenizer", options.without_tokenizer,
-               "write the weights alone: the file then takes\nids, not text");
+               "write the weights alone, for llorch-checkpoints and\nother readers of ids: no "
+               "worker starts on such a file");
   app.add_flag("--json", options.json, "print one JSON object");
 }
 

@@ -18,6 +18,7 @@
 #include "support/run_program.h"
 #include "support/test_paths.h"
 #include "tokenizer/load.h"
+#include "tools/gguf_numbers.h"
 #include "tools/test_model.h"
 
 namespace llorch::tools {
@@ -236,6 +237,24 @@ TEST(ConvertProgram, SpeaksJson) {
     EXPECT_THAT(help.out, HasSubstr(key));
   }
   EXPECT_LT(value.at("bytes_after").as_int64(), value.at("bytes_before").as_int64());
+  EXPECT_THAT(json::serialize(value.at("notes")), HasSubstr("no worker starts on it"));
+  EXPECT_THAT(help.out, HasSubstr("no worker starts on such a file"));
+}
+
+// Differences of two readings are told in words, not as numbers of our own.
+TEST(GgufNumbers, ADifferenceIsToldByName) {
+  const model::ModelConfig before;
+  model::ModelConfig after = before;
+  EXPECT_EQ(find_difference(before, after), "");
+  after.activation = compute::Activation::Silu;
+  EXPECT_EQ(find_difference(before, after), "the activation is gelu_tanh before and silu after");
+  after = before;
+  after.norm = model::NormKind::RmsNorm;
+  EXPECT_EQ(find_difference(before, after),
+            "the kind of norm is LayerNorm before and RMSNorm after");
+  after = before;
+  after.tied_output = true;
+  EXPECT_EQ(find_difference(before, after), "a tied output is no before and yes after");
 }
 
 TEST(ConvertProgram, NamesTheTensorThatHoldsNoNumber) {

@@ -1,6 +1,7 @@
 #include "tools/inspect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,8 @@
 #include "compute/dequantize.h"
 #include "formats/open.h"
 #include "model/architecture.h"
+#include "template/chat_template.h"
+#include "tokenizer/load.h"
 
 namespace llorch::tools {
 namespace {
@@ -29,11 +32,20 @@ std::string without_path(std::string_view message, const std::filesystem::path& 
   return "it" + std::string(message);
 }
 
-std::vector<std::string> find_obstacles(const formats::WeightFile& file) {
-  if (file.tensors().empty()) return {"the file holds no weights, only a vocabulary or settings"};
-  std::vector<std::string> obstacles;
+// The weights: do they make a model whose numbers and types we have?
+void check_weights(Inspection& inspection) {
+  const formats::WeightFile& file = inspection.file;
+  std::vector<std::string>& obstacles = inspection.obstacles;
+  if (file.tensors().empty()) {
+    obstacles.emplace_back("the file holds no weights, only a vocabulary or settings");
+    return;
+  }
   const Result<model::ModelPlan> plan = model::plan_model(file);
-  if (!plan.ok()) obstacles.push_back(without_path(plan.error().message, file.path()));
+  if (plan.ok()) {
+    inspection.assumed = plan->config.assumed;
+  } else {
+    obstacles.push_back(without_path(plan.error().message, file.path()));
+  }
   // Each type once, with the first tensor that has it.
   std::array<std::int64_t, tensor::kNumDTypes> counts{};
   std::array<const WeightTensor*, tensor::kNumDTypes> first{};
@@ -54,7 +66,24 @@ std::vector<std::string> find_obstacles(const formats::WeightFile& file) {
     obstacles.push_back(fmt::format("not supported: {} in {}{}", tensor::name(first[i]->dtype),
                                     first[i]->name, others));
   }
-  return obstacles;
+}
+
+// The tokenizer, loaded as a worker loads it: without one no worker starts. A chat template that
+// does not parse costs the chat endpoints alone.
+void check_tokenizer(Inspection& inspection) {
+  const Result<tokenizer::Tokenizer> loaded = tokenizer::load_tokenizer(inspection.path);
+  if (!loaded.ok()) {
+    inspection.obstacles.push_back("no usable tokenizer: " +
+                                   without_path(loaded.error().message, inspection.path));
+    return;
+  }
+  for (const char* name : {"default", "tool_use"}) {
+    const std::string* source = loaded->chat_template(name);
+    if (source == nullptr) continue;
+    const Result<jinja::ChatTemplate> parsed = jinja::ChatTemplate::parse(*source);
+    if (!parsed.ok() && inspection.template_error.empty())
+      inspection.template_error = parsed.error().message;
+  }
 }
 
 std::string plural(std::int64_t count, std::string_view noun) {
@@ -212,8 +241,10 @@ Result<Inspection> inspect(const std::filesystem::path& path) {
   Result<formats::WeightFile> file = formats::open_weights(path);
   if (!file.ok()) return file.error();
   FileSummary summary = formats::summarize(file.value());
-  std::vector<std::string> obstacles = find_obstacles(file.value());
-  return Inspection{path, file.take(), std::move(summary), std::move(obstacles)};
+  Inspection inspection{path, file.take(), std::move(summary), {}, {}, {}};
+  check_weights(inspection);
+  check_tokenizer(inspection);
+  return inspection;
 }
 
 std::string report_text(const Inspection& inspection, bool tensors, bool color) {
@@ -236,8 +267,13 @@ std::string report_text(const Inspection& inspection, bool tensors, bool color) 
   facts.add("tokenizer", describe_tokenizer(summary));
   if (summary.tokenizer) {
     facts.add("special ids", describe_special_ids(*summary.tokenizer));
-    facts.add("chat template", summary.tokenizer->has_chat_template ? "yes" : "no");
+    if (inspection.template_error.empty()) {
+      facts.add("chat template", summary.tokenizer->has_chat_template ? "yes" : "no");
+    } else {
+      facts.add("chat template", "not usable: " + inspection.template_error, Color::Red);
+    }
   }
+  facts.add("defaults", fmt::format("{}", fmt::join(inspection.assumed, ", ")));
   std::string text = base::paint(base::printable(inspection.path.string()), Color::Bold, color) +
                      "\n" + facts.text();
   if (summary.types.size() > 1) text += "\n" + report_types(summary, color);
@@ -259,6 +295,8 @@ json::Object report_json(const Inspection& inspection) {
   json::Array obstacles;
   for (const std::string& obstacle : inspection.obstacles)
     obstacles.emplace_back(base::to_valid_utf8(obstacle));
+  json::Array assumed;
+  for (const std::string& value : inspection.assumed) assumed.emplace_back(value);
   return {{"path", base::to_valid_utf8(inspection.path.string())},
           {"format", formats::name(summary.format)},
           {"files", std::move(files)},
@@ -280,7 +318,9 @@ json::Object report_json(const Inspection& inspection) {
           {"types", types_json(summary)},
           {"tensors", tensors_json(inspection.file)},
           {"runs_here", inspection.runs_here()},
-          {"obstacles", std::move(obstacles)}};
+          {"obstacles", std::move(obstacles)},
+          {"chat_template_error", text_or_null(inspection.template_error)},
+          {"assumed", std::move(assumed)}};
 }
 
 }  // namespace llorch::tools

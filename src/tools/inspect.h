@@ -18,7 +18,9 @@ struct Inspection {
   std::filesystem::path path;  // as the user named it
   formats::WeightFile file;
   formats::FileSummary summary;
-  std::vector<std::string> obstacles;  // why it does not run here; empty when it does
+  std::vector<std::string> obstacles;  // why no worker starts on it here; empty when one does
+  std::string template_error;          // why its chat template is of no use; empty when it is
+  std::vector<std::string> assumed;    // "key = value": the family's defaults for keys left out
 
   bool runs_here() const { return obstacles.empty(); }
 };

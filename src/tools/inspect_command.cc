@@ -27,7 +27,9 @@ constexpr const char* kFooter = R"(Examples:
   num_kv_heads, head_dim, ffn_length,
   tokenizer {source, kind, pre, size, special_ids, chat_template},
   tensor_bytes, types [{type, tensors, elements, bytes}],
-  tensors [{name, type, shape, bytes}], runs_here, obstacles
+  tensors [{name, type, shape, bytes}], runs_here, obstacles,
+  chat_template_error, assumed [keys left out and the default taken]
+runs_here: a worker starts on it, so weights and tokenizer are both usable.
 What the files do not say is null. Shapes have the slowest dimension first.
 
 Exit code: 0 when the model could be read, whether or not it runs here;

@@ -15,6 +15,7 @@
 #include "model/architecture.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
+#include "tools/test_model.h"
 
 extern char** environ;
 
@@ -38,11 +39,16 @@ std::string golden(std::string_view relative) {
   return test::source_path("tests/golden") / relative;
 }
 
+// Weights alone make no worker: the fixtures have no tokenizer, and nothing else is amiss.
+constexpr const char* kNoTokenizer = "runs here:      no: no usable tokenizer";
+
 TEST(InspectProgram, ShowsAModelThatRunsOnOneScreen) {
-  const ProgramOutcome run = run_program({golden("gpt2_tiny")});
+  const test::TempDir folder;
+  write_test_model(folder.path());
+  const ProgramOutcome run = run_program({folder.path().string()});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_EQ(run.err, "");
-  EXPECT_THAT(run.out, AllOf(HasSubstr("gpt2"), HasSubstr("SafeTensors"), HasSubstr("F32")));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("llama"), HasSubstr("SafeTensors"), HasSubstr("F32")));
   EXPECT_THAT(run.out, HasSubstr("runs here:      yes"));
   EXPECT_THAT(run.out, Not(HasSubstr("\x1b"))) << "no colour into a file";
   EXPECT_LE(std::count(run.out.begin(), run.out.end(), '\n'), 24);
@@ -55,7 +61,8 @@ TEST(InspectProgram, ReadsEveryPackaging) {
         "gpt2_bf16/pytorch"}) {
     const ProgramOutcome run = run_program({golden(relative)});
     EXPECT_EQ(run.exit_code, 0) << relative << ": " << run.err;
-    EXPECT_THAT(run.out, HasSubstr("runs here:      yes")) << relative;
+    EXPECT_THAT(run.out, HasSubstr(kNoTokenizer)) << relative;
+    EXPECT_EQ(run.out.find("no: "), run.out.rfind("no: ")) << relative << ": nothing else";
   }
 }
 
@@ -75,10 +82,11 @@ TEST(InspectProgram, GivesOneJsonObjectWithThePromisedKeys) {
       keys, ElementsAre("path", "format", "files", "file_bytes", "name", "architecture",
                         "parameters", "quantization", "context_length", "vocab_size", "num_layers",
                         "embedding_length", "num_heads", "num_kv_heads", "head_dim", "ffn_length",
-                        "tokenizer", "tensor_bytes", "types", "tensors", "runs_here", "obstacles"));
+                        "tokenizer", "tensor_bytes", "types", "tensors", "runs_here", "obstacles",
+                        "chat_template_error", "assumed"));
   const ProgramOutcome help = run_program({"--help"});
   for (const std::string& key : keys) EXPECT_THAT(help.out, HasSubstr(key)) << "not documented";
-  EXPECT_TRUE(value->get_object().at("runs_here").get_bool());
+  EXPECT_FALSE(value->get_object().at("runs_here").get_bool());
   EXPECT_TRUE(value->get_object().at("tokenizer").is_null());
   const json::Object& first = value->get_object().at("tensors").get_array().at(0).get_object();
   EXPECT_TRUE(first.at("shape").is_array() && first.at("bytes").is_int64());
@@ -138,7 +146,8 @@ TEST(Inspect, SaysWhichArchitectureAndTypeAreMissing) {
   const Result<Inspection> inspection = inspect(write_gguf(folder, "mamba", tensor::DType::IQ1_S));
   ASSERT_TRUE(inspection.ok());
   EXPECT_FALSE(inspection->runs_here());
-  ASSERT_EQ(inspection->obstacles.size(), 2U);
+  ASSERT_EQ(inspection->obstacles.size(), 3U);
+  EXPECT_THAT(inspection->obstacles[2], StartsWith("no usable tokenizer"));
   EXPECT_THAT(inspection->obstacles[0],
               StartsWith("architecture 'mamba' is not supported; known: "));
   EXPECT_EQ(inspection->obstacles[1], "not supported: IQ1_S in blk.0.ffn_gate.weight");
@@ -156,9 +165,73 @@ TEST(Inspect, NeverSendsControlCharactersOfAFileToTheTerminal) {
 }
 
 TEST(Inspect, ColoursOnlyWhenAsked) {
-  const Result<Inspection> inspection = inspect(golden("gpt2_tiny"));
+  const test::TempDir folder;
+  write_test_model(folder.path());
+  const Result<Inspection> inspection = inspect(folder.path());
   ASSERT_TRUE(inspection.ok());
   EXPECT_THAT(report_text(inspection.value(), false, true), HasSubstr("\x1b[32myes\x1b[0m"));
+}
+
+TEST(Inspect, LooksAtTheTokenizerAsAWorkerDoes) {
+  const test::TempDir folder;
+  write_test_model(folder.path());
+  EXPECT_TRUE(inspect(folder.path())->runs_here());
+  // Of a kind that we do not have.
+  const std::filesystem::path tokenizer = folder / "tokenizer.json";
+  ASSERT_TRUE(base::write_file_atomically(
+                  tokenizer, R"({"model": {"type": "Morphemes", "vocab": {}}, "added_tokens": []})")
+                  .ok());
+  const Result<Inspection> unknown = inspect(folder.path());
+  ASSERT_EQ(unknown->obstacles.size(), 1U);
+  EXPECT_THAT(unknown->obstacles[0],
+              AllOf(StartsWith("no usable tokenizer: "), HasSubstr("Morphemes")));
+  std::filesystem::remove(tokenizer);
+  const Result<Inspection> none = inspect(folder.path());
+  ASSERT_EQ(none->obstacles.size(), 1U);
+  EXPECT_THAT(none->obstacles[0], HasSubstr("tokenizer.json"));
+  EXPECT_THAT(report_text(none.value(), false, false), HasSubstr(kNoTokenizer));
+}
+
+TEST(Inspect, GgufWithAnUnknownPreTokenizerOrNoneDoesNotRun) {
+  const test::TempDir folder;
+  for (const char* kind : {"no_vocab", "gpt2"}) {
+    formats::GgufWriter writer;
+    writer.add_text("general.architecture", "llama");
+    writer.add_text("tokenizer.ggml.model", kind);
+    writer.add_text("tokenizer.ggml.pre", "of-tomorrow");
+    const std::vector<std::string> tokens = {"a", "b"};
+    writer.add_texts("tokenizer.ggml.tokens", tokens);
+    ASSERT_TRUE(writer.write(folder / "model.gguf").ok());
+    const Result<Inspection> inspection = inspect(folder / "model.gguf");
+    ASSERT_TRUE(inspection.ok()) << inspection.error().message;
+    ASSERT_FALSE(inspection->obstacles.empty());
+    EXPECT_THAT(inspection->obstacles.back(),
+                AllOf(StartsWith("no usable tokenizer: "),
+                      HasSubstr(kind == std::string_view("gpt2") ? "of-tomorrow" : "no_vocab")));
+  }
+}
+
+TEST(Inspect, AChatTemplateThatDoesNotParseIsTold) {
+  const test::TempDir folder;
+  write_test_model(folder.path(), {.chat_template = "{% for m in messages %}{{ m.content }}"});
+  const Result<Inspection> inspection = inspect(folder.path());
+  EXPECT_TRUE(inspection->runs_here()) << "completions work without it";
+  EXPECT_NE(inspection->template_error, "");
+  EXPECT_THAT(report_text(inspection.value(), false, false),
+              HasSubstr("chat template   not usable: "));
+}
+
+TEST(Inspect, NamesTheDefaultsItTook) {
+  const test::TempDir folder;
+  write_test_model(folder.path());
+  EXPECT_THAT(inspect(folder.path())->assumed, IsEmpty());
+  json::Value config =
+      json::parse(base::read_text_file(folder / "config.json", 1 << 20).take()).take();
+  config.as_object().erase("rms_norm_eps");
+  ASSERT_TRUE(base::write_file_atomically(folder / "config.json", json::serialize(config)).ok());
+  const Result<Inspection> inspection = inspect(folder.path());
+  EXPECT_THAT(inspection->assumed, ElementsAre("rms_norm_eps = 1e-06"));
+  EXPECT_THAT(report_text(inspection.value(), false, false), HasSubstr("rms_norm_eps = 1e-06"));
 }
 
 TEST(Inspect, CountsParametersAsTheModelDoes) {
@@ -169,7 +242,8 @@ TEST(Inspect, CountsParametersAsTheModelDoes) {
     ASSERT_TRUE(inspection.ok());
     const Result<model::ModelPlan> plan = model::plan_model(inspection->file);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    EXPECT_TRUE(inspection->runs_here()) << relative;
+    ASSERT_EQ(inspection->obstacles.size(), 1U) << relative;
+    EXPECT_THAT(inspection->obstacles[0], StartsWith("no usable tokenizer")) << relative;
     EXPECT_EQ(inspection->summary.parameters, model::count_parameters(plan.value())) << relative;
   }
 }
@@ -188,7 +262,11 @@ TEST(Inspect, ReadsEveryRealModel) {
     ASSERT_TRUE(inspection.ok()) << path << ": " << inspection.error().message;
     EXPECT_NE(inspection->summary.architecture, "") << path;
     // The vocabularies beside them hold no weights.
-    if (path.string().find("/weights/") != std::string::npos) {
+    const bool random = path.string().find("/tiny-random/") != std::string::npos;
+    if (random) {
+      ASSERT_EQ(inspection->obstacles.size(), 1U) << path;
+      EXPECT_THAT(inspection->obstacles[0], StartsWith("no usable tokenizer")) << path;
+    } else if (path.string().find("/weights/") != std::string::npos) {
       EXPECT_TRUE(inspection->runs_here()) << path << ": " << inspection->obstacles.front();
     }
     EXPECT_TRUE(inspection->summary.vocab_size && inspection->summary.num_layers) << path;

@@ -1,6 +1,7 @@
 #include "worker/startup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "builtin_model/builtin_model.h"
 #include "compute/create.h"
 #include "formats/summary.h"
+#include "model/rope.h"
 #include "tokenizer/load.h"
 #include "worker/runner_setup.h"
 
@@ -177,6 +179,15 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   Result<OpenedModel> opened = open_model(options);
   if (!opened.ok()) return opened.error();
   const std::shared_ptr<const formats::WeightFile> file = opened->file;
+  const model::ModelConfig& config = opened->plan.config;
+  for (const model::RopeConfig& rope : config.ropes) {
+    const std::string scaling = model::describe_scaling(rope, config.context_length);
+    if (!scaling.empty()) logger().info(scaling);
+  }
+  if (!config.assumed.empty()) {
+    logger().info("the file leaves out keys, the family's defaults are taken",
+                  {{"defaults", fmt::format("{}", fmt::join(config.assumed, ", "))}});
+  }
   auto model = std::make_unique<ServingModel>();
   if (Status made = add_tokenizer(options.model, *file, *model); !made.ok()) return made.error();
   if (!progress(kOpened)) return Error{ErrorCode::Cancelled, "loading was given up"};

@@ -191,9 +191,9 @@ Status read_hf_scaling_numbers(const Metadata& metadata, const std::string& sect
     return read;
   if (rope.scaling == RopeScaling::Yarn) return read_mscale(metadata, section, rope);
   if (rope.scaling != RopeScaling::LongRope) return ok_status();
-  const std::string key = fmt::format(
-      "{}.{}", section,
-      wants_long(config, options, rope.original_context) ? "long_factor" : "short_factor");
+  rope.long_factors = wants_long(config, options, rope.original_context);
+  const std::string key =
+      fmt::format("{}.{}", section, *rope.long_factors ? "long_factor" : "short_factor");
   Result<std::vector<double>> factors = metadata.numbers(key);
   if (!factors.ok()) return factors.error();
   rope.divisors = factors.take();
@@ -312,7 +312,8 @@ Status read_gguf_scaling(const WeightFile& file, const std::string& rope_prefix,
   std::string_view table;
   if (file.find(kFreqs) != nullptr) table = kFreqs;
   if (file.find(kLongFactors) != nullptr && file.find(kShortFactors) != nullptr) {
-    table = wants_long(config, options, rope.original_context) ? kLongFactors : kShortFactors;
+    rope.long_factors = wants_long(config, options, rope.original_context);
+    table = *rope.long_factors ? kLongFactors : kShortFactors;
   } else if (rope.scaling == RopeScaling::LongRope) {
     return Error{ErrorCode::Corrupt,
                  fmt::format("LongRoPE without {} and {}", kLongFactors, kShortFactors)};
