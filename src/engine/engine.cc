@@ -65,33 +65,57 @@ class Engine::Impl final : public StepHost {
         bounds_{.vocab_size = core_.runner().vocab_size(),
                 .context_length = core_.runner().context_length(),
                 .max_sequence_tokens = core_.max_sequence_tokens()},
-        max_waiting_(core_.options().max_waiting) {
+        max_live_(static_cast<std::size_t>(core_.options().max_running) +
+                  static_cast<std::size_t>(core_.options().max_waiting)) {
     core_.tell(*this);
     thread_ = std::thread([this] { run(); });
     thread_id_ = thread_.get_id();
   }
 
   template <class Request, class Sink>
-  Result<GenerationId> submit(Request request, std::shared_ptr<Sink> sink) {
+  Result<std::unique_ptr<Sequence>> make_sequence(Request request, std::shared_ptr<Sink> sink) {
     CHECK(sink != nullptr);
     const Status status = check_request(request, bounds_);
     if (!status.ok()) return status.error();
     const GenerationId id = next_id_.fetch_add(1, std::memory_order_relaxed);
-    auto sequence = std::make_unique<Sequence>(id, std::move(request), std::move(sink));
+    return std::make_unique<Sequence>(id, std::move(request), std::move(sink));
+  }
+
+  // All or none.
+  Status submit(std::vector<std::unique_ptr<Sequence>> sequences) {
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return Error{ErrorCode::Unavailable, "the engine is stopping"};
-      const std::int32_t waiting = num_waiting();
-      if (waiting >= max_waiting_) {
-        return Error{ErrorCode::QueueFull,
-                     fmt::format("{} requests wait already, the most that may: "
-                                 "try again later",
-                                 waiting)};
+      if (sequences.size() > max_live_) {
+        return Error{ErrorCode::InvalidArgument,
+                     fmt::format("{} generations at once are more than the {} that may run and "
+                                 "wait here: ask for fewer",
+                                 sequences.size(), max_live_)};
       }
-      live_.emplace(id, Live{});
-      inbox_.push_back(std::move(sequence));
+      if (live_.size() + sequences.size() > max_live_) {
+        return Error{ErrorCode::QueueFull,
+                     fmt::format("{} requests run and wait already, of the {} that may: try again "
+                                 "later",
+                                 live_.size(), max_live_)};
+      }
+      for (std::unique_ptr<Sequence>& sequence : sequences) {
+        live_.emplace(sequence->id(), Live{});
+        inbox_.push_back(std::move(sequence));
+      }
     }
     wake_.notify_one();
+    return ok_status();
+  }
+
+  template <class Request, class Sink>
+  Result<GenerationId> submit_one(Request request, std::shared_ptr<Sink> sink) {
+    Result<std::unique_ptr<Sequence>> sequence = make_sequence(std::move(request), std::move(sink));
+    if (!sequence.ok()) return sequence.error();
+    const GenerationId id = (*sequence)->id();
+    std::vector<std::unique_ptr<Sequence>> one;
+    one.push_back(sequence.take());
+    const Status submitted = submit(std::move(one));
+    if (!submitted.ok()) return submitted.error();
     return id;
   }
 
@@ -219,7 +243,7 @@ class Engine::Impl final : public StepHost {
 
   EngineCore core_;  // owned by the engine's thread
   const RequestBounds bounds_;
-  const std::int32_t max_waiting_;
+  const std::size_t max_live_;
   std::atomic<GenerationId> next_id_ = 1;
   std::atomic<bool> abort_ = false;
 
@@ -227,7 +251,7 @@ class Engine::Impl final : public StepHost {
   std::condition_variable wake_;
   // Guarded by mutex_.
   bool stopping_ = false;
-  std::vector<std::unique_ptr<Sequence>> inbox_;  // at most max_waiting_
+  std::vector<std::unique_ptr<Sequence>> inbox_;  // at most max_live_
   std::vector<GenerationId> cancelled_;           // since the thread last looked; each live id once
   std::unordered_map<GenerationId, Live> live_;   // submitted and not ended
   std::int32_t num_wanted_ = 0;                   // sequences of this step that nobody cancelled
@@ -255,11 +279,26 @@ Engine::~Engine() {
 
 Result<GenerationId> Engine::submit(GenerationRequest request,
                                     std::shared_ptr<GenerationSink> sink) {
-  return impl_->submit(std::move(request), std::move(sink));
+  return impl_->submit_one(std::move(request), std::move(sink));
 }
 
 Result<GenerationId> Engine::submit(EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink) {
-  return impl_->submit(std::move(request), std::move(sink));
+  return impl_->submit_one(std::move(request), std::move(sink));
+}
+
+Result<std::vector<GenerationId>> Engine::submit(std::vector<Submission> submissions) {
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  std::vector<GenerationId> ids;
+  for (Submission& submission : submissions) {
+    Result<std::unique_ptr<Sequence>> sequence =
+        impl_->make_sequence(std::move(submission.request), std::move(submission.sink));
+    if (!sequence.ok()) return sequence.error();
+    ids.push_back((*sequence)->id());
+    sequences.push_back(sequence.take());
+  }
+  const Status submitted = impl_->submit(std::move(sequences));
+  if (!submitted.ok()) return submitted.error();
+  return ids;
 }
 
 void Engine::cancel(GenerationId id) {

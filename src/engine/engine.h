@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/request.h"
@@ -16,7 +17,7 @@ namespace llorch::engine {
 
 struct EngineOptions {
   std::int32_t max_running = 16;  // sequences of one step; at most the runner's limit
-  std::int32_t max_waiting = 64;  // submitted and not running; beyond: QueueFull
+  std::int32_t max_waiting = 64;  // beyond max_running + max_waiting submitted: QueueFull
   std::int32_t step_tokens = 64;  // rows of one step; at most the runner's limit
   bool prefix_cache = true;
 };
@@ -49,10 +50,18 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // QueueFull when max_waiting is reached, InvalidArgument with both counts when prompt and
-  // max_tokens do not fit the context, OutOfMemory when they can never fit the cache,
-  // Unavailable when stopping. The sink hears nothing after a failure here.
+  // QueueFull when as many run and wait as may (max_running + max_waiting, counted here and now,
+  // not when the thread has looked), InvalidArgument with both counts when prompt and max_tokens do
+  // not fit the context, OutOfMemory when they can never fit the cache, Unavailable when stopping.
+  // The sink hears nothing after a failure here.
   Result<GenerationId> submit(GenerationRequest request, std::shared_ptr<GenerationSink> sink);
+  // All of them, in their order, or none. InvalidArgument when they are more than ever run and
+  // wait.
+  struct Submission {
+    GenerationRequest request;
+    std::shared_ptr<GenerationSink> sink;
+  };
+  Result<std::vector<GenerationId>> submit(std::vector<Submission> submissions);
   Result<GenerationId> submit(EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink);
 
   // Ends it soon: within a layer when it computes, at once when it waits. Unknown and finished ids

@@ -288,6 +288,56 @@ TEST_F(EngineTest, RefusesWhatIsBeyondTheQueue) {
   EXPECT_EQ(engine_->stats().waiting, 0);
 }
 
+// Free slots count at once, whatever the thread has looked at: here it is kept from looking.
+TEST_F(EngineTest, TakesAsManyAsRunAndWait) {
+  for (const auto& [slots, queue] : {std::pair{8, 1}, std::pair{16, 64}}) {
+    Signal entered, go;
+    start({.max_running = slots, .max_waiting = queue}, [&](const model::BatchPlan&) {
+      entered.raise();
+      go.wait();
+    });
+    std::vector<std::shared_ptr<WaitingSink>> sinks;
+    sinks.push_back(submit(make_request(5, 1)).second);
+    entered.wait();
+    for (int i = 1; i < slots + queue; ++i) sinks.push_back(submit(make_request(5, 1)).second);
+    auto sink = std::make_shared<WaitingSink>();
+    const Result<GenerationId> refused = engine_->submit(make_request(5, 1), sink);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::QueueFull);
+    go.raise();
+    for (const auto& one : sinks) one->finished.wait();
+    // By the time that a sink hears of the end, its place is free.
+    submit(make_request(5, 1)).second->finished.wait();
+  }
+}
+
+TEST_F(EngineTest, TakesAGroupAsAWhole) {
+  Signal entered, go;
+  start({.max_running = 2, .max_waiting = 2}, [&](const model::BatchPlan&) {
+    entered.raise();
+    go.wait();
+  });
+  const auto group = [](std::size_t count) {
+    std::vector<Engine::Submission> out(count);
+    for (Engine::Submission& one : out) one = {make_request(5, 2), std::make_shared<WaitingSink>()};
+    return out;
+  };
+  const auto running = submit(make_request(5, 2)).second;
+  entered.wait();
+  EXPECT_EQ(engine_->submit(group(4)).error().code, ErrorCode::QueueFull);
+  EXPECT_EQ(engine_->submit(group(5)).error().code, ErrorCode::InvalidArgument);
+  EXPECT_EQ(engine_->stats().waiting, 0);
+  const Result<std::vector<GenerationId>> taken = engine_->submit(group(3));
+  ASSERT_TRUE(taken.ok());
+  EXPECT_EQ(taken->size(), 3U);
+  auto spoilt = group(1);
+  spoilt[0].request.prompt.clear();
+  EXPECT_EQ(engine_->submit(std::move(spoilt)).error().code, ErrorCode::InvalidArgument);
+  EXPECT_EQ(engine_->stats().waiting, 3);
+  go.raise();
+  running->finished.wait();
+}
+
 TEST_F(EngineTest, RefusesWhatCanNeverFit) {
   start();
   EXPECT_EQ(engine_->context_length(), 2000);

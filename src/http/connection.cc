@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
 
+#include "base/job_border.h"
 #include "base/log.h"
 #include "http/guard.h"
 #include "http/url.h"
@@ -73,19 +73,6 @@ Error parse_error(const beast::error_code& error) {
     return {ErrorCode::TooLarge, "the request's head is larger than this server allows"};
   }
   return {ErrorCode::InvalidArgument, fmt::format("malformed HTTP request: {}", error.message())};
-}
-
-Error describe_current_exception() {
-  try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return {ErrorCode::OutOfMemory, "out of memory while answering"};
-  } catch (const std::exception& exception) {
-    return {ErrorCode::Internal,
-            fmt::format("unexpected failure while answering: {}", exception.what())};
-  } catch (...) {
-    return {ErrorCode::Internal, "unexpected failure while answering"};
-  }
 }
 
 }  // namespace
@@ -305,7 +292,7 @@ Task<void> Connection::dispatch(const Router::Route& route, const Request& reque
     Responder responder(exchange);
     outcome = co_await route.handler(request, responder);
   } catch (...) {
-    outcome = describe_current_exception();
+    outcome = base::error_of_current_exception("while answering");
     logger().error("handler threw", {{"correlation_id", request.correlation_id},
                                      {"path", request.path},
                                      {"what", outcome.error().message}});

@@ -296,6 +296,72 @@ TEST(WorkThreads, LeaveTheIoThreadFree) {
   EXPECT_EQ(body_of(first.read_response()), "done");
 }
 
+// One thread, busy: what waits behind it is answered when its time is over or nobody wants it, and
+// never begins.
+TEST(WorkThreads, GiveUpWhatNobodyWaitsFor) {
+  test::Gate busy, go;
+  WorkThreads threads(1, 1);
+  std::atomic<int> begun = 0;
+  Router router;
+  router.add(Method::Get, "/busy", [&](const Request&, Responder&) -> Task<Status> {
+    std::function<Result<int>()> work = [&]() -> Result<int> {
+      busy.open();
+      return go.wait() ? Result<int>(1) : Error{ErrorCode::Internal, "nobody opened the gate"};
+    };
+    const Result<int> result = co_await threads.run<int>(std::move(work));
+    if (!result.ok()) co_return result.error();
+    co_return Error{ErrorCode::NotFound, "done"};
+  });
+  router.add(Method::Get, "/behind", [&](const Request& request, Responder&) -> Task<Status> {
+    std::stop_source stop;
+    base::WorkLimit limit{stop.get_token()};
+    if (request.query.contains("late")) limit.deadline = std::chrono::steady_clock::now();
+    if (request.query.contains("stopped")) stop.request_stop();
+    std::function<Result<int>()> work = [&begun]() -> Result<int> { return ++begun; };
+    const Result<int> result = co_await threads.run<int>(std::move(work), limit);
+    stop.request_stop();
+    co_return result.ok() ? Error{ErrorCode::Internal, "it ran"} : result.error();
+  });
+  const auto server = test::start(std::move(router));
+  RawSocket first(server->port());
+  ASSERT_TRUE(first.send(get("/busy")));
+  ASSERT_TRUE(busy.wait());
+  // The queue holds one: each makes room for the next.
+  for (const auto& [query, code] :
+       {std::pair{"late", "DeadlineExceeded"}, std::pair{"stopped", "Cancelled"},
+        std::pair{"late", "DeadlineExceeded"}}) {
+    RawSocket socket(server->port());
+    ASSERT_TRUE(socket.send(get(fmt::format("/behind?{}=1", query))));
+    EXPECT_THAT(body_of(socket.read_response()),
+                HasSubstr(std::string_view(code) == "Cancelled" ? "nobody waits" : "time"));
+  }
+  go.open();
+  EXPECT_EQ(status_of(first.read_response()), 404);
+  EXPECT_EQ(begun, 0);
+}
+
+TEST(WorkThreads, SurviveWorkThatThrows) {
+  WorkThreads threads(1);
+  Router router;
+  router.add(Method::Get, "/", [&](const Request& request, Responder&) -> Task<Status> {
+    std::function<Result<int>()> work = [memory =
+                                             request.query.contains("memory")]() -> Result<int> {
+      if (memory) throw std::bad_alloc();
+      throw std::runtime_error("surprise");
+    };
+    const Result<int> result = co_await threads.run<int>(std::move(work));
+    co_return result.ok() ? Error{ErrorCode::NotFound, "it went well"} : result.error();
+  });
+  const auto server = test::start(std::move(router));
+  for (int i = 0; i < 3; ++i) {
+    RawSocket socket(server->port());
+    ASSERT_TRUE(socket.send(get("/")));
+    EXPECT_THAT(body_of(socket.read_response()), HasSubstr("surprise"));
+    ASSERT_TRUE(socket.send(get("/?memory=1")));
+    EXPECT_THAT(body_of(socket.read_response()), HasSubstr("out of memory"));
+  }
+}
+
 TEST(WorkThreads, RefuseWhatIsTooMuch) {
   WorkThreads threads(1, 0);
   Router router;

@@ -1,6 +1,16 @@
 #include "http/work_threads.h"
 
+#include "base/log.h"
+
 namespace llorch::http {
+namespace {
+
+const base::Logger& logger() {
+  static const base::Logger instance("http");
+  return instance;
+}
+
+}  // namespace
 
 WorkThreads::WorkThreads(int num_threads, std::size_t max_waiting) : max_waiting_(max_waiting) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { serve(); });
@@ -15,9 +25,12 @@ WorkThreads::~WorkThreads() {
   threads_.clear();  // joins
 }
 
-bool WorkThreads::push(std::function<void()> job) {
+bool WorkThreads::push(Job job) {
   {
     const std::lock_guard lock(mutex_);
+    // What nobody waits for takes no place in the queue.
+    if (waiting_.size() >= max_waiting_)
+      std::erase_if(waiting_, [](const Job& waiting) { return waiting.stop.stop_requested(); });
     if (stopping_ || waiting_.size() >= max_waiting_) return false;
     waiting_.push_back(std::move(job));
   }
@@ -27,7 +40,7 @@ bool WorkThreads::push(std::function<void()> job) {
 
 void WorkThreads::serve() {
   while (true) {
-    std::function<void()> job;
+    Job job;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
@@ -35,7 +48,11 @@ void WorkThreads::serve() {
       job = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    job();
+    try {
+      job.run();
+    } catch (...) {  // run() has its own border: this one is for handing its result over
+      logger().error("work failed", {{"what", base::error_of_current_exception("").message}});
+    }
   }
 }
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 #include "base/utf8.h"
@@ -24,38 +26,78 @@ std::uint64_t draw_seed() {
   return seed >> 11;
 }
 
-Result<std::vector<engine::TokenId>> encode_prompt(const ServingModel& model,
-                                                   const TextRequest::Prompt& prompt) {
-  switch (prompt.kind) {
-    case TextRequest::Prompt::Kind::Ids:
-      return prompt.ids;
-    case TextRequest::Prompt::Kind::Plain:
-      return model.tokenizer->encode(prompt.text, {.add_special = true, .parse_special = false});
-    case TextRequest::Prompt::Kind::Rendered:
-      // The template has written every special token that the model wants.
-      return model.tokenizer->encode(tokenizer::MarkedPrompt{prompt.text, prompt.template_spans});
-  }
-  return Error{ErrorCode::Internal, "a prompt of no kind"};
+using worker_http::Preparation;
+using worker_http::PrepareError;
+using Blame = PrepareError::Blame;
+
+// What the generations of a request share, and what is needed to make each.
+struct Prepared final : worker_http::PreparedRequest {
+  std::vector<engine::TokenId> prompt;
+  std::int32_t max_tokens = 0;
+  GrammarPtr grammar;
+};
+
+PrepareError too_long(std::string message) {
+  return {{ErrorCode::InvalidArgument, std::move(message)}, Blame::Context};
 }
 
-// How many tokens may come; InvalidArgument with both counts when they do not fit.
-Result<std::int32_t> fit_max_tokens(const TextRequest& request, std::size_t prompt_tokens,
-                                    std::int32_t context) {
+// A text that cannot fit is not worth reading: no token stands for more bytes than the longest.
+Status check_bytes(const ServingModel& model, std::size_t bytes) {
+  const auto context = static_cast<std::size_t>(model.engine->max_sequence_tokens());
+  const std::size_t longest = std::max<std::size_t>(model.texts->longest_bytes, 1);
+  if (bytes / longest <= context) return ok_status();
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("the text has {} bytes, at least {} tokens, but the context holds {}; "
+                           "shorten it",
+                           bytes, bytes / longest, context)};
+}
+
+// The ids of a text or a list of ids.
+std::variant<std::vector<engine::TokenId>, PrepareError> encode_prompt(
+    const ServingModel& model, const TextRequest::Prompt& prompt, const base::WorkLimit& limit) {
+  using Kind = TextRequest::Prompt::Kind;
+  if (prompt.kind == Kind::Ids) return prompt.ids;
+  if (const Status fits = check_bytes(model, prompt.text.size()); !fits.ok())
+    return too_long(fits.error().message);
+  if (const Status goes_on = limit.check(); !goes_on.ok()) return PrepareError{goes_on.error()};
+  // In a rendered prompt the template has written every special token that the model wants.
+  Result<std::vector<engine::TokenId>> ids =
+      prompt.kind == Kind::Rendered
+          ? model.tokenizer->encode(tokenizer::MarkedPrompt{prompt.text, prompt.template_spans})
+          : model.tokenizer->encode(prompt.text, {.add_special = true, .parse_special = false});
+  if (!ids.ok()) return PrepareError{ids.error()};
+  return ids.take();
+}
+
+// How many tokens may come; with both counts when they do not fit.
+std::variant<std::int32_t, PrepareError> fit_max_tokens(const TextRequest& request,
+                                                        std::size_t prompt_tokens,
+                                                        std::int32_t context) {
   const std::int64_t left = std::int64_t{context} - static_cast<std::int64_t>(prompt_tokens);
   if (left < 1) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("the prompt has {} tokens, but the context holds {} and at least one "
-                             "must be left for the answer; shorten the prompt",
-                             prompt_tokens, context)};
+    return too_long(
+        fmt::format("the prompt has {} tokens, but the context holds {} and at least "
+                    "one must be left for the answer; shorten the prompt",
+                    prompt_tokens, context));
   }
   const std::optional<std::int32_t>& wanted = request.sampling.max_tokens;
   if (!wanted || (request.shorten_to_fit && *wanted > left)) return static_cast<std::int32_t>(left);
   if (*wanted <= left) return *wanted;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("the prompt has {} tokens and max_tokens is {}: together {}, but the "
-                           "context holds {}; shorten the prompt or ask for at most {} tokens",
-                           prompt_tokens, *wanted,
-                           static_cast<std::int64_t>(prompt_tokens) + *wanted, context, left)};
+  return too_long(fmt::format(
+      "the prompt has {} tokens and max_tokens is {}: together {}, but the "
+      "context holds {}; shorten the prompt or ask for at most {} tokens",
+      prompt_tokens, *wanted, static_cast<std::int64_t>(prompt_tokens) + *wanted, context, left));
+}
+
+// Before the prompt is read: more than the context was never going to fit.
+std::optional<PrepareError> check_max_tokens(const TextRequest& request, std::int32_t context) {
+  const std::optional<std::int32_t>& wanted = request.sampling.max_tokens;
+  if (!wanted || *wanted <= context || request.shorten_to_fit) return std::nullopt;
+  return PrepareError{{ErrorCode::InvalidArgument,
+                       fmt::format("max_tokens is {}, but the context holds {} tokens, the "
+                                   "prompt's among them",
+                                   *wanted, context)},
+                      Blame::MaxTokens};
 }
 
 engine::SamplingParams sampling_of(const TextRequest& request, std::uint64_t seed) {
@@ -74,22 +116,14 @@ engine::SamplingParams sampling_of(const TextRequest& request, std::uint64_t see
   return params;
 }
 
-Result<engine::GenerationRequest> to_generation(const ServingModel& model,
-                                                const TextRequest& request, std::uint64_t seed) {
-  Result<std::vector<engine::TokenId>> prompt = encode_prompt(model, request.prompt);
-  if (!prompt.ok()) return prompt.error();
-  const Result<std::int32_t> max_tokens =
-      fit_max_tokens(request, prompt->size(), model.engine->max_sequence_tokens());
-  if (!max_tokens.ok()) return max_tokens.error();
-  Result<std::unique_ptr<engine::TokenConstraint>> constraint =
-      make_constraint(request.format, model);
-  if (!constraint.ok()) return constraint.error();
+engine::GenerationRequest to_generation(const ServingModel& model, const TextRequest& request,
+                                        const Prepared& prepared, std::uint64_t seed) {
   engine::GenerationRequest generation;
-  generation.prompt = prompt.take();
-  generation.max_tokens = *max_tokens;
+  generation.prompt = prepared.prompt;
+  generation.max_tokens = prepared.max_tokens;
   generation.end_ids.assign(model.tokenizer->end_ids().begin(), model.tokenizer->end_ids().end());
   generation.sampling = sampling_of(request, seed);
-  generation.constraint = constraint.take();
+  generation.constraint = make_constraint(prepared.grammar, model);
   generation.deadline = request.deadline;
   return generation;
 }
@@ -224,56 +258,96 @@ Result<const ServingModel*> EngineBackend::accepting_model() const {
   return loaded_model();
 }
 
-Result<Ticket> EngineBackend::submit(TextRequest request,
-                                     std::shared_ptr<worker_http::TextListener> listener) {
-  const engine::Clock::time_point arrived = engine::Clock::now();
+Preparation EngineBackend::prepare(const TextRequest& request, const base::WorkLimit& limit) const {
+  const Result<const ServingModel*> found = accepting_model();
+  if (!found.ok()) return PrepareError{found.error()};
+  const ServingModel& model = **found;
+  const std::int32_t context = model.engine->max_sequence_tokens();
+  if (auto refused = check_max_tokens(request, context)) return std::move(*refused);
+  auto prepared = std::make_shared<Prepared>();
+  // The format first: a schema is smaller than the text that a refusal would waste.
+  Result<GrammarPtr> grammar = compile_format(request.format, model);
+  if (!grammar.ok()) return PrepareError{grammar.error(), Blame::Format};
+  prepared->grammar = grammar.take();
+  auto ids = encode_prompt(model, request.prompt, limit);
+  if (auto* refused = std::get_if<PrepareError>(&ids)) return std::move(*refused);
+  prepared->prompt = std::get<0>(std::move(ids));
+  auto max_tokens = fit_max_tokens(request, prepared->prompt.size(), context);
+  if (auto* refused = std::get_if<PrepareError>(&max_tokens)) return std::move(*refused);
+  prepared->max_tokens = std::get<0>(max_tokens);
+  if (const Status goes_on = limit.check(); !goes_on.ok()) return PrepareError{goes_on.error()};
+  return prepared;
+}
+
+Preparation EngineBackend::prepare(const worker_http::EmbedRequest& request,
+                                   const base::WorkLimit& limit) const {
   const Result<const ServingModel*> model = accepting_model();
-  if (!model.ok()) return model.error();
-  const std::uint64_t seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
-  Result<engine::GenerationRequest> generation = to_generation(**model, request, seed);
-  if (!generation.ok()) return generation.error();
-  const Result<JobTable::Use> use = jobs_->begin(request.job_id);
-  if (!use.ok()) return use.error();
-  auto sink = std::make_shared<TextSink>(
-      TextSinkContext{.job_id = request.job_id,
-                      .model = (*model)->info.id,
-                      .seed = seed,
-                      .prompt_tokens = static_cast<std::int64_t>(generation->prompt.size()),
-                      .stop = request.sampling.stop,
-                      .with_logprobs = request.top_logprobs.has_value(),
-                      .arrived = arrived},
-      *(*model)->tokenizer, generation->prompt, std::move(listener));
-  sink->set_job(jobs_, *use);
-  const Result<engine::GenerationId> id =
-      (*model)->engine->submit(generation.take(), std::move(sink));
-  if (!id.ok()) {
-    jobs_->withdraw(*use);
-    return id.error();
+  if (!model.ok()) return PrepareError{model.error()};
+  TextRequest::Prompt prompt;
+  if (const auto* text = std::get_if<std::string>(&request.input)) {
+    prompt.text = *text;
+  } else {
+    prompt.kind = TextRequest::Prompt::Kind::Ids;
+    prompt.ids = std::get<std::vector<std::int32_t>>(request.input);
   }
-  if (jobs_->bind(*use, *id)) (*model)->engine->cancel(*id);
-  return Ticket{*id};
+  auto ids = encode_prompt(**model, prompt, limit);
+  if (auto* refused = std::get_if<PrepareError>(&ids)) return std::move(*refused);
+  auto prepared = std::make_shared<Prepared>();
+  prepared->prompt = std::get<0>(std::move(ids));
+  const std::int32_t context = (*model)->engine->max_sequence_tokens();
+  if (prepared->prompt.size() <= static_cast<std::size_t>(context)) return prepared;
+  return too_long(fmt::format("the input has {} tokens, but the context holds {}; shorten it",
+                              prepared->prompt.size(), context));
+}
+
+Result<std::vector<Ticket>> EngineBackend::submit(
+    std::vector<worker_http::Submission> submissions) {
+  const Result<const ServingModel*> found = accepting_model();
+  if (!found.ok()) return found.error();
+  const ServingModel& model = **found;
+  std::vector<JobTable::Use> uses;
+  const auto withdraw = [&](const Error& error) {
+    for (const JobTable::Use use : uses) jobs_->withdraw(use);
+    return error;
+  };
+  std::vector<engine::Engine::Submission> generations;
+  generations.reserve(submissions.size());
+  for (worker_http::Submission& submission : submissions) {
+    const TextRequest& request = submission.request;
+    CHECK(request.prepared != nullptr, "a request is prepared before it is submitted");
+    const auto& prepared = static_cast<const Prepared&>(*request.prepared);
+    const Result<JobTable::Use> use = jobs_->begin(request.job_id);
+    if (!use.ok()) return withdraw(use.error());
+    uses.push_back(*use);
+    const std::uint64_t seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
+    auto sink = std::make_shared<TextSink>(
+        TextSinkContext{.job_id = request.job_id,
+                        .model = model.info.id,
+                        .seed = seed,
+                        .prompt_tokens = static_cast<std::int64_t>(prepared.prompt.size()),
+                        .stop = request.sampling.stop,
+                        .with_logprobs = request.top_logprobs.has_value(),
+                        .arrived = request.arrived},
+        *model.tokenizer, prepared.prompt, std::move(submission.listener));
+    sink->set_job(jobs_, *use);
+    generations.push_back({to_generation(model, request, prepared, seed), std::move(sink)});
+  }
+  Result<std::vector<engine::GenerationId>> ids = model.engine->submit(std::move(generations));
+  if (!ids.ok()) return withdraw(ids.error());
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (jobs_->bind(uses[i], (*ids)[i])) model.engine->cancel((*ids)[i]);
+  }
+  return ids.take();
 }
 
 Result<Ticket> EngineBackend::embed(worker_http::EmbedRequest request,
                                     std::shared_ptr<worker_http::EmbeddingListener> listener) {
   const Result<const ServingModel*> model = accepting_model();
   if (!model.ok()) return model.error();
+  CHECK(request.prepared != nullptr, "a request is prepared before it is submitted");
   engine::EmbeddingRequest embedding;
   embedding.deadline = request.deadline;
-  if (auto* text = std::get_if<std::string>(&request.input)) {
-    Result<std::vector<engine::TokenId>> ids =
-        (*model)->tokenizer->encode(*text, {.add_special = true, .parse_special = false});
-    if (!ids.ok()) return ids.error();
-    embedding.prompt = ids.take();
-  } else {
-    embedding.prompt = std::move(std::get<std::vector<std::int32_t>>(request.input));
-  }
-  const std::int32_t context = (*model)->engine->max_sequence_tokens();
-  if (embedding.prompt.size() > static_cast<std::size_t>(context)) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("the input has {} tokens, but the context holds {}; shorten it",
-                             embedding.prompt.size(), context)};
-  }
+  embedding.prompt = static_cast<const Prepared&>(*request.prepared).prompt;
   auto sink = std::make_shared<EmbeddingSink>(static_cast<std::int64_t>(embedding.prompt.size()),
                                               std::move(listener));
   const Result<engine::GenerationId> id =
@@ -293,16 +367,18 @@ Status EngineBackend::cancel(std::string_view job_id) {
   return ok_status();
 }
 
-Result<TextRequest::Prompt> EngineBackend::render_chat(const json::Object& context) const {
+Result<TextRequest::Prompt> EngineBackend::render_chat(const json::Object& context,
+                                                       const base::WorkLimit& limit) const {
   const Result<const ServingModel*> model = accepting_model();
   if (!model.ok()) return model.error();
   const bool with_tools = context.contains("tools") && (*model)->chat_with_tools;
   const auto& chat = with_tools ? (*model)->chat_with_tools : (*model)->chat;
   if (!chat) return Error{ErrorCode::InvalidArgument, "this model has no chat template"};
+  if (const Status goes_on = limit.check(); !goes_on.ok()) return goes_on.error();
   jinja::RenderOptions options;
   options.special_tokens = {{"bos_token", (*model)->bos_token}, {"eos_token", (*model)->eos_token}};
   options.now = local_now();
-  // Far more than any real template takes, far less than the second that a handler must never take.
+  // Far more than any real template takes, far less than what a thread could be kept busy with.
   options.limits.max_steps = 2'000'000;
   options.limits.max_output_bytes = std::size_t{8} << 20;
   options.limits.max_work_bytes = std::size_t{64} << 20;
@@ -316,12 +392,14 @@ Result<TextRequest::Prompt> EngineBackend::render_chat(const json::Object& conte
 }
 
 Result<worker_http::TokenizedText> EngineBackend::tokenize(std::string_view text, bool add_special,
-                                                           bool parse_special) const {
+                                                           bool parse_special,
+                                                           const base::WorkLimit& limit) const {
   const Result<const ServingModel*> model = loaded_model();
   if (!model.ok()) return model.error();
   Result<std::vector<engine::TokenId>> ids = (*model)->tokenizer->encode(
       text, {.add_special = add_special, .parse_special = parse_special});
   if (!ids.ok()) return ids.error();
+  if (const Status goes_on = limit.check(); !goes_on.ok()) return goes_on.error();
   worker_http::TokenizedText out;
   for (const engine::TokenId id : *ids)
     out.pieces.push_back(base::to_valid_utf8((*model)->texts->shown[static_cast<std::size_t>(id)]));

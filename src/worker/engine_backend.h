@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "worker/job_table.h"
@@ -36,16 +37,22 @@ class EngineBackend final : public worker_http::InferenceBackend {
   worker_http::LoadStatus status() const override;
   worker_http::WorkerStats stats() const override;
   const worker_http::ModelInfo* model() const override;
-  Result<worker_http::Ticket> submit(worker_http::TextRequest request,
-                                     std::shared_ptr<worker_http::TextListener> listener) override;
+  worker_http::Preparation prepare(const worker_http::TextRequest& request,
+                                   const base::WorkLimit& limit) const override;
+  worker_http::Preparation prepare(const worker_http::EmbedRequest& request,
+                                   const base::WorkLimit& limit) const override;
+  Result<std::vector<worker_http::Ticket>> submit(
+      std::vector<worker_http::Submission> submissions) override;
   Result<worker_http::Ticket> embed(
       worker_http::EmbedRequest request,
       std::shared_ptr<worker_http::EmbeddingListener> listener) override;
   void abandon(worker_http::Ticket ticket) override;
   Status cancel(std::string_view job_id) override;
-  Result<worker_http::TextRequest::Prompt> render_chat(const json::Object& context) const override;
+  Result<worker_http::TextRequest::Prompt> render_chat(const json::Object& context,
+                                                       const base::WorkLimit& limit) const override;
   Result<worker_http::TokenizedText> tokenize(std::string_view text, bool add_special,
-                                              bool parse_special) const override;
+                                              bool parse_special,
+                                              const base::WorkLimit& limit) const override;
   Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;
   void request_shutdown() override { on_shutdown_(); }
 

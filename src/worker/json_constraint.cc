@@ -24,21 +24,26 @@ class JsonConstraint final : public engine::TokenConstraint {
 
 }  // namespace
 
-Result<std::unique_ptr<engine::TokenConstraint>> make_constraint(
-    const worker_http::OutputFormat& format, const ServingModel& model) {
+Result<GrammarPtr> compile_format(const worker_http::OutputFormat& format,
+                                  const ServingModel& model) {
   using Kind = worker_http::OutputFormat::Kind;
-  if (format.kind == Kind::Text) return std::unique_ptr<engine::TokenConstraint>();
+  if (format.kind == Kind::Text) return GrammarPtr();
   if (!model.mask_table.ok()) {
-    return Error{ErrorCode::Unsupported,
+    return Error{ErrorCode::InvalidArgument,
                  "this model cannot be held to JSON: " + model.mask_table.error().message};
   }
-  Result<std::shared_ptr<const grammar::JsonGrammar>> grammar =
-      format.kind == Kind::JsonObject ? grammar::compile_json_object()
-                                      : grammar::compile_json_schema(format.schema);
+  Result<GrammarPtr> grammar = format.kind == Kind::JsonObject
+                                   ? grammar::compile_json_object()
+                                   : grammar::compile_json_schema(format.schema);
   // Malformed, too large or beyond what can be enforced: in each case the schema's fault.
-  if (!grammar.ok()) return Error{ErrorCode::Unsupported, grammar.error().message};
-  return std::unique_ptr<engine::TokenConstraint>(
-      std::make_unique<JsonConstraint>(grammar::TokenMasker(grammar.take(), *model.mask_table)));
+  if (!grammar.ok()) return Error{ErrorCode::InvalidArgument, grammar.error().message};
+  return grammar;
+}
+
+std::unique_ptr<engine::TokenConstraint> make_constraint(const GrammarPtr& grammar,
+                                                         const ServingModel& model) {
+  if (grammar == nullptr) return nullptr;
+  return std::make_unique<JsonConstraint>(grammar::TokenMasker(grammar, *model.mask_table));
 }
 
 }  // namespace llorch::worker

@@ -275,11 +275,11 @@ TEST(EngineBackend, SaysLoadingUntilItHasAModel) {
   EXPECT_EQ(backend.model(), nullptr);
   EXPECT_TRUE(backend.is_idle());
   EXPECT_EQ(backend.stats().slots_total, 0);
-  EXPECT_EQ(backend.submit({}, nullptr).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(backend.submit({}).error().code, ErrorCode::Unavailable);
   EXPECT_EQ(backend.embed({}, nullptr).error().code, ErrorCode::Unavailable);
-  EXPECT_EQ(backend.tokenize("x", false, false).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(backend.tokenize("x", false, false, {}).error().code, ErrorCode::Unavailable);
   EXPECT_EQ(backend.detokenize({1}).error().code, ErrorCode::Unavailable);
-  EXPECT_EQ(backend.render_chat({}).error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(backend.render_chat({}, {}).error().code, ErrorCode::Unavailable);
   EXPECT_EQ(backend.cancel("x").error().code, ErrorCode::NotFound);
   backend.abandon(1);
   backend.request_shutdown();

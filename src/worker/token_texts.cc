@@ -1,5 +1,6 @@
 #include "worker/token_texts.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -40,6 +41,7 @@ TokenTexts make_token_texts(const tokenizer::Tokenizer& tokenizer) {
     const bool is_special = tokenizer.is_special(id);
     texts.shown.push_back(has_marks && !is_special ? read_piece(piece) : std::string(piece));
     if (!is_special) texts.generated[i] = texts.shown.back();
+    texts.longest_bytes = std::max(texts.longest_bytes, texts.shown.back().size());
   }
   return texts;
 }

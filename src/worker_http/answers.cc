@@ -55,12 +55,12 @@ http::Response openai_error_response(const Error& error,
   return openai_error_response(error, errors.empty() ? std::string_view() : errors[0].field);
 }
 
-Status check_content_type(const http::Request& request) {
-  return contract::check_json_type(request.headers.find("Content-Type"));
+Status check_content_type(const RequestText& request) {
+  return contract::check_json_type(request.content_type);
 }
 
-Result<json::Object> parse_json_body(const http::Request& request) {
-  return contract::parse_json_body(request.headers.find("Content-Type"), request.body);
+Result<json::Object> parse_json_body(const RequestText& request) {
+  return contract::parse_json_body(request.content_type, request.body);
 }
 
 }  // namespace llorch::worker_http

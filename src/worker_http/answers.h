@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "contract/request_body.h"
 #include "http/message.h"
+#include "worker_http/service.h"
 
 namespace llorch::worker_http {
 
@@ -31,7 +32,7 @@ http::Response openai_error_response(const Error& error,
                                      const std::vector<json::FieldError>& errors);
 
 // See contract/request_body.h.
-Status check_content_type(const http::Request& request);
-Result<json::Object> parse_json_body(const http::Request& request);
+Status check_content_type(const RequestText& request);
+Result<json::Object> parse_json_body(const RequestText& request);
 
 }  // namespace llorch::worker_http

@@ -1,8 +1,10 @@
 // InferenceBackend: what the worker's HTTP API needs of a model, in text. The platform seam: behind
 // it stand tokenizer, chat template and engine (worker/), or a recording fake (tests).
 //
-// Nothing here blocks: calls come from io threads and return within milliseconds; listeners are
-// called later, on the engine's thread.
+// What takes time in proportion to a request (prepare, render_chat, tokenize, detokenize) is called
+// on work threads and keeps to the WorkLimit that it is given. Nothing else blocks: those calls may
+// come from io threads and return within milliseconds. Listeners are called later, on the engine's
+// thread.
 #pragma once
 
 #include <chrono>
@@ -18,6 +20,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "base/text_span.h"
+#include "base/work_limit.h"
 #include "contract/inference.h"
 #include "contract/sampling_config.h"
 
@@ -29,6 +32,27 @@ struct OutputFormat {
   Kind kind = Kind::Text;
   json::Value schema;  // with JsonSchema
 };
+
+// What prepare() made of a request: ids and a compiled format. Immutable, so the choices of a
+// request share one.
+class PreparedRequest {
+ public:
+  virtual ~PreparedRequest() = default;
+};
+using PreparedPtr = std::shared_ptr<const PreparedRequest>;
+
+// A request that cannot be served as it is, and which part of it is to blame.
+struct PrepareError {
+  enum class Blame : std::uint8_t {
+    Other,      // the error's code says
+    Context,    // prompt, or prompt and max_tokens, are longer than the context
+    MaxTokens,  // max_tokens alone is more than the context
+    Format,     // a schema that the output cannot be held to
+  };
+  Error error;
+  Blame blame = Blame::Other;
+};
+using Preparation = std::variant<PreparedPtr, PrepareError>;
 
 struct TextRequest {
   std::string job_id;
@@ -52,7 +76,9 @@ struct TextRequest {
   std::vector<std::pair<std::int32_t, float>> logit_bias;
   std::optional<std::int32_t> top_logprobs;
   OutputFormat format;
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  PreparedPtr prepared;  // of prompt, max_tokens and format, which nobody looks at once it is there
 };
 
 struct TokenProbability {
@@ -85,8 +111,14 @@ class TextListener {
   virtual void on_end(Result<contract::InferenceResult> result) = 0;
 };
 
+struct Submission {
+  TextRequest request;  // prepared
+  std::shared_ptr<TextListener> listener;
+};
+
 struct EmbedRequest {
   std::variant<std::string, std::vector<std::int32_t>> input;  // text as users write it, or ids
+  PreparedPtr prepared;                                        // of the input
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
@@ -159,10 +191,15 @@ class InferenceBackend {
   // Null until the model is loaded; everything below is Unavailable until then.
   virtual const ModelInfo* model() const = 0;
 
-  // InvalidArgument with the counts when prompt and max_tokens do not fit, QueueFull, Conflict when
-  // the job id is in use, Unsupported (naming the keyword) for a schema that we cannot enforce. The
-  // listener hears nothing after a failure here.
-  virtual Result<Ticket> submit(TextRequest request, std::shared_ptr<TextListener> listener) = 0;
+  // Encodes the prompt, checks that it fits, compiles the format: once for all choices that share
+  // them. The errors name the counts or the keyword.
+  virtual Preparation prepare(const TextRequest& request, const base::WorkLimit& limit) const = 0;
+  virtual Preparation prepare(const EmbedRequest& request, const base::WorkLimit& limit) const = 0;
+
+  // All of them or none, in their order. QueueFull when they do not all find a place now,
+  // InvalidArgument when so many never do, Conflict when a job id is in use. The listeners hear
+  // nothing after a failure here.
+  virtual Result<std::vector<Ticket>> submit(std::vector<Submission> submissions) = 0;
   virtual Result<Ticket> embed(EmbedRequest request,
                                std::shared_ptr<EmbeddingListener> listener) = 0;
   // Nobody waits for it any more: compute stops soon. Finished tickets are ignored.
@@ -172,9 +209,11 @@ class InferenceBackend {
 
   // The model's own chat template; `context` holds messages, tools, add_generation_prompt …. All
   // text in it is text of users.
-  virtual Result<TextRequest::Prompt> render_chat(const json::Object& context) const = 0;
+  virtual Result<TextRequest::Prompt> render_chat(const json::Object& context,
+                                                  const base::WorkLimit& limit) const = 0;
   virtual Result<TokenizedText> tokenize(std::string_view text, bool add_special,
-                                         bool parse_special) const = 0;
+                                         bool parse_special,
+                                         const base::WorkLimit& limit) const = 0;
   virtual Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const = 0;
 
   // Begins the drain that ends the process. Idempotent.

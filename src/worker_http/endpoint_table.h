@@ -12,9 +12,11 @@
 
 namespace llorch::worker_http {
 
-// What answers: a function where there is nothing to wait for, else a coroutine, whose arguments by
-// value live in its frame.
-using PlainTask = http::Response (*)(const Service& service, const http::Request& request);
+// What answers: a function on the io thread where the work is small whatever is sent, a function on
+// a work thread where it grows with the request, or a coroutine that waits for more than one thing.
+using PlainTask = http::Response (*)(const Service& service, const RequestText& request);
+using WorkTask = http::Response (*)(const Service& service, const RequestText& request,
+                                    const base::WorkLimit& limit);
 using WaitingTask = http::Task<Status> (*)(ServicePtr service, const http::Request& request,
                                            http::Responder& responder);
 
@@ -22,7 +24,7 @@ struct Endpoint {
   http::Method method;
   std::string_view path;
   std::string_view summary;
-  std::variant<PlainTask, WaitingTask> task;
+  std::variant<PlainTask, WorkTask, WaitingTask> task;
   std::span<const FieldSpec> (*fields)();  // of the request's body; null: none
   std::string_view request_schema;         // its name in the document
   int status;                              // of success

@@ -16,6 +16,13 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{10};
 
+// What was prepared, as it was asked: tests look at it.
+template <class Request>
+struct Remembered final : PreparedRequest {
+  explicit Remembered(Request asked) : request(std::move(asked)) {}
+  const Request request;
+};
+
 }  // namespace
 
 void FakeJob::start(std::int64_t prompt_tokens, std::int64_t cached_tokens) const {
@@ -75,7 +82,7 @@ FakeBackend::FakeBackend() {
   initial.kv_blocks_total = 10;
   initial.kv_blocks_free = 10;
   numbers = initial;
-  thread_ = std::thread([this] { work(); });
+  thread_ = std::thread([this] { serve(); });
 }
 
 const ModelInfo* FakeBackend::model() const {
@@ -94,7 +101,7 @@ FakeBackend::~FakeBackend() {
   thread_.join();
 }
 
-void FakeBackend::work() {
+void FakeBackend::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
@@ -107,22 +114,49 @@ void FakeBackend::work() {
   }
 }
 
-Result<Ticket> FakeBackend::submit(TextRequest request, std::shared_ptr<TextListener> listener) {
-  if (const auto ask = admit.get()) {
-    if (Status admitted = ask(request); !admitted.ok()) return admitted.error();
+Preparation FakeBackend::prepare(const TextRequest& request, const base::WorkLimit& limit) const {
+  ++num_prepared_;
+  if (const auto run = work.get()) run();
+  if (const Status goes_on = limit.check(); !goes_on.ok()) return PrepareError{goes_on.error()};
+  if (const auto make = preparation.get()) {
+    Preparation made = make(request);
+    if (std::holds_alternative<PrepareError>(made)) return made;
+  }
+  return std::make_shared<const Remembered<TextRequest>>(request);
+}
+
+Preparation FakeBackend::prepare(const EmbedRequest& request, const base::WorkLimit&) const {
+  if (const auto run = work.get()) run();
+  return std::make_shared<const Remembered<EmbedRequest>>(request);
+}
+
+Result<std::vector<Ticket>> FakeBackend::submit(std::vector<Submission> submissions) {
+  for (Submission& submission : submissions) {
+    const TextRequest& asked =
+        static_cast<const Remembered<TextRequest>&>(*submission.request.prepared).request;
+    submission.request.prompt = asked.prompt;
+    submission.request.format = asked.format;
+    const auto ask = admit.get();
+    if (Status admitted = ask ? ask(submission.request) : ok_status(); !admitted.ok())
+      return admitted.error();
   }
   const std::lock_guard lock(mutex_);
-  auto job = std::make_shared<FakeJob>();
-  job->request = std::move(request);
-  job->listener = std::move(listener);
-  jobs_.push_back(job);
-  if (auto play = script.get()) tasks_.emplace_back([play, job] { play(*job); });
+  std::vector<Ticket> tickets;
+  for (Submission& submission : submissions) {
+    auto job = std::make_shared<FakeJob>();
+    job->request = std::move(submission.request);
+    job->listener = std::move(submission.listener);
+    tickets.push_back(Ticket{jobs_.size()});
+    jobs_.push_back(job);
+    if (auto play = script.get()) tasks_.emplace_back([play, job] { play(*job); });
+  }
   changed_.notify_all();
-  return Ticket{jobs_.size() - 1};
+  return tickets;
 }
 
 Result<Ticket> FakeBackend::embed(EmbedRequest request,
                                   std::shared_ptr<EmbeddingListener> listener) {
+  request.input = static_cast<const Remembered<EmbedRequest>&>(*request.prepared).request.input;
   const std::lock_guard lock(mutex_);
   tasks_.emplace_back([this, request = std::move(request), listener = std::move(listener)] {
     listener->on_end(embedding.get()(request));
@@ -146,7 +180,8 @@ Status FakeBackend::cancel(std::string_view job_id) {
   return ok_status();
 }
 
-Result<TextRequest::Prompt> FakeBackend::render_chat(const json::Object& context) const {
+Result<TextRequest::Prompt> FakeBackend::render_chat(const json::Object& context,
+                                                     const base::WorkLimit&) const {
   const auto render = chat.get();
   Result<std::string> text = render ? render(context) : json::serialize(context);
   if (!text.ok()) return text.error();
@@ -157,7 +192,8 @@ Result<TextRequest::Prompt> FakeBackend::render_chat(const json::Object& context
 }
 
 Result<TokenizedText> FakeBackend::tokenize(std::string_view text, bool add_special,
-                                            bool parse_special) const {
+                                            bool parse_special, const base::WorkLimit&) const {
+  if (const auto run = work.get()) run();
   if (model() == nullptr) return Error{ErrorCode::Unavailable, "loading"};
   TokenizedText out;
   if (add_special) out = {{1}, {"<s>"}};

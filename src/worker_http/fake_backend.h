@@ -2,6 +2,7 @@
 // its own as an engine would, behind the real HTTP server.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -62,7 +63,9 @@ class FakeBackend final : public InferenceBackend {
   Setting<std::shared_ptr<const ModelInfo>> info;  // null: loading
   Setting<LoadStatus> load{LoadStatus{LoadStatus::State::Healthy, 1, ""}};
   Setting<WorkerStats> numbers;
-  Setting<std::function<Status(const TextRequest&)>> admit;  // null: all are accepted
+  Setting<std::function<Status(const TextRequest&)>> admit;             // null: all are accepted
+  Setting<std::function<Preparation(const TextRequest&)>> preparation;  // null: all succeed
+  Setting<std::function<void()>> work;  // runs on the work thread of every request
   // Runs on the fake's own thread for each accepted request; null: the test speaks itself.
   Setting<std::function<void(const FakeJob&)>> script;
   Setting<std::function<Result<EmbeddingListener::Embedding>(const EmbedRequest&)>> embedding;
@@ -71,6 +74,7 @@ class FakeBackend final : public InferenceBackend {
   // The n-th accepted request, waiting for it.
   std::shared_ptr<FakeJob> job(std::size_t index);
   std::size_t num_jobs();
+  std::size_t num_prepared() const { return num_prepared_.load(); }
   bool wait_until_abandoned(std::size_t index);
   std::vector<std::string> cancelled();
   bool shutdown_requested();
@@ -78,20 +82,24 @@ class FakeBackend final : public InferenceBackend {
   LoadStatus status() const override { return load.get(); }
   WorkerStats stats() const override { return numbers.get(); }
   const ModelInfo* model() const override;
-  Result<Ticket> submit(TextRequest request, std::shared_ptr<TextListener> listener) override;
+  Preparation prepare(const TextRequest& request, const base::WorkLimit& limit) const override;
+  Preparation prepare(const EmbedRequest& request, const base::WorkLimit& limit) const override;
+  Result<std::vector<Ticket>> submit(std::vector<Submission> submissions) override;
   Result<Ticket> embed(EmbedRequest request, std::shared_ptr<EmbeddingListener> listener) override;
   void abandon(Ticket ticket) override;
   Status cancel(std::string_view job_id) override;
-  Result<TextRequest::Prompt> render_chat(const json::Object& context) const override;
-  Result<TokenizedText> tokenize(std::string_view text, bool add_special,
-                                 bool parse_special) const override;
+  Result<TextRequest::Prompt> render_chat(const json::Object& context,
+                                          const base::WorkLimit& limit) const override;
+  Result<TokenizedText> tokenize(std::string_view text, bool add_special, bool parse_special,
+                                 const base::WorkLimit& limit) const override;
   Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;
   void request_shutdown() override;
 
  private:
-  void work();
+  void serve();
 
   mutable std::mutex mutex_;
+  mutable std::atomic<std::size_t> num_prepared_ = 0;
   std::condition_variable changed_;
   mutable std::vector<std::shared_ptr<const ModelInfo>> shown_;  // whose pointers were given out
   std::vector<std::shared_ptr<FakeJob>> jobs_;

@@ -1,11 +1,16 @@
 // POST /v1/embeddings. A few inputs compute at a time, so that a long list neither fills the
 // engine's queue nor waits for it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <utility>
+#include <variant>
 
 #include "worker_http/answers.h"
 #include "worker_http/openai_endpoints.h"
@@ -23,14 +28,14 @@ struct EmbeddingEvent {
 
 // What the inputs of one request share: results on their way to the handler, tickets to give up.
 struct EmbeddingJobs {
-  explicit EmbeddingJobs(ServicePtr with) : service(std::move(with)) {}
+  explicit EmbeddingJobs(InferenceBackend& with) : backend(with) {}
 
   void abandon() {
     feed.close();
-    for (const Ticket ticket : tickets) service->backend.abandon(ticket);
+    for (const Ticket ticket : tickets) backend.abandon(ticket);
   }
 
-  ServicePtr service;
+  InferenceBackend& backend;
   http::EventFeed<EmbeddingEvent> feed{kAtOnce};
   std::vector<Ticket> tickets;  // the handler's strand only
 };
@@ -75,60 +80,76 @@ std::string to_base64(std::string_view bytes) {
   return out;
 }
 
-json::Value vector_json(std::vector<float>& values, bool base64) {
+std::string vector_text(std::vector<float>& values, bool base64) {
   normalize(values);
-  if (!base64) return json::Array(values.begin(), values.end());
+  if (!base64) return json::serialize(json::Array(values.begin(), values.end()));
   static_assert(std::endian::native == std::endian::little, "base64 vectors are little-endian");
   std::string bytes(values.size() * sizeof(float), '\0');
   std::memcpy(bytes.data(), values.data(), bytes.size());
-  return json::Value(to_base64(bytes));
+  return '"' + to_base64(bytes) + '"';
 }
 
-struct Parsed {
-  std::optional<OpenAiEmbeddingRequest> request;
-  http::Response refusal;
+// The inputs of a request, prepared, and how the vectors are wanted.
+struct PreparedInputs {
+  std::vector<PreparedPtr> inputs;
+  bool base64 = false;
 };
+using InputsOutcome = std::variant<PreparedInputs, http::Response>;
 
-Parsed parse(const Service& service, const http::Request& request) {
+// On a work thread.
+InputsOutcome prepare_inputs(const Service& service, const RequestText& request,
+                             const base::WorkLimit& limit) {
   const Result<json::Object> body = parse_json_body(request);
-  if (!body.ok()) return {{}, openai_error_response(body.error(), "")};
+  if (!body.ok()) return openai_error_response(body.error(), "");
   std::vector<json::FieldError> errors;
   Result<OpenAiEmbeddingRequest> parsed = read_embedding_request(
       *body, {service.settings.max_choices, service.settings.max_embedding_inputs}, errors);
-  if (!parsed.ok()) return {{}, openai_error_response(parsed.error(), errors)};
+  if (!parsed.ok()) return openai_error_response(parsed.error(), errors);
   if (const auto missing = check_model(service.backend, parsed->model))
-    return {{}, openai_error_response(missing->error, missing->param, missing->code)};
-  return {parsed.take(), {}};
+    return openai_error_response(missing->error, missing->param, missing->code);
+  PreparedInputs prepared{{}, parsed->base64};
+  for (auto& input : parsed->inputs) {
+    EmbedRequest embed;
+    embed.input = std::move(input);
+    Preparation one = service.backend.prepare(embed, limit);
+    if (const auto* refused = std::get_if<PrepareError>(&one)) {
+      const bool too_long = refused->blame == PrepareError::Blame::Context;
+      return openai_error_response(refused->error, too_long ? "input" : "",
+                                   too_long ? "context_length_exceeded" : "");
+    }
+    prepared.inputs.push_back(std::get<PreparedPtr>(std::move(one)));
+  }
+  return prepared;
 }
 
-Status submit_one(const std::shared_ptr<EmbeddingJobs>& jobs, const OpenAiEmbeddingRequest& request,
+Status submit_one(const std::shared_ptr<EmbeddingJobs>& jobs, const PreparedPtr& input,
                   std::size_t index, std::chrono::steady_clock::time_point deadline) {
   EmbedRequest embed;
-  embed.input = request.inputs[index];  // a copy: a full queue is asked again
+  embed.prepared = input;
   embed.deadline = deadline;
   const Result<Ticket> ticket =
-      jobs->service->backend.embed(std::move(embed), std::make_shared<Listener>(jobs, index));
+      jobs->backend.embed(std::move(embed), std::make_shared<Listener>(jobs, index));
   if (!ticket.ok()) return ticket.error();
   jobs->tickets.push_back(*ticket);
   return ok_status();
 }
 
 struct Collected {
-  std::vector<json::Value> vectors;
+  std::vector<std::vector<float>> vectors;
   std::int64_t prompt_tokens = 0;
 };
 
 http::Task<Result<Collected>> collect(std::shared_ptr<EmbeddingJobs> jobs,
-                                      const OpenAiEmbeddingRequest& request,
+                                      const std::vector<PreparedPtr>& inputs,
                                       std::chrono::steady_clock::time_point deadline) {
   Collected collected;
-  const std::size_t count = request.inputs.size();
+  const std::size_t count = inputs.size();
   collected.vectors.resize(count);
   std::size_t submitted = 0;
   std::size_t done = 0;
   while (done < count) {
     while (submitted < count && submitted - done < kAtOnce) {
-      const Status accepted = submit_one(jobs, request, submitted, deadline);
+      const Status accepted = submit_one(jobs, inputs[submitted], submitted, deadline);
       // A full queue is no failure while something of ours still runs: it makes room.
       if (!accepted.ok() && (accepted.error().code != ErrorCode::QueueFull || submitted == done))
         co_return accepted.error();
@@ -139,42 +160,61 @@ http::Task<Result<Collected>> collect(std::shared_ptr<EmbeddingJobs> jobs,
     if (next.ended) co_return Error{ErrorCode::Cancelled, "the client is gone"};
     if (!next.item) continue;
     if (!next.item->result.ok()) co_return next.item->result.error();
-    collected.vectors[next.item->index] =
-        vector_json(next.item->result.value().values, request.base64);
-    collected.prompt_tokens += next.item->result.value().prompt_tokens;
+    EmbeddingListener::Embedding& embedding = next.item->result.value();
+    collected.prompt_tokens += embedding.prompt_tokens;
+    collected.vectors[next.item->index] = std::move(embedding.values);
     ++done;
   }
   co_return std::move(collected);
 }
 
-http::Response embedding_response(const Service& service, Collected collected) {
-  json::Array data;
+// Written piece by piece: as one JSON value the vectors of a full request take gigabytes.
+http::Response embedding_response(const std::string& model, Collected& collected, bool base64) {
+  std::string body = R"({"object":"list","data":[)";
   for (std::size_t i = 0; i < collected.vectors.size(); ++i) {
-    data.push_back(json::Object{
-        {"object", "embedding"}, {"index", i}, {"embedding", std::move(collected.vectors[i])}});
+    body +=
+        fmt::format(R"({}{{"object":"embedding","index":{},"embedding":)", i == 0 ? "" : ",", i);
+    body += vector_text(collected.vectors[i], base64);
+    body += '}';
+    collected.vectors[i] = {};
   }
-  return json_response(
-      200, json::Object{{"object", "list"},
-                        {"data", std::move(data)},
-                        {"model", service.backend.model()->id},
-                        {"usage", json::Object{{"prompt_tokens", collected.prompt_tokens},
-                                               {"total_tokens", collected.prompt_tokens}}}});
+  const json::Object usage{{"prompt_tokens", collected.prompt_tokens},
+                           {"total_tokens", collected.prompt_tokens}};
+  body += fmt::format(R"(],"model":{},"usage":{}}})", json::serialize(json::Value(model)),
+                      json::serialize(usage));
+  return {200, "application/json", std::move(body)};
 }
 
 }  // namespace
 
 http::Task<Status> answer_embeddings(ServicePtr service, const http::Request& request,
                                      http::Responder& responder) {
-  Parsed parsed = parse(*service, request);
-  if (!parsed.request) co_return co_await responder.send(std::move(parsed.refusal));
-  const auto jobs = std::make_shared<EmbeddingJobs>(service);
+  RequestWork work(service, request, responder);
+  std::function<Result<InputsOutcome>(const base::WorkLimit&)> prepare =
+      [&with = *service, body = text_of(request)](const base::WorkLimit& limit) {
+        return Result<InputsOutcome>(prepare_inputs(with, body, limit));
+      };
+  Result<InputsOutcome> outcome = co_await work.read<InputsOutcome>(std::move(prepare));
+  if (!outcome.ok()) co_return outcome.error();
+  if (auto* refusal = std::get_if<http::Response>(&*outcome))
+    co_return co_await responder.send(std::move(*refusal));
+  const PreparedInputs prepared = std::get<PreparedInputs>(outcome.take());
+  const auto jobs = std::make_shared<EmbeddingJobs>(service->backend);
   responder.on_disconnect([jobs] { jobs->abandon(); });
-  const auto deadline = deadline_of(*service, request);
-  Result<Collected> collected = co_await collect(jobs, *parsed.request, deadline);
+  Result<Collected> collected = co_await collect(jobs, prepared.inputs, work.deadline());
   jobs->abandon();
-  http::Response response = collected.ok() ? embedding_response(*service, collected.take())
-                                           : openai_error_response(collected.error(), "");
-  co_return co_await responder.send(std::move(response));
+  if (!collected.ok()) {
+    http::Response failed = openai_error_response(collected.error(), "");
+    co_return co_await responder.send(std::move(failed));
+  }
+  std::function<Result<http::Response>()> write =
+      [model = service->backend.model()->id, base64 = prepared.base64,
+       all = std::make_shared<Collected>(collected.take())] {
+        return Result<http::Response>(embedding_response(model, *all, base64));
+      };
+  Result<http::Response> response = co_await work.write<http::Response>(std::move(write));
+  if (!response.ok()) co_return response.error();
+  co_return co_await responder.send(response.take());
 }
 
 }  // namespace llorch::worker_http

@@ -4,7 +4,10 @@
 #include <sys/random.h>
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <utility>
+#include <variant>
 
 #include "base/log.h"
 #include "base/utf8.h"
@@ -42,17 +45,14 @@ json::Object model_json(const ModelInfo& model) {
           {"owned_by", "llama-orch"}};
 }
 
-http::Task<Status> send_refusal(ServicePtr service, http::Responder& responder, Refusal refusal) {
-  service->metrics->count(outcome_of_refusal(refusal.error));
-  http::Response response = openai_error_response(refusal.error, refusal.param, refusal.code);
-  co_return co_await responder.send(std::move(response));
-}
-
-struct PreparedText {
-  OpenAiTextRequest request;
-  AnswerHead head;
-  std::vector<std::string> echoes;  // one for each choice
+// A request that was read, prepared and accepted: its choices run or wait.
+struct AcceptedText {
+  std::string id;
+  bool stream = false;
+  std::shared_ptr<OpenAiAnswer> answer;
+  std::unique_ptr<Generations> generations;
 };
+using TextOutcome = std::variant<AcceptedText, Refusal>;
 
 // The text in front of each choice of a completion with echo.
 Result<std::string> echo_of(const InferenceBackend& backend, const TextRequest::Prompt& prompt) {
@@ -74,7 +74,8 @@ std::optional<Refusal> check_logit_bias(const InferenceBackend& backend,
   return std::nullopt;
 }
 
-std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiTextRequest& request) {
+std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiTextRequest& request,
+                                     const base::WorkLimit& limit) {
   if (!backend.model()->has_chat_template) {
     return Refusal{{ErrorCode::InvalidArgument,
                     "this model has no chat template, so messages have no defined form for it; use "
@@ -82,11 +83,11 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
                    "messages",
                    "no_chat_template"};
   }
-  Result<TextRequest::Prompt> prompt = backend.render_chat(request.chat);
-  if (!prompt.ok() && prompt.error().code == ErrorCode::Unavailable)
+  Result<TextRequest::Prompt> prompt = backend.render_chat(request.chat, limit);
+  // Ours, or nobody waits; anything else the template stumbles over is the messages' fault.
+  if (!prompt.ok() && (prompt.error().code == ErrorCode::Unavailable || limit.is_over()))
     return Refusal{prompt.error(), "", ""};
   if (!prompt.ok()) {
-    // Whatever the template stumbles over, it was these messages.
     return Refusal{{ErrorCode::InvalidArgument,
                     "the model's chat template refused: " + prompt.error().message},
                    "messages",
@@ -96,8 +97,10 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
   return std::nullopt;
 }
 
-std::variant<PreparedText, Refusal> prepare(const Service& service, const http::Request& request,
-                                            AnswerKind kind) {
+// The body as a request for the model that is here; chat messages are rendered.
+std::variant<OpenAiTextRequest, Refusal> read_request(const Service& service,
+                                                      const RequestText& request, AnswerKind kind,
+                                                      const base::WorkLimit& limit) {
   const Result<json::Object> body = parse_json_body(request);
   if (!body.ok()) return Refusal{body.error(), "", ""};
   std::vector<json::FieldError> errors;
@@ -106,55 +109,94 @@ std::variant<PreparedText, Refusal> prepare(const Service& service, const http::
                                          ? read_chat_request(*body, limits, errors)
                                          : read_completion_request(*body, limits, errors);
   if (!parsed.ok()) return Refusal{parsed.error(), errors.empty() ? "" : errors[0].field, ""};
-  PreparedText prepared{parsed.take(), {}, {}};
-  OpenAiTextRequest& text = prepared.request;
-  if (auto refusal = check_model(service.backend, text.model)) return *refusal;
-  if (auto refusal = check_logit_bias(service.backend, text.settings)) return *refusal;
+  if (auto refusal = check_model(service.backend, parsed->model)) return *refusal;
+  if (auto refusal = check_logit_bias(service.backend, parsed->settings)) return *refusal;
   if (kind == AnswerKind::Chat) {
-    if (auto refusal = render_prompt(service.backend, text)) return *refusal;
+    if (auto refusal = render_prompt(service.backend, *parsed, limit)) return *refusal;
   }
-  for (const TextRequest::Prompt& prompt : text.prompts) {
-    Result<std::string> echo = text.echo ? echo_of(service.backend, prompt) : std::string();
+  return parsed.take();
+}
+
+Refusal refusal_of(const PrepareError& refused, AnswerKind kind, const OpenAiTextRequest& request) {
+  using Blame = PrepareError::Blame;
+  switch (refused.blame) {
+    case Blame::Context:
+      return {refused.error, kind == AnswerKind::Chat ? "messages" : "prompt",
+              "context_length_exceeded"};
+    case Blame::MaxTokens:
+      return {refused.error, request.max_tokens_field, ""};
+    case Blame::Format:
+      return {refused.error, "response_format", ""};
+    case Blame::Other:
+      break;
+  }
+  const bool is_prompt = refused.error.code == ErrorCode::InvalidArgument;
+  return {refused.error, is_prompt ? (kind == AnswerKind::Chat ? "messages" : "prompt") : "", ""};
+}
+
+// One request for each choice: those of a prompt share what was prepared of it, and each draws with
+// its own seed, else all would be the same.
+std::variant<std::vector<TextRequest>, Refusal> prepare_choices(const Service& service,
+                                                                OpenAiTextRequest& request,
+                                                                AnswerKind kind,
+                                                                const std::string& id,
+                                                                const base::WorkLimit& limit) {
+  std::vector<TextRequest> choices;
+  const std::size_t count = request.prompts.size() * request.n;
+  choices.reserve(count);
+  TextRequest& settings = request.settings;
+  for (TextRequest::Prompt& prompt : request.prompts) {
+    settings.prompt = std::move(prompt);
+    Preparation prepared = service.backend.prepare(settings, limit);
+    if (const auto* refused = std::get_if<PrepareError>(&prepared))
+      return refusal_of(*refused, kind, request);
+    TextRequest choice = settings;
+    choice.prompt = {};
+    choice.format = {};
+    choice.prepared = std::get<PreparedPtr>(std::move(prepared));
+    for (std::size_t k = 0; k < request.n; ++k) {
+      choices.push_back(choice);
+      TextRequest& added = choices.back();
+      added.job_id = count == 1 ? id : fmt::format("{}-{}", id, choices.size() - 1);
+      if (added.sampling.seed) *added.sampling.seed += k;
+    }
+  }
+  return choices;
+}
+
+// All of a request up to its places in the queue; on a work thread.
+TextOutcome accept_text(const Service& service, const RequestText& body, AnswerKind kind,
+                        TextRequest times, const base::WorkLimit& limit) {
+  auto read = read_request(service, body, kind, limit);
+  if (auto* refusal = std::get_if<Refusal>(&read)) return std::move(*refusal);
+  auto& request = std::get<OpenAiTextRequest>(read);
+  request.settings.arrived = times.arrived;
+  request.settings.deadline = times.deadline;
+  std::vector<std::string> echoes;
+  for (const TextRequest::Prompt& prompt : request.prompts) {
+    Result<std::string> echo = request.echo ? echo_of(service.backend, prompt) : std::string();
     if (!echo.ok()) return Refusal{echo.error(), "prompt", ""};
-    for (std::size_t k = 0; k < text.n; ++k) prepared.echoes.push_back(*echo);
+    for (std::size_t k = 0; k < request.n; ++k) echoes.push_back(*echo);
   }
-  prepared.head = {.kind = kind,
-                   .id = new_id(kind == AnswerKind::Chat ? "chatcmpl" : "cmpl"),
-                   .created = epoch_seconds(),
-                   .model = service.backend.model()->id,
-                   .include_usage = text.include_usage,
-                   .with_logprobs = text.settings.top_logprobs.has_value(),
-                   .choices_per_prompt = text.n};
-  return prepared;
-}
-
-// Choice k of a prompt draws with its own seed, else all would be the same.
-TextRequest request_of_choice(const PreparedText& prepared, std::size_t choice) {
-  const OpenAiTextRequest& text = prepared.request;
-  TextRequest request = text.settings;
-  request.prompt = text.prompts[choice / text.n];
-  request.job_id = prepared.echoes.size() == 1 ? prepared.head.id
-                                               : fmt::format("{}-{}", prepared.head.id, choice);
-  if (request.sampling.seed) *request.sampling.seed += choice % text.n;
-  return request;
-}
-
-Status submit_all(const Service& service, const http::Request& request,
-                  const PreparedText& prepared, Generations& generations) {
-  const auto deadline = deadline_of(service, request);
-  for (std::size_t i = 0; i < prepared.echoes.size(); ++i) {
-    TextRequest choice = request_of_choice(prepared, i);
-    choice.deadline = deadline;
-    if (Status submitted = generations.submit(std::move(choice)); !submitted.ok()) return submitted;
+  AnswerHead head{.kind = kind,
+                  .id = new_id(kind == AnswerKind::Chat ? "chatcmpl" : "cmpl"),
+                  .created = epoch_seconds(),
+                  .model = service.backend.model()->id,
+                  .include_usage = request.include_usage,
+                  .with_logprobs = request.settings.top_logprobs.has_value(),
+                  .choices_per_prompt = request.n};
+  auto choices = prepare_choices(service, request, kind, head.id, limit);
+  if (auto* refusal = std::get_if<Refusal>(&choices)) return std::move(*refusal);
+  AcceptedText accepted{head.id, request.stream, nullptr,
+                        std::make_unique<Generations>(service, echoes.size())};
+  const Status submitted =
+      accepted.generations->submit(std::get<std::vector<TextRequest>>(std::move(choices)));
+  if (!submitted.ok()) {
+    const bool too_many = submitted.error().code == ErrorCode::InvalidArgument;
+    return Refusal{submitted.error(), too_many ? "n" : "", ""};
   }
-  return ok_status();
-}
-
-http::Response submit_failure(const Error& error, AnswerKind kind) {
-  if (error.code == ErrorCode::Unsupported)  // a schema that we cannot hold the output to
-    return openai_error_response({ErrorCode::InvalidArgument, error.message}, "response_format");
-  if (error.code != ErrorCode::InvalidArgument) return openai_error_response(error, "");
-  return openai_error_response(error, kind == AnswerKind::Chat ? "messages" : "prompt");
+  accepted.answer = std::make_shared<OpenAiAnswer>(std::move(head), std::move(echoes));
+  return accepted;
 }
 
 std::string data_line(std::string_view json) {
@@ -191,45 +233,65 @@ http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder,
   co_return co_await stream->write(last);
 }
 
-http::Task<Status> send_whole(ServicePtr service, http::Responder& responder,
-                              Generations& generations, OpenAiAnswer& answer) {
-  while (!answer.is_complete() && !answer.failure()) {
+// Tokens whose report takes a noticeable time to write down.
+constexpr std::int64_t kLargeAnswerTokens = 256;
+
+http::Task<Status> send_whole(ServicePtr service, http::Responder& responder, RequestWork& work,
+                              Generations& generations, std::shared_ptr<OpenAiAnswer> answer) {
+  while (!answer->is_complete() && !answer->failure()) {
     JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
     if (next.ended) co_return Error{ErrorCode::Cancelled, "the client is gone"};
-    if (next.item) answer.take(std::move(*next.item));
+    if (next.item) answer->take(std::move(*next.item));
   }
-  http::Response response = answer.failure() ? openai_error_response(*answer.failure(), "")
-                                             : json_response(200, answer.whole());
-  co_return co_await responder.send(std::move(response));
+  if (answer->failure()) {
+    http::Response failed = openai_error_response(*answer->failure(), "");
+    co_return co_await responder.send(std::move(failed));
+  }
+  std::function<Result<http::Response>()> write = [answer] {
+    return Result<http::Response>(json_response(200, answer->whole()));
+  };
+  Result<http::Response> response = Error{};
+  if (answer->tokens_out() <= kLargeAnswerTokens) {
+    response = write();
+  } else {
+    response = co_await work.write<http::Response>(std::move(write));
+  }
+  if (!response.ok()) co_return response.error();
+  co_return co_await responder.send(response.take());
 }
 
 http::Task<Status> answer_text(ServicePtr service, const http::Request& request,
                                http::Responder& responder, AnswerKind kind) {
-  std::variant<PreparedText, Refusal> prepared = prepare(*service, request, kind);
-  if (auto* refusal = std::get_if<Refusal>(&prepared))
-    co_return co_await send_refusal(service, responder, std::move(*refusal));
-  PreparedText& text = std::get<PreparedText>(prepared);
-  Generations generations(service, text.echoes.size());
-  const Status submitted = submit_all(*service, request, text, generations);
-  if (!submitted.ok()) {
-    http::Response response = submit_failure(submitted.error(), kind);
+  RequestWork work(service, request, responder);
+  TextRequest times;
+  times.arrived = work.arrived();
+  times.deadline = work.deadline();
+  std::function<Result<TextOutcome>(const base::WorkLimit&)> accept =
+      [&with = *service, body = text_of(request), kind, times](const base::WorkLimit& limit) {
+        return Result<TextOutcome>(accept_text(with, body, kind, times, limit));
+      };
+  Result<TextOutcome> outcome = co_await work.read<TextOutcome>(std::move(accept));
+  if (!outcome.ok()) co_return outcome.error();
+  if (auto* refusal = std::get_if<Refusal>(&*outcome)) {
+    service->metrics->count(outcome_of_refusal(refusal->error));
+    http::Response response = openai_error_response(refusal->error, refusal->param, refusal->code);
     co_return co_await responder.send(std::move(response));
   }
-  generations.abandon_on_disconnect(responder);
-  const std::string id = text.head.id;
-  OpenAiAnswer answer(std::move(text.head), std::move(text.echoes));
+  const AcceptedText text = std::get<AcceptedText>(outcome.take());
+  text.generations->abandon_on_disconnect(responder);
+  OpenAiAnswer& answer = *text.answer;
   Status done = ok_status();
-  if (text.request.stream) {
-    done = co_await stream_answer(service, responder, generations, answer);
+  if (text.stream) {
+    done = co_await stream_answer(service, responder, *text.generations, answer);
   } else {
-    done = co_await send_whole(service, responder, generations, answer);
+    done = co_await send_whole(service, responder, work, *text.generations, text.answer);
   }
-  const std::string_view outcome =
+  const std::string_view outcome_name =
       answer.failure() ? contract::error_row(answer.failure()->code).wire
                        : (done.ok() ? std::string_view("done") : std::string_view("client gone"));
-  logger().info("answer ended", {{"job_id", id},
+  logger().info("answer ended", {{"job_id", text.id},
                                  {"correlation_id", request.correlation_id},
-                                 {"outcome", outcome},
+                                 {"outcome", outcome_name},
                                  {"tokens_out", answer.tokens_out()}});
   co_return done;
 }

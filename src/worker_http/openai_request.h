@@ -16,11 +16,12 @@ namespace llorch::worker_http {
 
 // A completion or a chat completion.
 struct OpenAiTextRequest {
-  std::string model;                         // empty: the one that is here
-  std::vector<TextRequest::Prompt> prompts;  // completions; for chat made from `chat`
-  json::Object chat;                         // the variables of the chat template
-  TextRequest settings;                      // all but job id, prompt and deadline
-  std::size_t n = 1;                         // choices for each prompt
+  std::string model;                            // empty: the one that is here
+  std::vector<TextRequest::Prompt> prompts;     // completions; for chat made from `chat`
+  json::Object chat;                            // the variables of the chat template
+  TextRequest settings;                         // all but job id, prompt and times
+  std::string max_tokens_field = "max_tokens";  // what the client calls it
+  std::size_t n = 1;                            // choices for each prompt
   bool stream = false;
   bool include_usage = false;
   bool echo = false;

@@ -330,10 +330,10 @@ TEST(Chat, ALeavingClientAbandonsEveryChoice) {
   }
 }
 
-TEST(Chat, AFullQueueInTheMiddleLeavesNothingRunning) {
+TEST(Chat, ChoicesAreAcceptedAllOrNone) {
   TestWorker worker;
-  worker.backend.admit = [&](const TextRequest&) -> Status {
-    if (worker.backend.num_jobs() >= 2) return Error{ErrorCode::QueueFull, "64 wait"};
+  worker.backend.admit = [&](const TextRequest& request) -> Status {
+    if (request.job_id.ends_with("-2")) return Error{ErrorCode::QueueFull, "64 wait"};
     return ok_status();
   };
   const std::string response =
@@ -341,8 +341,18 @@ TEST(Chat, AFullQueueInTheMiddleLeavesNothingRunning) {
   EXPECT_EQ(status_of(response), 429);
   EXPECT_EQ(header_of(response, "retry-after"), "1");
   EXPECT_EQ(json_of(response).at("error").at("type"), "rate_limit_error");
-  EXPECT_TRUE(worker.backend.wait_until_abandoned(0));
-  EXPECT_TRUE(worker.backend.wait_until_abandoned(1));
+  EXPECT_EQ(worker.backend.num_jobs(), 0U);
+}
+
+TEST(Chat, MoreChoicesThanEverRunAreBlamedOnN) {
+  TestWorker worker;
+  worker.backend.admit = [](const TextRequest&) -> Status {
+    return Error{ErrorCode::InvalidArgument, "3 at once are more than 2"};
+  };
+  const std::string response =
+      worker.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"n":3})");
+  EXPECT_EQ(status_of(response), 400);
+  EXPECT_EQ(json_of(response).at("error").at("param"), "n");
 }
 
 TEST(Chat, WithoutATemplateSaysWhatToDo) {
@@ -370,17 +380,6 @@ TEST(Chat, TheTemplatesRefusalIsPassedOn) {
     return Error{ErrorCode::Unavailable, "shutting down"};
   };
   EXPECT_EQ(status_of(worker.post("/v1/chat/completions", body)), 503);
-}
-
-TEST(Chat, ASchemaThatCannotBeEnforcedIsTheRequestsFault) {
-  TestWorker worker;
-  worker.backend.admit = [](const TextRequest&) -> Status {
-    return Error{ErrorCode::Unsupported, "the keyword \"pattern\" is not supported"};
-  };
-  const std::string response =
-      worker.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})");
-  EXPECT_EQ(status_of(response), 400);
-  EXPECT_EQ(json_of(response).at("error").at("param"), "response_format");
 }
 
 // Each bad body with the field that the error must name.

@@ -14,14 +14,27 @@ namespace {
 
 using http::Method;
 
-http::Response answer_document(const Service&, const http::Request&) {
-  return {200, "application/json", json::serialize(openapi_document())};
+http::Response answer_document(const Service&, const RequestText&) {
+  static const std::string document = json::serialize(openapi_document());
+  return {200, "application/json", document};
 }
 
 http::Task<Status> send_plain(ServicePtr service, PlainTask task, const http::Request& request,
                               http::Responder& responder) {
-  http::Response response = task(*service, request);
+  http::Response response = task(*service, text_of(request));
   co_return co_await responder.send(std::move(response));
+}
+
+http::Task<Status> send_worked(ServicePtr service, WorkTask task, const http::Request& request,
+                               http::Responder& responder) {
+  RequestWork work(service, request, responder);
+  std::function<Result<http::Response>(const base::WorkLimit&)> answer =
+      [&with = *service, task, text = text_of(request)](const base::WorkLimit& limit) {
+        return Result<http::Response>(task(with, text, limit));
+      };
+  Result<http::Response> response = co_await work.read<http::Response>(std::move(answer));
+  if (!response.ok()) co_return response.error();
+  co_return co_await responder.send(response.take());
 }
 
 http::Handler make_handler(const ServicePtr& service, const Endpoint& endpoint) {
@@ -30,12 +43,19 @@ http::Handler make_handler(const ServicePtr& service, const Endpoint& endpoint) 
       return send_plain(service, task, request, responder);
     };
   }
+  if (const WorkTask* worked = std::get_if<WorkTask>(&endpoint.task)) {
+    return [service, task = *worked](const http::Request& request, http::Responder& responder) {
+      return send_worked(service, task, request, responder);
+    };
+  }
   return [service, task = std::get<WaitingTask>(endpoint.task)](const http::Request& request,
                                                                 http::Responder& responder) {
     return task(service, request, responder);
   };
 }
 
+// What is read on an io thread is small.
+constexpr std::size_t kPlainBodyBytes = 4096;
 constexpr std::string_view kSse = "text/event-stream";
 
 constexpr std::array kEndpoints = {
@@ -75,12 +95,12 @@ std::span<const Endpoint> endpoints() {
 }
 
 http::Router make_router(InferenceBackend& backend, const RouteSettings& settings) {
-  const auto service =
-      std::make_shared<const Service>(Service{backend, std::make_shared<Metrics>(), settings});
+  const auto service = std::make_shared<const Service>(backend, settings);
   http::Router router;
   for (const Endpoint& endpoint : kEndpoints) {
     http::RouteOptions options;
     if (endpoint.openai) options.render_error = render_openai_error;
+    if (std::holds_alternative<PlainTask>(endpoint.task)) options.max_body_bytes = kPlainBodyBytes;
     router.add(endpoint.method, endpoint.path, make_handler(service, endpoint), std::move(options));
   }
   http::RouteOptions openai;

@@ -17,14 +17,17 @@ namespace llorch::worker_http {
 
 struct RouteSettings {
   std::chrono::milliseconds inference_timeout{300'000};  // from arrival to the last token
-  std::chrono::milliseconds keep_alive{10'000};          // the longest silence of a stream
+  // The longest that reading one request may take (JSON, template, tokenizer, grammar).
+  std::chrono::milliseconds work_time{10'000};
+  std::chrono::milliseconds keep_alive{10'000};  // the longest silence of a stream
   // Pieces of text that may wait for a slow reader before its request is cancelled.
   std::size_t max_waiting_pieces = 4096;
   std::size_t max_choices = 64;             // prompts × n of one request
   std::size_t max_embedding_inputs = 2048;  // of one request
 };
 
-// Handlers never block: whatever takes long runs behind the backend. The backend outlives the
+// Handlers never block: whatever takes time in proportion to a request runs on threads of the
+// router's own, whatever computes behind the backend. The backend outlives the
 // server that the router is given to.
 http::Router make_router(InferenceBackend& backend, const RouteSettings& settings);
 

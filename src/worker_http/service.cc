@@ -9,6 +9,16 @@
 
 namespace llorch::worker_http {
 
+namespace {
+
+constexpr int kShortThreads = 2;
+constexpr int kLongThreads = 2;
+constexpr int kAnswerThreads = 1;
+// A body of this size is read in a few milliseconds.
+constexpr std::size_t kShortBodyBytes = std::size_t{32} << 10;
+constexpr std::size_t kShortWaitingMax = 1024;
+constexpr std::size_t kLongWaitingMax = 64;
+
 std::chrono::steady_clock::time_point deadline_of(const Service& service,
                                                   const http::Request& request) {
   std::chrono::nanoseconds limit = service.settings.inference_timeout;
@@ -17,6 +27,38 @@ std::chrono::steady_clock::time_point deadline_of(const Service& service,
         limit, *request.deadline - std::chrono::system_clock::now());
   }
   return std::chrono::steady_clock::now() + limit;
+}
+
+}  // namespace
+
+Service::Service(InferenceBackend& with, const RouteSettings& set)
+    : backend(with),
+      metrics(std::make_shared<Metrics>()),
+      settings(set),
+      short_work(kShortThreads, kShortWaitingMax),
+      long_work(kLongThreads, kLongWaitingMax),
+      answer_work(kAnswerThreads) {}
+
+RequestText text_of(const http::Request& request) {
+  RequestText text;
+  if (const auto type = request.headers.find("Content-Type"))
+    text.content_type = std::string(*type);
+  text.body = request.body;
+  text.correlation_id = request.correlation_id;
+  return text;
+}
+
+RequestWork::RequestWork(ServicePtr service, const http::Request& request,
+                         http::Responder& responder)
+    : service_(std::move(service)),
+      arrived_(std::chrono::steady_clock::now()),
+      deadline_(deadline_of(*service_, request)),
+      is_short_(request.body.size() <= kShortBodyBytes) {
+  responder.on_disconnect([stop = stop_]() mutable { stop.request_stop(); });
+}
+
+RequestWork::~RequestWork() {
+  stop_.request_stop();
 }
 
 Status check_model_loaded(const InferenceBackend& backend) {
@@ -43,12 +85,11 @@ std::optional<Refusal> check_model(const InferenceBackend& backend, const std::s
       "model_not_found"};
 }
 
-Generations::Generations(ServicePtr service, std::size_t num_choices)
-    : shared_(std::make_shared<Shared>()) {
-  shared_->feed = std::make_shared<JobFeed>(num_choices, service->settings.max_waiting_pieces,
-                                            service->metrics);
-  shared_->service = std::move(service);
-}
+Generations::Generations(const Service& service, std::size_t num_choices)
+    : shared_(std::make_shared<Shared>(
+          service.backend, service.metrics,
+          std::make_shared<JobFeed>(num_choices, service.settings.max_waiting_pieces,
+                                    service.metrics))) {}
 
 Generations::~Generations() {
   shared_->abandon();
@@ -56,19 +97,19 @@ Generations::~Generations() {
 
 void Generations::Shared::abandon() const {
   feed->close();
-  for (const Ticket ticket : tickets) service->backend.abandon(ticket);
+  for (const Ticket ticket : tickets) backend.abandon(ticket);
 }
 
-Status Generations::submit(TextRequest request) {
-  const Result<Ticket> ticket = shared_->service->backend.submit(
-      std::move(request), shared_->feed->make_listener(shared_->tickets.size()));
-  if (ticket.ok()) {
-    shared_->tickets.push_back(*ticket);
-    return ok_status();
+Status Generations::submit(std::vector<TextRequest> requests) {
+  std::vector<Submission> submissions;
+  submissions.reserve(requests.size());
+  for (TextRequest& request : requests) {
+    submissions.push_back({std::move(request), shared_->feed->make_listener(submissions.size())});
   }
-  shared_->service->metrics->count(outcome_of_refusal(ticket.error()));
-  shared_->abandon();
-  return ticket.error();
+  Result<std::vector<Ticket>> tickets = shared_->backend.submit(std::move(submissions));
+  if (!tickets.ok()) return tickets.error();
+  shared_->tickets = tickets.take();
+  return ok_status();
 }
 
 void Generations::abandon_on_disconnect(http::Responder& responder) {

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <limits>
+#include <memory>
+#include <span>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/json_fields.h"
 #include "base/log.h"
@@ -56,7 +61,7 @@ void describe_model(const ModelInfo& model, contract::HealthReport& report) {
 
 // Reads a body with `read`; failures become the answer.
 template <class Read, class Answer>
-http::Response answer_fields(const http::Request& request, Read read, Answer answer) {
+http::Response answer_fields(const RequestText& request, Read read, Answer answer) {
   const Result<json::Object> body = parse_json_body(request);
   if (!body.ok()) return error_response(body.error(), request.correlation_id, {});
   json::FieldReader reader(*body);
@@ -154,26 +159,59 @@ http::Task<Status> stream_events(ServicePtr service, const http::Request& reques
   co_return Error{ErrorCode::Cancelled, "the client is gone"};
 }
 
-TextRequest to_text_request(const Service& service, const http::Request& request,
-                            contract::InferenceRequest parsed) {
-  TextRequest text;
-  text.job_id = std::move(parsed.job_id);
-  text.prompt.text = std::move(parsed.prompt);
-  text.sampling = std::move(parsed.sampling);
-  text.deadline = deadline_of(service, request);
-  return text;
+// A job of /execute that was accepted, or the answer that refuses it.
+struct AcceptedJob {
+  std::string job_id;
+  std::unique_ptr<Generations> generations;
+};
+using ExecuteOutcome = std::variant<AcceptedJob, http::Response>;
+
+http::Response refuse(const Service& service, const RequestText& request, const Error& error,
+                      std::span<const json::FieldError> errors = {}) {
+  service.metrics->count(outcome_of_refusal(error));
+  return error_response(error, request.correlation_id, errors);
 }
 
-http::Response refusal(const http::Request& request, const Error& error) {
+http::Response refuse(const Service& service, const RequestText& request,
+                      const PrepareError& refused) {
+  using Blame = PrepareError::Blame;
   std::vector<json::FieldError> errors;
-  if (error.code == ErrorCode::InvalidArgument)
-    errors.push_back({"prompt", "prompt + max_tokens <= context", error.message, {}});
-  return error_response(error, request.correlation_id, errors);
+  if (refused.blame == Blame::Context)
+    errors.push_back({"prompt", "prompt + max_tokens <= context", refused.error.message, {}});
+  if (refused.blame == Blame::MaxTokens)
+    errors.push_back({"max_tokens", "max_tokens <= context", refused.error.message, {}});
+  return refuse(service, request, refused.error, errors);
+}
+
+// All of a job up to its place in the queue; on a work thread.
+ExecuteOutcome accept_job(const Service& service, const RequestText& request, TextRequest text,
+                          const base::WorkLimit& limit) {
+  if (const Status type = check_content_type(request); !type.ok())
+    return refuse(service, request, type.error());
+  std::vector<json::FieldError> errors;
+  Result<contract::InferenceRequest> parsed =
+      contract::parse_inference_request(request.body, errors);
+  if (!parsed.ok()) return refuse(service, request, parsed.error(), errors);
+  const std::string job_id = parsed->job_id;
+  text.job_id = job_id;
+  text.prompt.text = std::move(parsed->prompt);
+  text.sampling = std::move(parsed->sampling);
+  Preparation prepared = service.backend.prepare(text, limit);
+  if (const auto* refused = std::get_if<PrepareError>(&prepared))
+    return refuse(service, request, *refused);
+  text.prepared = std::get<PreparedPtr>(std::move(prepared));
+  text.prompt = {};
+  AcceptedJob job{job_id, std::make_unique<Generations>(service, 1)};
+  std::vector<TextRequest> requests;
+  requests.push_back(std::move(text));
+  const Status submitted = job.generations->submit(std::move(requests));
+  if (!submitted.ok()) return refuse(service, request, submitted.error());
+  return job;
 }
 
 }  // namespace
 
-http::Response answer_health(const Service& service, const http::Request&) {
+http::Response answer_health(const Service& service, const RequestText&) {
   const LoadStatus status = service.backend.status();
   const WorkerStats stats = service.backend.stats();
   contract::HealthReport report;
@@ -192,17 +230,17 @@ http::Response answer_health(const Service& service, const http::Request&) {
   return json_response(contract::http_status(report.status), contract::to_json(report));
 }
 
-http::Response answer_metrics(const Service& service, const http::Request&) {
+http::Response answer_metrics(const Service& service, const RequestText&) {
   return {200, "text/plain; version=0.0.4; charset=utf-8",
           service.metrics->render(service.backend)};
 }
 
-http::Response answer_shutdown(const Service& service, const http::Request&) {
+http::Response answer_shutdown(const Service& service, const RequestText&) {
   service.backend.request_shutdown();
   return json_response(202, json::Object{{"status", "draining"}});
 }
 
-http::Response answer_cancel(const Service& service, const http::Request& request) {
+http::Response answer_cancel(const Service& service, const RequestText& request) {
   const auto read = [](json::FieldReader& reader) {
     return reader.required_string("job_id", {1, contract::kJobIdBytesMax});
   };
@@ -213,7 +251,8 @@ http::Response answer_cancel(const Service& service, const http::Request& reques
   });
 }
 
-http::Response answer_tokenize(const Service& service, const http::Request& request) {
+http::Response answer_tokenize(const Service& service, const RequestText& request,
+                               const base::WorkLimit& limit) {
   const auto read = [](json::FieldReader& reader) {
     TokenizeFields fields;
     fields.text = reader.required_string("text");
@@ -223,7 +262,7 @@ http::Response answer_tokenize(const Service& service, const http::Request& requ
   };
   return answer_fields(request, read, [&](const TokenizeFields& fields) {
     const Result<TokenizedText> tokens =
-        service.backend.tokenize(fields.text, fields.add_special, fields.parse_special);
+        service.backend.tokenize(fields.text, fields.add_special, fields.parse_special, limit);
     if (!tokens.ok()) return error_response(tokens.error(), request.correlation_id, {});
     json::Array ids(tokens->ids.begin(), tokens->ids.end());
     json::Array pieces(tokens->pieces.begin(), tokens->pieces.end());
@@ -233,8 +272,11 @@ http::Response answer_tokenize(const Service& service, const http::Request& requ
   });
 }
 
-http::Response answer_detokenize(const Service& service, const http::Request& request) {
+http::Response answer_detokenize(const Service& service, const RequestText& request,
+                                 const base::WorkLimit& limit) {
   return answer_fields(request, read_ids, [&](const std::vector<std::int32_t>& ids) {
+    if (const Status begins = limit.check(); !begins.ok())
+      return error_response(begins.error(), request.correlation_id, {});
     Result<std::string> text = service.backend.detokenize(ids);
     if (!text.ok()) return error_response(text.error(), request.correlation_id, {});
     return json_response(200, json::Object{{"text", text.take()}});
@@ -243,30 +285,26 @@ http::Response answer_detokenize(const Service& service, const http::Request& re
 
 http::Task<Status> execute(ServicePtr service, const http::Request& request,
                            http::Responder& responder) {
-  Status type = check_content_type(request);
-  if (!type.ok()) co_return type;
-  std::vector<json::FieldError> errors;
-  Result<contract::InferenceRequest> parsed =
-      contract::parse_inference_request(request.body, errors);
-  if (!parsed.ok()) {
-    service->metrics->count(Outcome::Refused);
-    http::Response response = error_response(parsed.error(), request.correlation_id, errors);
-    co_return co_await responder.send(std::move(response));
-  }
-  const std::string job_id = parsed->job_id;
-  Generations generations(service, 1);
-  const Status submitted = generations.submit(to_text_request(*service, request, parsed.take()));
-  if (!submitted.ok()) {
-    http::Response response = refusal(request, submitted.error());
-    co_return co_await responder.send(std::move(response));
-  }
-  generations.abandon_on_disconnect(responder);
+  RequestWork work(service, request, responder);
+  TextRequest text;
+  text.arrived = work.arrived();
+  text.deadline = work.deadline();
+  std::function<Result<ExecuteOutcome>(const base::WorkLimit&)> accept =
+      [&with = *service, body = text_of(request), text](const base::WorkLimit& limit) {
+        return accept_job(with, body, text, limit);
+      };
+  Result<ExecuteOutcome> outcome = co_await work.read<ExecuteOutcome>(std::move(accept));
+  if (!outcome.ok()) co_return outcome.error();
+  if (auto* refusal = std::get_if<http::Response>(&*outcome))
+    co_return co_await responder.send(std::move(*refusal));
+  const AcceptedJob job = std::get<AcceptedJob>(outcome.take());
+  job.generations->abandon_on_disconnect(responder);
   http::Headers headers;
   headers.add("Cache-Control", "no-store");
   Result<http::Stream> stream =
       co_await responder.open_stream(200, std::string(http::kEventStreamType), std::move(headers));
   if (!stream.ok()) co_return stream.error();
-  co_return co_await stream_events(service, request, *stream, generations, job_id);
+  co_return co_await stream_events(service, request, *stream, *job.generations, job.job_id);
 }
 
 }  // namespace llorch::worker_http

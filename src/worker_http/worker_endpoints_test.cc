@@ -95,11 +95,12 @@ TEST(Cancel, IsIdempotentAnd404ForTheUnknown) {
   EXPECT_THAT(wrong, HasSubstr("\"field\":\"job\""));
 }
 
-TEST(Cancel, AnswersToHostileBodiesStaySmall) {
+TEST(WorkerRoutes, AnswersToHostileBodiesStaySmall) {
   TestWorker worker;
   json::Object body;
   for (int i = 0; i < 20'000; ++i) body[fmt::format("field{}", i)] = i;
-  const std::string response = worker.post("/cancel", json::serialize(body));
+  EXPECT_EQ(status_of(worker.post("/cancel", json::serialize(body))), 413);
+  const std::string response = worker.post("/detokenize", json::serialize(body));
   EXPECT_EQ(status_of(response), 400);
   EXPECT_LT(response.size(), 20'000U);
   EXPECT_THAT(response, HasSubstr("and 19993 more"));
