@@ -84,7 +84,15 @@ class Download {
         request_(request),
         on_event_(on_event),
         stop_(std::move(stop)),
-        catalog_(downloader.home.catalog_file()) {}
+        catalog_(downloader.home.catalog_file()),
+        source_options_(downloader.source) {
+    source_options_.on_wait = [this](const std::string& host, std::chrono::milliseconds waited) {
+      wait(host, waited);
+      send(Kind::Progress);
+    };
+  }
+  Download(const Download&) = delete;
+  Download& operator=(const Download&) = delete;
 
   Result<ModelEntry> run();
 
@@ -108,13 +116,15 @@ class Download {
                             std::vector<FileChunks> files);
   void remove_old(const fs::path& folder) const;
   void send(Kind kind, std::string_view file = {}, std::string text = {});
-  void progress(std::string_view file, std::int64_t file_bytes, std::int64_t file_total);
+  void progress(std::string_view file, const TransferProgress& now);
+  void wait(const std::string& host, std::chrono::milliseconds waited);
 
   const Downloader& downloader_;
   const DownloadRequest& request_;
   const OnDownloadEvent& on_event_;
   const std::stop_token stop_;
   const ModelCatalog catalog_;
+  SourceOptions source_options_;
 
   std::string id_;
   ModelRef ref_;      // where from
@@ -129,6 +139,8 @@ class Download {
   std::int64_t bytes_done_ = 0;
   std::int64_t bytes_total_ = 0;
   RateMeter rate_;
+  std::optional<std::int64_t> waiting_seconds_;
+  std::string waiting_for_;
 };
 
 void Download::send(Kind kind, std::string_view file, std::string text) {
@@ -145,13 +157,22 @@ void Download::send(Kind kind, std::string_view file, std::string text) {
   if (event.bytes_per_second > 0 && bytes_total_ > 0)
     event.seconds_left =
         static_cast<double>(event.bytes_total - event.bytes_done) / event.bytes_per_second;
+  event.waiting_seconds = std::exchange(waiting_seconds_, std::nullopt);
+  event.waiting_for = std::exchange(waiting_for_, {});
   event.text = std::move(text);
   on_event_(event);
 }
 
-void Download::progress(std::string_view file, std::int64_t file_bytes, std::int64_t file_total) {
-  bytes_done_ = bytes_before_ + file_bytes;
-  bytes_total_ = std::max(bytes_total_, bytes_before_ + file_total);
+// The next event says so.
+void Download::wait(const std::string& host, std::chrono::milliseconds waited) {
+  waiting_seconds_ = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
+  waiting_for_ = host;
+}
+
+void Download::progress(std::string_view file, const TransferProgress& now) {
+  bytes_done_ = bytes_before_ + now.bytes_done;
+  bytes_total_ = std::max(bytes_total_, bytes_before_ + now.bytes_total);
+  if (now.waiting.count() > 0) wait(now.waiting_for, now.waiting);
   rate_.add(std::chrono::steady_clock::now(), bytes_done_);
   send(Kind::Progress, file);
 }
@@ -252,8 +273,8 @@ Result<ModelEntry> Download::take_from_all() {
       ref_ != ModelRef{} ? std::optional<ModelRef>(ref_) : std::nullopt;
   request.only_neighbours = request.only_neighbours || !ref;
   Result<OfferedModel> model = find_offers(
-      request, ref, downloader_.source,
-      [&](const std::string& text) { send(Kind::Note, {}, text); }, stop_);
+      request, ref, source_options_, [&](const std::string& text) { send(Kind::Note, {}, text); },
+      stop_);
   if (!model.ok()) return model.error();
   for (std::size_t i = 0; i < model->source.files.size(); ++i)
     offers_[model->source.files[i].path] = std::move(model->offers[i]);
@@ -340,7 +361,7 @@ Result<FileChunks> Download::fetch(const RemoteFile& file, const fs::path& targe
   return fetch_offered(
       offers_.at(file.path), target, downloader_.transfer,
       [&](const TransferProgress& now) {
-        progress(file.path, now.bytes_done, now.bytes_total);
+        progress(file.path, now);
         if (!now.note.empty()) send(Kind::Note, file.path, now.note);
       },
       [&](const std::string& text) { send(Kind::Note, file.path, text); }, stop_);

@@ -40,6 +40,9 @@ struct DownloadEvent {
   std::int64_t bytes_total = 0;
   double bytes_per_second = 0;
   std::optional<double> seconds_left;
+  // How long nothing has come, and from which host; nothing: it comes.
+  std::optional<std::int64_t> waiting_seconds;
+  std::string waiting_for;
   std::string text;  // Note
 };
 json::Object to_json(const DownloadEvent& event);

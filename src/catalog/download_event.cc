@@ -27,6 +27,10 @@ json::Object to_json(const DownloadEvent& event) {
   if (!event.file.empty()) object["file"] = event.file;
   if (event.bytes_per_second > 0) object["bytes_per_second"] = event.bytes_per_second;
   if (event.seconds_left) object["seconds_left"] = *event.seconds_left;
+  if (event.waiting_seconds) {
+    object["waiting_seconds"] = *event.waiting_seconds;
+    object["waiting_for"] = event.waiting_for;
+  }
   if (!event.text.empty()) object["text"] = event.text;
   return object;
 }

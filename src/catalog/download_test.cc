@@ -332,6 +332,35 @@ TEST_F(DownloadTest, APassingRefusalOfTheHubIsTriedAgain) {
   EXPECT_THAT(error.message, HasSubstr("500"));
 }
 
+TEST_F(DownloadTest, AHubThatDoesNotAnswerIsWaitedForAloud) {
+  hub_.put_repo(gguf_repo());
+  downloader_.source.wait_shown = milliseconds(50);
+  for (const std::string path : {"/api/", "/resolve/"}) {
+    SCOPED_TRACE(path);
+    hub_.clear_faults();
+    hub_.add_fault({.path = path, .times = 100, .stall_head = true});
+    downloader_.transfer.stall_timeout = std::chrono::hours(1);
+    downloader_.transfer.wait_shown = milliseconds(50);
+    std::stop_source source;
+    DownloadEvent seen;
+    on_event_ = [&](const DownloadEvent& event) {
+      if (!event.waiting_seconds) return;
+      seen = event;
+      source.request_stop();
+    };
+    EXPECT_EQ(must_fail(download("tiny", "hf:org/Tiny-GGUF", source.get_token())).code,
+              ErrorCode::Cancelled);
+    EXPECT_EQ(seen.kind, DownloadEvent::Kind::Progress);
+    EXPECT_EQ("http://" + seen.waiting_for, hub_.url());
+    EXPECT_EQ(to_json(seen).at("waiting_for"), seen.waiting_for);
+    EXPECT_TRUE(to_json(seen).contains("waiting_seconds"));
+    on_event_ = {};
+  }
+  hub_.clear_faults();
+  must(download("tiny", "hf:org/Tiny-GGUF"));
+  EXPECT_FALSE(events_.back().waiting_seconds);
+}
+
 TEST_F(DownloadTest, NonsenseFromTheHubIsCorrupt) {
   test::SimRepo repo = gguf_repo("main");
   hub_.put_repo(repo);

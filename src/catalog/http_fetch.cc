@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "base/check.h"
+#include "base/terminal.h"
 #include "base/utf8.h"
 #include "base/version.h"
 
@@ -149,6 +150,12 @@ std::string origin_of(const std::string& url) {
                      parsed.part(CURLUPART_PORT, CURLU_DEFAULT_PORT));
 }
 
+std::string host_of(const std::string& url) {
+  const ParsedUrl parsed(url);
+  const std::string port = parsed.part(CURLUPART_PORT);
+  return base::printable(parsed.part(CURLUPART_HOST) + (port.empty() ? "" : ":" + port));
+}
+
 std::string redirect_problem(const std::string& from, const std::string& to) {
   const std::string origin = origin_of(to);
   if (origin.empty()) {
@@ -192,7 +199,14 @@ struct Exchange {
   std::string refused;  // a head that breaks the bounds
   std::string error_text;
   Clock::time_point last_byte;
+  Clock::time_point window_begin;  // the rate is looked at over one stall timeout after the other
+  std::int64_t window_bytes = 0;
   std::array<char, CURL_ERROR_SIZE> curl_error{};
+
+  void count(std::size_t bytes) {
+    last_byte = Clock::now();
+    window_bytes += static_cast<std::int64_t>(bytes);
+  }
 
   bool is_answer() const { return head.status >= 200 && head.status < 300; }
 
@@ -216,7 +230,7 @@ namespace {
 
 std::size_t on_header(char* data, std::size_t size, std::size_t count, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
-  exchange.last_byte = Clock::now();
+  exchange.count(size * count);
   const std::string_view line(data, size * count);
   if (line.starts_with("HTTP/")) {
     exchange.begin_head();  // of an interim answer, a proxy's or the real one: the last one counts
@@ -243,8 +257,8 @@ std::size_t on_header(char* data, std::size_t size, std::size_t count, void* use
 
 std::size_t on_data(char* data, std::size_t size, std::size_t count, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
-  exchange.last_byte = Clock::now();
   const std::size_t bytes = size * count;
+  exchange.count(bytes);
   if (!exchange.is_answer()) {
     const std::size_t room = kErrorTextBytes - exchange.error_text.size();
     if (!is_redirect(exchange.head.status)) exchange.error_text.append(data, std::min(room, bytes));
@@ -269,6 +283,7 @@ struct HttpFetcher::Impl {
   std::string follow(Exchange& exchange);
   FetchOutcome outcome_of(Exchange& exchange, CURLcode code);
   void collect_ended(std::vector<FetchOutcome>& outcomes);
+  std::string stall_of(Exchange& exchange, Clock::time_point now) const;
   void cut_stalled(std::vector<FetchOutcome>& outcomes);
 };
 
@@ -280,6 +295,8 @@ void HttpFetcher::Impl::prepare(Exchange& exchange) {
   exchange.begin_head();
   exchange.error_text.clear();
   exchange.last_byte = Clock::now();
+  exchange.window_begin = exchange.last_byte;
+  exchange.window_bytes = 0;
   const auto add_header = [&](const std::string& line) {
     exchange.header_list = curl_slist_append(exchange.header_list, line.c_str());
   };
@@ -392,19 +409,36 @@ void HttpFetcher::Impl::collect_ended(std::vector<FetchOutcome>& outcomes) {
   }
 }
 
+// Why the connection counts as stalled; empty: it does not.
+std::string HttpFetcher::Impl::stall_of(Exchange& exchange, Clock::time_point now) const {
+  if (now - exchange.last_byte >= options.stall_timeout) {
+    return fmt::format("{}: nothing came for {} ms", shown_url(exchange.url),
+                       options.stall_timeout.count());
+  }
+  const auto window =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now - exchange.window_begin);
+  if (window < options.stall_timeout) return {};
+  exchange.window_begin = now;
+  const std::int64_t came = std::exchange(exchange.window_bytes, 0);
+  if (!is_too_slow(came, window, static_cast<std::int64_t>(exchanges.size()),
+                   options.min_bytes_per_second))
+    return {};
+  return fmt::format("{}: {} bytes came in {} ms, less than {} bytes a second",
+                     shown_url(exchange.url), came, window.count(), options.min_bytes_per_second);
+}
+
 void HttpFetcher::Impl::cut_stalled(std::vector<FetchOutcome>& outcomes) {
   const Clock::time_point now = Clock::now();
-  for (auto it = exchanges.begin(); it != exchanges.end();) {
-    Exchange& exchange = *it->second;
-    if (now - exchange.last_byte < options.stall_timeout) {
-      ++it;
-      continue;
-    }
+  std::map<int, std::string> stalled;  // judged before the first is cut: they share the line
+  for (const auto& [id, exchange] : exchanges) {
+    if (std::string why = stall_of(*exchange, now); !why.empty()) stalled[id] = std::move(why);
+  }
+  for (auto& [id, why] : stalled) {
+    Exchange& exchange = *exchanges.at(id);
     FetchOutcome outcome = outcome_of(exchange, CURLE_OPERATION_TIMEDOUT);
-    outcome.problem = fmt::format("{}: nothing came for {} ms", shown_url(exchange.url),
-                                  options.stall_timeout.count());
+    outcome.problem = std::move(why);
     release(exchange);
-    it = exchanges.erase(it);
+    exchanges.erase(id);
     outcomes.push_back(std::move(outcome));
   }
 }
@@ -451,6 +485,14 @@ void HttpFetcher::drop(int id) {
 
 int HttpFetcher::num_active() const {
   return static_cast<int>(impl_->exchanges.size());
+}
+
+std::string HttpFetcher::silent_url() const {
+  const Exchange* oldest = nullptr;
+  for (const auto& [id, exchange] : impl_->exchanges) {
+    if (oldest == nullptr || exchange->last_byte < oldest->last_byte) oldest = exchange.get();
+  }
+  return oldest != nullptr ? oldest->url : std::string();
 }
 
 std::vector<FetchOutcome> HttpFetcher::run(std::chrono::milliseconds patience) {
@@ -504,14 +546,36 @@ Error cancelled(const std::string& url) {
   return Error{ErrorCode::Cancelled, fmt::format("asking {} was cancelled", shown_url(url))};
 }
 
+// Tells about an answer that is overdue, through all attempts and the pauses between them.
+class Waiting {
+ public:
+  explicit Waiting(const TextRequest& request)
+      : request_(request), next_(began_ + request.wait_shown) {}
+
+  void look(const std::string& url) {
+    const Clock::time_point now = Clock::now();
+    if (!request_.on_wait || now < next_) return;
+    next_ = now + std::min(kTellEvery, request_.wait_shown);
+    request_.on_wait(host_of(url.empty() ? request_.request.url : url),
+                     std::chrono::duration_cast<std::chrono::milliseconds>(now - began_));
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kTellEvery{1'000};
+  const TextRequest& request_;
+  const Clock::time_point began_ = Clock::now();
+  Clock::time_point next_;
+};
+
 // One attempt. An outcome without a status and without a problem was cancelled or late.
 FetchOutcome attempt_text(HttpFetcher& fetcher, const TextRequest& request, TextSink& sink,
-                          const std::stop_token& stop) {
+                          Waiting& waiting, const std::stop_token& stop) {
   const int id = fetcher.start(request.request, sink);
   const Clock::time_point until = Clock::now() + request.deadline;
   while (!stop.stop_requested()) {
     std::vector<FetchOutcome> outcomes = fetcher.run(kLookUp);
     if (!outcomes.empty()) return std::move(outcomes.front());
+    waiting.look(fetcher.silent_url());
     if (Clock::now() < until) continue;
     fetcher.drop(id);
     FetchOutcome late;
@@ -524,11 +588,18 @@ FetchOutcome attempt_text(HttpFetcher& fetcher, const TextRequest& request, Text
   return {};
 }
 
-bool sleep_unless_stopped(std::chrono::milliseconds pause, const std::stop_token& stop) {
+bool sleep_unless_stopped(std::chrono::milliseconds pause, Waiting& waiting,
+                          const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any changed;
   std::unique_lock lock(mutex);
-  changed.wait_for(lock, stop, pause, [] { return false; });
+  const Clock::time_point until = Clock::now() + pause;
+  for (Clock::time_point now = Clock::now(); now < until && !stop.stop_requested();
+       now = Clock::now()) {
+    changed.wait_for(lock, stop, std::min<Clock::duration>(until - now, kLookUp),
+                     [] { return false; });
+    waiting.look({});
+  }
   return !stop.stop_requested();
 }
 
@@ -540,9 +611,10 @@ Result<TextAnswer> fetch_text(const TextRequest& request, const FetchOptions& op
   HttpFetcher fetcher(options);
   const std::stop_callback wake(stop, [&fetcher] { fetcher.wake(); });
   std::uint64_t jitter = retry.jitter_seed;
+  Waiting waiting(request);
   for (int failures = 1;; ++failures) {
     TextSink sink(request.max_bytes, request.head_only);
-    FetchOutcome outcome = attempt_text(fetcher, request, sink, stop);
+    FetchOutcome outcome = attempt_text(fetcher, request, sink, waiting, stop);
     if (stop.stop_requested()) return cancelled(url);
     if (sink.too_large()) {
       return Error{ErrorCode::TooLarge,
@@ -568,7 +640,7 @@ Result<TextAnswer> fetch_text(const TextRequest& request, const FetchOptions& op
       return Error{ErrorCode::Unavailable,
                    fmt::format("{}, {} times in a row: try again later", what, failures)};
     }
-    if (!sleep_unless_stopped(*pause, stop)) return cancelled(url);
+    if (!sleep_unless_stopped(*pause, waiting, stop)) return cancelled(url);
   }
 }
 

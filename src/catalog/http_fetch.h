@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,8 +24,10 @@ using HeaderFields = std::vector<std::pair<std::string, std::string>>;
 
 struct FetchOptions {
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds stall_timeout{30'000};
-  std::string ca_file;  // empty: the system's
+  std::chrono::milliseconds stall_timeout = kStallTimeout;
+  // Of all connections together: each must bring its share over every stall_timeout. 0: no minimum.
+  std::int64_t min_bytes_per_second = kMinBytesPerSecond;
+  std::string ca_file{};  // empty: the system's
 };
 
 struct ByteRange {
@@ -83,6 +86,9 @@ std::string shown_url(std::string_view url);
 // "https://host:443"; empty when it is not an http or https URL.
 std::string origin_of(const std::string& url);
 
+// "host" or "host:port", as the URL has it; for people.
+std::string host_of(const std::string& url);
+
 // Why a redirect is not followed, empty when it is: only to http and https, and never from https to
 // http.
 std::string redirect_problem(const std::string& from, const std::string& to);
@@ -100,6 +106,8 @@ class HttpFetcher {
   int start(FetchRequest request, FetchSink& sink);
   void drop(int id);
   int num_active() const;
+  // The URL of the request that has been silent for longest, behind its redirects; empty: none.
+  std::string silent_url() const;
 
   // Moves data until something ended or `patience` is over.
   std::vector<FetchOutcome> run(std::chrono::milliseconds patience);
@@ -110,6 +118,9 @@ class HttpFetcher {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Called about once a second while a server's answer is overdue: who, and for how long so far.
+using OnWait = std::function<void(const std::string& host, std::chrono::milliseconds waited)>;
 
 struct TextAnswer {
   FetchHead head;
@@ -124,6 +135,8 @@ struct TextRequest {
   std::size_t max_bytes = 0;
   bool head_only = false;  // the body is not wanted
   std::chrono::milliseconds deadline{60'000};
+  OnWait on_wait{};
+  std::chrono::milliseconds wait_shown = kWaitShown;
 };
 Result<TextAnswer> fetch_text(const TextRequest& request, const FetchOptions& options,
                               const RetryPolicy& retry, std::stop_token stop);

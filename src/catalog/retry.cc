@@ -18,6 +18,11 @@ constexpr int kDoublingsMax = 20;
 
 }  // namespace
 
+bool is_too_slow(std::int64_t bytes, std::chrono::milliseconds window, std::int64_t connections,
+                 std::int64_t min_bytes_per_second) {
+  return bytes * 1000 * connections < min_bytes_per_second * window.count();
+}
+
 bool may_pass(int http_status) {
   return http_status == 408 || http_status == 416 || http_status == 425 || http_status == 429 ||
          (http_status >= 500 && http_status <= 599);

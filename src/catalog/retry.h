@@ -7,6 +7,13 @@
 
 namespace llorch::catalog {
 
+// When a connection counts as stalled: silent for this long, or slower than this over it. Fetches
+// take their own numbers; these are the usual ones.
+inline constexpr std::chrono::milliseconds kStallTimeout{30'000};
+inline constexpr std::int64_t kMinBytesPerSecond = 1024;
+// A server that is silent for so long is named to whoever watches.
+inline constexpr std::chrono::milliseconds kWaitShown{3'000};
+
 struct RetryPolicy {
   int max_attempts = 6;  // in a row without a byte gained; only failures that may pass count
   std::chrono::milliseconds first_pause{500};  // doubles, with jitter
@@ -15,6 +22,11 @@ struct RetryPolicy {
   std::chrono::milliseconds longest_retry_after{300'000};
   std::uint64_t jitter_seed = 0;
 };
+
+// Whether a connection that brought so many bytes over `window` gave less than its share of the
+// minimum: a slow line has one rate for all its connections.
+bool is_too_slow(std::int64_t bytes, std::chrono::milliseconds window, std::int64_t connections,
+                 std::int64_t min_bytes_per_second);
 
 // An answer that may be another one later: 408, 416 (a cache that has only half), 425, 429, 5xx.
 bool may_pass(int http_status);

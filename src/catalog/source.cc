@@ -94,18 +94,20 @@ SourceOptions source_options(const base::Environment& environment) {
   return options;
 }
 
-FetchOptions fetch_options(const SourceOptions& options) {
-  return {options.connect_timeout, options.request_timeout, options.ca_file};
-}
-
 Result<TextAnswer> ask(FetchRequest request, const SourceOptions& options,
-                       const std::stop_token& stop) {
+                       const std::stop_token& stop, bool head_only) {
   TextRequest text;
   text.request = std::move(request);
   text.request.headers_for_url = text.request.url;
   text.max_bytes = kMetadataBytesMax;
+  text.head_only = head_only;
   text.deadline = options.request_timeout;
-  return fetch_text(text, fetch_options(options), options.retry, stop);
+  text.on_wait = options.on_wait;
+  text.wait_shown = options.wait_shown;
+  const FetchOptions fetch{.connect_timeout = options.connect_timeout,
+                           .stall_timeout = options.request_timeout,
+                           .ca_file = options.ca_file};
+  return fetch_text(text, fetch, options.retry, stop);
 }
 
 bool is_private_way(const std::string& url) {

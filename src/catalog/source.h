@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -57,6 +58,9 @@ struct SourceOptions {
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds request_timeout{60'000};  // of one metadata request
   RetryPolicy retry;
+  // Called about once a second while an answer is overdue: whose, and for how long so far.
+  std::function<void(const std::string& host, std::chrono::milliseconds waited)> on_wait;
+  std::chrono::milliseconds wait_shown = kWaitShown;
 };
 SourceOptions source_options(const base::Environment& environment);
 

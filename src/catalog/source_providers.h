@@ -26,9 +26,8 @@ Result<std::string> newest_web_revision(const ModelRef& ref, const SourceOptions
 
 // What the providers share.
 inline constexpr std::size_t kMetadataBytesMax = std::size_t{64} << 20;
-FetchOptions fetch_options(const SourceOptions& options);
 Result<TextAnswer> ask(FetchRequest request, const SourceOptions& options,
-                       const std::stop_token& stop);
+                       const std::stop_token& stop, bool head_only = false);
 // https, or this host itself: where a secret may go.
 bool is_private_way(const std::string& url);
 

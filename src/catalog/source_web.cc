@@ -12,14 +12,10 @@ namespace {
 // The file's head, by asking for its first byte: some servers know no HEAD.
 Result<FetchHead> ask_head(const ModelRef& ref, const SourceOptions& options,
                            const std::stop_token& stop) {
-  TextRequest request;
-  request.request.url = ref.location;
-  request.request.range = ByteRange{0, 1};
-  request.max_bytes = kMetadataBytesMax;
-  request.head_only = true;
-  request.deadline = options.request_timeout;
-  const Result<TextAnswer> answer =
-      fetch_text(request, fetch_options(options), options.retry, stop);
+  FetchRequest request;
+  request.url = ref.location;
+  request.range = ByteRange{0, 1};
+  const Result<TextAnswer> answer = ask(std::move(request), options, stop, true);
   if (!answer.ok()) return answer.error();
   if (answer->head.status / 100 == 2) return answer->head;
   return status_error(answer->head, answer->body);

@@ -33,9 +33,10 @@ Result<std::string> fetch_range(const RemoteFile& file, std::int64_t offset, std
   request.request.range = ByteRange{offset, bytes};
   request.max_bytes = static_cast<std::size_t>(bytes);
   request.deadline = kRangeDeadline;
-  Result<TextAnswer> answer =
-      fetch_text(request, {options.connect_timeout, options.stall_timeout, options.ca_file},
-                 options.retry, std::move(stop));
+  Result<TextAnswer> answer = fetch_text(request,
+                                         {options.connect_timeout, options.stall_timeout,
+                                          options.min_bytes_per_second, options.ca_file},
+                                         options.retry, std::move(stop));
   if (!answer.ok()) {
     if (answer.error().code != ErrorCode::TooLarge) return answer.error();
     return Error{ErrorCode::Unsupported,

@@ -19,10 +19,13 @@ struct TransferOptions {
   int max_connections = 8;
   std::int64_t range_bytes = kChunkBytes;  // of one request, and of the chunks that are hashed
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds stall_timeout{
-      30'000};        // a connection that brings nothing so long is cut
-  RetryPolicy retry;  // of one range
-  std::string ca_file;
+  // A connection that brings nothing for so long, or less than its share of the minimum over it, is
+  // cut and tried again.
+  std::chrono::milliseconds stall_timeout = kStallTimeout;
+  std::int64_t min_bytes_per_second = kMinBytesPerSecond;
+  std::chrono::milliseconds wait_shown = kWaitShown;  // silence before progress says so
+  RetryPolicy retry{};                                // of one range
+  std::string ca_file{};
 };
 
 struct TransferProgress {
@@ -30,7 +33,10 @@ struct TransferProgress {
   std::int64_t bytes_total = 0;  // 0: not known
   int connections = 0;
   int retries = 0;
-  std::string note;  // "waiting 2 s after 503 from host", or empty
+  // How long nothing has come, and from whom; 0: it comes.
+  std::chrono::milliseconds waiting{0};
+  std::string waiting_for{};
+  std::string note{};  // "waiting 2 s after 503 from host", or empty
 };
 using OnTransferProgress = std::function<void(const TransferProgress& progress)>;
 

@@ -33,6 +33,12 @@ void Transfer::report(bool at_once) {
   progress.bytes_total = size_.value_or(0);
   progress.connections = fetcher_.num_active();
   progress.retries = retries_;
+  const auto silence = std::chrono::duration_cast<milliseconds>(now - last_gain_);
+  if (silence >= options_.wait_shown && !is_whole()) {
+    progress.waiting = silence;
+    const std::string url = fetcher_.silent_url();
+    progress.waiting_for = host_of(url.empty() ? file_.url : url);
+  }
   progress.note = std::exchange(note_, {});
   on_progress_(progress);
 }
@@ -189,6 +195,12 @@ bool Transfer::write(Slot& slot, std::int64_t offset, std::span<const std::byte>
   return false;
 }
 
+void Transfer::count_gain(Slot& slot, std::int64_t bytes) {
+  slot.gained += bytes;
+  bytes_done_ += bytes;
+  last_gain_ = Clock::now();
+}
+
 bool Transfer::on_range_body(Slot& slot, std::span<const std::byte> bytes) {
   Chunk& chunk = chunks_[slot.chunk];
   const auto count = static_cast<std::int64_t>(bytes.size());
@@ -200,8 +212,7 @@ bool Transfer::on_range_body(Slot& slot, std::span<const std::byte> bytes) {
   if (!write(slot, offset, bytes)) return false;
   chunk.digest->add(bytes);
   chunk.received += count;
-  slot.gained += count;
-  bytes_done_ += count;
+  count_gain(slot, count);
   is_dirty_ = true;
   return true;
 }
@@ -228,8 +239,7 @@ bool Transfer::on_stream_body(Slot& slot, std::span<const std::byte> bytes) {
     chunk.digest->add(piece);
     chunk.received += count;
     stream_at_ += count;
-    slot.gained += count;
-    bytes_done_ += count;
+    count_gain(slot, count);
     bytes = bytes.subspan(piece.size());
     if (chunk.received < chunk_size(index)) continue;
     const Status finished = finish_chunk(index);

@@ -70,7 +70,8 @@ class Transfer {
         chunk_bytes_(file.chunk_sha256.empty() ? options.range_bytes : file.chunk_bytes),
         etag_(strong_etag(file.etag)),
         jitter_(options.retry.jitter_seed),
-        fetcher_({options.connect_timeout, options.stall_timeout, options.ca_file}) {}
+        fetcher_({options.connect_timeout, options.stall_timeout, options.min_bytes_per_second,
+                  options.ca_file}) {}
 
   Result<FileChunks> run();
 
@@ -136,6 +137,7 @@ class Transfer {
   Result<FileChunks> commit(const WholeHashes& hashes);
   Status save_state();
   void save_if_due();
+  void count_gain(Slot& slot, std::int64_t bytes);
   void report(bool at_once);
   void drop_slots();
 
@@ -167,6 +169,7 @@ class Transfer {
   std::chrono::steady_clock::time_point pause_until_{};  // the server wants peace
   std::uint64_t jitter_;
   int retries_ = 0;
+  std::chrono::steady_clock::time_point last_gain_ = std::chrono::steady_clock::now();
   std::string note_;
 
   bool is_dirty_ = false;  // the state on the disk is not the newest

@@ -279,6 +279,51 @@ TEST_F(TransferTest, KeepsWhatACutConnectionBrought) {
   }));
 }
 
+TEST_F(TransferTest, AConnectionThatOnlyTricklesIsCutAndAtLastGivenUp) {
+  put(0);
+  options_.max_connections = 1;
+  options_.min_bytes_per_second = 1000;
+  options_.stall_timeout = milliseconds(400);
+  // Never silent for the length of a stall, and never done.
+  hub_.add_fault({.path = "/m.gguf", .times = kAlways, .bytes_per_second = 10});
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(expect_failure(fetch()), ErrorCode::Unavailable);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  EXPECT_NE(message_.find("less than 1000 bytes a second, 6 times in a row"), std::string::npos)
+      << message_;
+  EXPECT_EQ(num_requests(), 6U);
+  hub_.clear_faults();
+  expect_right(fetch());
+}
+
+TEST_F(TransferTest, SilenceIsSaidWhileItLasts) {
+  put(0);
+  options_.wait_shown = milliseconds(100);
+  options_.stall_timeout = std::chrono::hours(1);
+  for (const bool before_the_head : {true, false}) {
+    SCOPED_TRACE(before_the_head);
+    SimFault fault{.path = "/m.gguf", .times = kAlways};
+    fault.stall_head = before_the_head;
+    if (!before_the_head) fault.stall_after = 100;
+    hub_.clear_faults();
+    hub_.add_fault(fault);
+    std::stop_source source;
+    TransferProgress seen;
+    on_progress_ = [&](const TransferProgress& progress) {
+      if (progress.waiting.count() == 0) return;
+      seen = progress;
+      source.request_stop();
+    };
+    EXPECT_EQ(expect_failure(fetch(source.get_token())), ErrorCode::Cancelled);
+    EXPECT_GE(seen.waiting, milliseconds(100));
+    EXPECT_EQ("http://" + seen.waiting_for, hub_.url());
+    on_progress_ = {};
+  }
+  hub_.clear_faults();
+  expect_right(fetch());
+  EXPECT_EQ(last_.waiting.count(), 0);
+}
+
 TEST_F(TransferTest, WaitsAsLongAsTheServerAsks) {
   put(4);
   hub_.add_fault({.path = "/m.gguf", .status = 429, .headers = {{"Retry-After", "1"}}});
@@ -642,6 +687,17 @@ TEST(Retry, PausesDoubleWithinBoundsAndFollowTheSeed) {
   EXPECT_TRUE(differs);
   EXPECT_EQ(pause_after(policy, 1, std::chrono::seconds(7), state), milliseconds(7000));
   EXPECT_FALSE(pause_after(policy, 1, std::chrono::hours(1), state));
+}
+
+TEST(Retry, ASlowLineIsSharedByItsConnections) {
+  const milliseconds window(30'000);
+  EXPECT_TRUE(is_too_slow(30, window, 1, 1024)) << "a byte a second";
+  EXPECT_TRUE(is_too_slow(30, window, 16, 1024));
+  EXPECT_TRUE(is_too_slow(30 * 1024 - 1, window, 1, 1024));
+  EXPECT_FALSE(is_too_slow(30 * 1024, window, 1, 1024));
+  // A modem of 7 KiB/s with eight connections.
+  EXPECT_FALSE(is_too_slow(30 * 7 * 1024 / 8, window, 8, 1024));
+  EXPECT_FALSE(is_too_slow(0, window, 1, 0)) << "no minimum";
 }
 
 TEST(Retry, OnlyWhatMayPass) {

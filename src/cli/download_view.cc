@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kLabelColumns = 20;
 constexpr std::size_t kBarColumns = 10;
 constexpr std::chrono::seconds kPlainEvery{5};
+constexpr std::size_t kHostColumns = 17;
+constexpr std::size_t kPlainHostColumns = 100;
 constexpr double kLongest = 10.0 * 3600;  // a longer wait is a guess
 
 // Cut in front, where names of shards are all the same.
@@ -57,7 +59,17 @@ std::string rate_text(const catalog::DownloadEvent& event) {
   return text;
 }
 
+// Nothing when it goes on.
+std::string waiting_text(const catalog::DownloadEvent& event, std::size_t columns) {
+  if (!event.waiting_seconds) return {};
+  return fmt::format("waiting for {} ({})", shortened(event.waiting_for, columns),
+                     clock_text(static_cast<double>(*event.waiting_seconds)));
+}
+
 std::string plain_line(const catalog::DownloadEvent& event) {
+  if (event.waiting_seconds)
+    return fmt::format("{}: {}\n", base::printable(event.model),
+                       waiting_text(event, kPlainHostColumns));
   const std::string file = event.files_total > 1 ? "  " + base::printable(event.file) : "";
   const std::string done =
       event.bytes_total > 0
@@ -81,6 +93,13 @@ std::string progress_line(const catalog::DownloadEvent& event) {
     return fmt::format("{} {} {:3} %  checking", label_of(event),
                        base::progress_bar(fraction_of(event), kBarColumns), percent_of(event));
   }
+  if (event.waiting_seconds && event.bytes_total <= 0)
+    return fmt::format("{}  {}", label_of(event), waiting_text(event, kHostColumns));
+  if (event.waiting_seconds) {
+    return fmt::format("{} {} {:3} %  {}", label_of(event),
+                       base::progress_bar(fraction_of(event), kBarColumns), percent_of(event),
+                       waiting_text(event, kHostColumns));
+  }
   if (event.bytes_total <= 0)
     return fmt::format("{}  {}{}", label_of(event), base::human_bytes(event.bytes_done),
                        rate_text(event));
@@ -91,7 +110,13 @@ std::string progress_line(const catalog::DownloadEvent& event) {
 }
 
 bool PlainProgress::is_due(const catalog::DownloadEvent& event, Time now) {
-  if (event.bytes_done == 0) return false;  // nothing to tell yet
+  const bool begins_to_wait = event.waiting_seconds.has_value() && !was_waiting_;
+  was_waiting_ = event.waiting_seconds.has_value();
+  if (begins_to_wait || (was_waiting_ && now - last_ >= kPlainEvery)) {
+    last_ = now;
+    return true;
+  }
+  if (was_waiting_ || event.bytes_done == 0) return false;  // nothing to tell yet
   const int tenth = percent_of(event) / 10;
   if (last_tenth_ >= 0 && tenth <= last_tenth_ && now - last_ < kPlainEvery) return false;
   last_tenth_ = std::max(tenth, last_tenth_);

@@ -15,10 +15,11 @@ namespace llorch::cli {
 std::string clock_text(double seconds);
 
 // "2/7 model.safetensors  [#####     ]  48 %  1.20 GiB/2.50 GiB  23.4 MiB/s  0:57", at most 79
-// columns: what is done, of how much, how fast, and the time that is left.
+// columns: what is done, of how much, how fast, and the time that is left. While nothing comes it
+// says for whom it waits: "… 48 %  waiting for hub.example (12 s)".
 std::string progress_line(const catalog::DownloadEvent& event);
 
-// When a pipe gets a line: the first bytes, each tenth, and every few seconds.
+// When a pipe gets a line: the first bytes, each tenth, every few seconds, and when a wait begins.
 class PlainProgress {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -26,6 +27,7 @@ class PlainProgress {
 
  private:
   int last_tenth_ = -1;
+  bool was_waiting_ = false;
   Time last_{};
 };
 

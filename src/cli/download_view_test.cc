@@ -49,6 +49,20 @@ TEST(ProgressLine, SaysHowFarHowFastAndHowLong) {
   EXPECT_THAT(progress_line(event), Not(HasSubstr("\x1b")));
 }
 
+TEST(ProgressLine, SaysForWhomItWaits) {
+  for (const std::int64_t total : {std::int64_t{0}, std::int64_t{1} << 40}) {
+    DownloadEvent event = event_of(total / 2, total);
+    event.waiting_seconds = 12;
+    event.waiting_for = "hub.example";
+    EXPECT_THAT(progress_line(event), HasSubstr("waiting for hub.example (12 s)"));
+    EXPECT_THAT(progress_line(event), Not(HasSubstr("MiB/s")));
+    event.waiting_seconds = 359'999;
+    event.waiting_for = std::string(300, 'h') + "\n";
+    EXPECT_LE(base::count_scalars(progress_line(event)), 79U);
+    EXPECT_THAT(progress_line(event), Not(HasSubstr("\n")));
+  }
+}
+
 TEST(ClockText, ReadsLikeAClock) {
   EXPECT_EQ(clock_text(0), "0 s");
   EXPECT_EQ(clock_text(59.2), "1:00");
@@ -70,6 +84,24 @@ TEST(PlainProgress, ALineForEachTenthOrEveryFewSeconds) {
     lines += slow.is_due(event_of(5, 1000), now) ? 1 : 0;
   }
   EXPECT_EQ(lines, 20);
+}
+
+TEST(PlainProgress, AWaitIsALineAtOnceAndThenNowAndThen) {
+  PlainProgress plain;
+  PlainProgress::Time now{};
+  DownloadEvent event = event_of(0, 0);
+  event.waiting_seconds = 3;
+  EXPECT_TRUE(plain.is_due(event, now));
+  int lines = 0;
+  for (int i = 0; i < 100; ++i) {
+    now += std::chrono::milliseconds(100);
+    lines += plain.is_due(event, now) ? 1 : 0;
+  }
+  EXPECT_EQ(lines, 2);
+  EXPECT_TRUE(plain.is_due(event_of(5, 1000), now)) << "what came after the wait";
+  event.bytes_done = 5;
+  event.bytes_total = 1000;
+  EXPECT_TRUE(plain.is_due(event, now)) << "the next wait";
 }
 
 }  // namespace

@@ -223,6 +223,10 @@ std::optional<SimFault> HubSimulator::take_fault(const SimRequest& request) {
 
 bool HubSimulator::answer(SimConnection& connection, SimRequest& request) {
   const SimFault fault = take_fault(request).value_or(SimFault{});
+  if (fault.stall_head) {
+    connection.wait_for_end();
+    return false;
+  }
   Answer answer;
   if (fault.status != 0) {
     answer.status = fault.status;
@@ -426,16 +430,15 @@ bool HubSimulator::send_body(SimConnection& connection, SimRequest& request, std
   const std::int64_t stop_at = fault.cut_after >= 0 ? fault.cut_after : fault.stall_after;
   if (stop_at >= 0) body = body.substr(0, static_cast<std::size_t>(stop_at));
   std::size_t piece = kPieceBytes;
-  if (fault.bytes_per_second > 0)
-    piece = std::max<std::size_t>(
-        1, static_cast<std::size_t>(fault.bytes_per_second) / kTicksPerSecond);
+  const auto ticks = std::clamp<std::int64_t>(fault.bytes_per_second, 1, kTicksPerSecond);
+  if (fault.bytes_per_second > 0) piece = static_cast<std::size_t>(fault.bytes_per_second / ticks);
   while (!body.empty()) {
     const std::string_view now = body.substr(0, piece);
     if (!connection.write(now)) return false;
     request.body_bytes += static_cast<std::int64_t>(now.size());
     body.remove_prefix(now.size());
     if (fault.bytes_per_second > 0 && !body.empty())
-      std::this_thread::sleep_for(std::chrono::milliseconds(1000 / kTicksPerSecond));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1000 / ticks));
   }
   if (fault.stall_after >= 0) connection.wait_for_end();
   if (fault.cut_after >= 0) connection.reset_at_end();

@@ -42,6 +42,7 @@ struct SimFault {
   int status = 0;                 // this instead of the answer, with `headers`
   SimHeaders headers{};
   std::int64_t cut_after = -1;        // bytes of the body, then the connection is reset
+  bool stall_head = false;            // silence instead of an answer
   std::int64_t stall_after = -1;      // bytes of the body, then silence
   std::int64_t corrupt_at = -1;       // of the file: that byte is sent wrong
   std::int64_t bytes_per_second = 0;  // no faster than this; 0: as fast as it goes
