@@ -10,6 +10,7 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "builtin_model/builtin_model.h"
+#include "catalog/model_names.h"
 #include "catalog/supported.h"
 #include "formats/open.h"
 #include "formats/summary.h"
@@ -154,9 +155,8 @@ Status describe_files(const fs::path& path, ModelEntry& entry) {
   describe_weights(*weights, described);
   // Weights in a folder of their own are called "model" everywhere.
   if (described.name.empty())
-    described.name =
-        clean(described.format == "gguf" && folder != whole ? whole.stem().string()
-                                                            : folder.filename().string());
+    described.name = clean(described.format == "gguf" && folder != whole ? whole.stem().string()
+                                                                         : telling_part(folder));
   described.downloaded = true;
   entry = std::move(described);
   return ok_status();

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "catalog/model_catalog.h"
+#include "catalog/model_names.h"
 #include "catalog/neighbour.h"
 #include "catalog/source.h"
 #include "catalog/transfer.h"
@@ -22,11 +23,25 @@
 namespace llorch::catalog {
 
 struct DownloadRequest {
-  std::string id;   // what it is called in the catalog afterwards; empty: derive_model_id of `ref`
-  std::string ref;  // where from; empty: the catalog's or the known model's
-  std::vector<Neighbour> neighbours;  // asked first, in this order
-  bool only_neighbours = false;       // --from: no other source
+  // What it is called in the catalog afterwards; empty: choose_model_id. An id that another
+  // source's model has is a Conflict: nothing is replaced by something else.
+  std::string id{};
+  std::string ref{};                    // where from; empty: the catalog's or the known model's
+  std::vector<Neighbour> neighbours{};  // asked first, in this order
+  bool only_neighbours = false;         // --from: no other source
+  std::string hf_token{};               // instead of the downloader's own; or empty
+  std::string sha256{};                 // of its one file, in hex, as the user knows it
+  // Where another process downloads the model: wait for its end and show its progress, instead of a
+  // Conflict. Then this goes on, if anything is left to do.
+  bool join = false;
 };
+
+// Which model a request means, by the catalog alone: its id and where it is fetched from, filled
+// in. `also` tells of ids that are taken beside the catalog's. NotFound names similar models,
+// InvalidArgument says what is wrong with the reference; Conflict where the id is that of another
+// source's model.
+Result<DownloadRequest> settle_download(const base::Home& home, DownloadRequest request,
+                                        const FindOccupant& also = {});
 
 // What the CLI draws and the API streams.
 struct DownloadEvent {
@@ -46,14 +61,11 @@ struct DownloadEvent {
   std::string text;  // Note
 };
 json::Object to_json(const DownloadEvent& event);
+// What to_json wrote, from another process: what is not there or not understood stays empty.
+DownloadEvent read_download_event(const json::Object& object);
 // "resolved", "progress", …
 std::string_view name(DownloadEvent::Kind kind);
 using OnDownloadEvent = std::function<void(const DownloadEvent& event)>;
-
-// The id of a model that is fetched by its reference alone: the last part of its place and, where a
-// file or a quantisation was named, that behind it, in lower case, with '-' for what an id cannot
-// hold. "hf:org/TinyLlama-Chat-GGUF::file=Q4_K_M" is "tinyllama-chat-gguf-q4_k_m".
-std::string derive_model_id(const ModelRef& ref);
 
 // A model's files are in Home::models()/<id>/<revision>/: a new revision is fetched beside the old
 // one, which goes when the catalog names the new one. Workers that run keep what they have mapped.

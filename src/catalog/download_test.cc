@@ -15,6 +15,7 @@
 #include "base/digest.h"
 #include "base/file_lock.h"
 #include "catalog/chunks.h"
+#include "catalog/under_way.h"
 #include "formats/gguf_writer.h"
 #include "hub_simulator/hub_simulator.h"
 #include "support/test_paths.h"
@@ -207,11 +208,6 @@ TEST_F(DownloadTest, AReferenceAloneNamesTheModel) {
   hub_.put_repo(gguf_repo());
   EXPECT_EQ(must(download("", "hf:org/Tiny-GGUF::file=Q8_0")).id, "tiny-gguf-q8_0");
   EXPECT_EQ(must(download("", "org/Tiny-GGUF@main")).id, "tiny-gguf");
-  const auto derived = [](const char* ref) { return derive_model_id(*parse_model_ref(ref)); };
-  EXPECT_EQ(derived("npm:@scope/Some.Model@1.2.3"), "some.model");
-  EXPECT_EQ(derived("https://a.example/x/My%20Model.gguf?y=1"), "my-20model");
-  EXPECT_EQ(derived("file:/data/Foo.gguf"), "foo");
-  EXPECT_EQ(derived("hf:a/b::file=q/x-Q4_0.gguf"), "b-x-q4_0");
 }
 
 TEST_F(DownloadTest, SafeTensorsWithTheirSideFilesAndNothingElse) {
@@ -309,6 +305,39 @@ TEST_F(DownloadTest, RefusalsSayWhatToDo) {
   EXPECT_THAT(error.message, HasSubstr("no revision \"v9\""));
 }
 
+TEST_F(DownloadTest, ARefusalBehindTheHubIsNotBlamedOnTheToken) {
+  hub_.put_repo(gguf_repo());
+  hub_.add_fault({.path = "/lfs/", .times = 1000, .status = 403});
+  Error error = must_fail(download("tiny", "hf:org/Tiny-GGUF"));
+  EXPECT_EQ(error.code, ErrorCode::Forbidden);
+  EXPECT_THAT(error.message, Not(HasSubstr("HF_TOKEN")));
+  EXPECT_THAT(error.message, HasSubstr(hub_.cdn_url()));
+  EXPECT_EQ(hub_.requests("/lfs/").size(), 2U);
+  hub_.clear_faults();
+  // A file by its address, redirected at the first question.
+  hub_.put_file("/far.gguf", {.redirect_to = hub_.cdn_url() + "/away/far.gguf"});
+  hub_.add_fault({.path = "/away/", .times = 1000, .status = 403});
+  error = must_fail(download("far", hub_.url() + "/far.gguf"));
+  EXPECT_EQ(error.code, ErrorCode::Forbidden);
+  EXPECT_THAT(error.message, HasSubstr("had let us in and sent us there"));
+}
+
+TEST_F(DownloadTest, SignedAddressesThatExpireMidwayAreAskedForAgain) {
+  hub_.put_repo(gguf_repo());
+  downloader_.transfer.max_connections = 2;
+  int expired = 0;
+  on_event_ = [&](const DownloadEvent& event) {
+    if (event.bytes_done > (expired + 1) * 70'000 && expired < 2) {
+      ++expired;
+      hub_.expire_links();
+    }
+  };
+  hub_.add_fault({.path = "/lfs/", .times = 1000, .bytes_per_second = 200'000});
+  must(download("tiny", "hf:org/Tiny-GGUF"));
+  EXPECT_EQ(expired, 2);
+  EXPECT_GE(hub_.requests("/resolve/").size(), 3U);
+}
+
 TEST_F(DownloadTest, TheTokenGoesToTheHubOnly) {
   test::SimRepo repo = gguf_repo();
   repo.gated = true;
@@ -352,8 +381,8 @@ TEST_F(DownloadTest, AHubThatDoesNotAnswerIsWaitedForAloud) {
               ErrorCode::Cancelled);
     EXPECT_EQ(seen.kind, DownloadEvent::Kind::Progress);
     EXPECT_EQ("http://" + seen.waiting_for, hub_.url());
-    EXPECT_EQ(to_json(seen).at("waiting_for"), seen.waiting_for);
-    EXPECT_TRUE(to_json(seen).contains("waiting_seconds"));
+    EXPECT_EQ(json::view(to_json(seen).at("waiting_for").as_string()), seen.waiting_for);
+    EXPECT_EQ(read_download_event(to_json(seen)).waiting_seconds, seen.waiting_seconds);
     on_event_ = {};
   }
   hub_.clear_faults();
@@ -504,6 +533,157 @@ TEST_F(DownloadTest, AFileHereIsUsedWhereItLies) {
   EXPECT_TRUE(entry->downloaded);
   EXPECT_FALSE(fs::exists(downloader_.home.models()));
   EXPECT_EQ(must_fail(download("no", "file:/nowhere.gguf")).code, ErrorCode::NotFound);
+}
+
+TEST_F(DownloadTest, AnotherSourceGetsAnotherId) {
+  hub_.put_repo(gguf_repo());
+  test::SimRepo other = gguf_repo(kSecond, 5);
+  other.name = "org2/Tiny-GGUF";
+  hub_.put_repo(other);
+  const ModelEntry first = must(download("", "hf:org/Tiny-GGUF"));
+  EXPECT_EQ(first.id, "tiny-gguf");
+  const std::string content = content_of(first.path);
+  const ModelEntry second = must(download("", "hf:org2/Tiny-GGUF"));
+  EXPECT_EQ(second.id, "org2-tiny-gguf");
+  EXPECT_EQ(second.revision, kSecond);
+  must(catalog().find("tiny-gguf"));
+  EXPECT_EQ(*catalog().find("tiny-gguf"), first);
+  EXPECT_EQ(content_of(first.path), content);
+  EXPECT_EQ(must(download("", "hf:org2/Tiny-GGUF")).id, "org2-tiny-gguf") << "found again";
+  EXPECT_EQ(must(download("", "hf:org/Tiny-GGUF@" + kFirst)).id, "tiny-gguf") << "its revisions";
+  // An id that was named is never given to something else without a word.
+  const Error error = must_fail(download("tiny-gguf", "hf:org2/Tiny-GGUF"));
+  EXPECT_EQ(error.code, ErrorCode::Conflict);
+  EXPECT_THAT(error.message, HasSubstr("hf:org/Tiny-GGUF"));
+  EXPECT_THAT(error.message, HasSubstr("--id NAME"));
+  EXPECT_EQ(content_of(first.path), content);
+}
+
+TEST_F(DownloadTest, ADownloadThatWasCutOffKeepsItsId) {
+  hub_.put_repo(gguf_repo());
+  test::SimRepo other = gguf_repo(kSecond, 5);
+  other.name = "org2/Tiny-GGUF";
+  hub_.put_repo(other);
+  hub_.add_fault({.path = "/lfs/", .skip = 1, .times = 1000, .status = 500});
+  must_fail(download("", "hf:org/Tiny-GGUF"));
+  hub_.clear_faults();
+  EXPECT_EQ(must(download("", "hf:org2/Tiny-GGUF")).id, "org2-tiny-gguf");
+  EXPECT_EQ(must(download("", "hf:org/Tiny-GGUF")).id, "tiny-gguf");
+}
+
+TEST_F(DownloadTest, WhatBroughtNothingLeavesNothing) {
+  hub_.put_repo(gguf_repo());
+  must_fail(download("", "hf:org/none"));
+  hub_.add_fault({.path = "/resolve/", .times = 1000, .status = 404});
+  must_fail(download("tiny", "hf:org/Tiny-GGUF"));
+  EXPECT_TRUE(fs::is_empty(downloader_.home.models()));
+}
+
+TEST_F(DownloadTest, NoModelIsCalledLikeACommit) {
+  hub_.put_repo(safetensors_repo(kFirst, "{}"));
+  EXPECT_EQ(must(download("", "hf:org/gpt2-tiny")).name, "gpt2-tiny");
+  EXPECT_EQ(must(download("pinned", "hf:org/gpt2-tiny@" + kFirst)).name, "gpt2-tiny");
+  const std::string address =
+      fmt::format("{}/org/gpt2-tiny/resolve/{}/model.safetensors", hub_.url(), kFirst);
+  const ModelEntry by_address = must(download("", address));
+  EXPECT_EQ(by_address.id, "org-gpt2-tiny") << "another source than hf:";
+  EXPECT_EQ(by_address.name, "gpt2-tiny");
+  // As it lies in the cache of Hugging Face's own tools.
+  const fs::path snapshot = folder_ / "hub" / "models--org--gpt2-tiny" / "snapshots" / kFirst;
+  fs::create_directories(snapshot.parent_path());
+  fs::copy(test::source_path("tests/golden/gpt2_tiny"), snapshot, fs::copy_options::recursive);
+  downloader_.home.data = folder_ / "other";
+  const Result<ModelEntry> entry = download("", "file:" + snapshot.string());
+  ASSERT_TRUE(entry.ok()) << entry.error().message;
+  EXPECT_EQ(entry->id, "gpt2-tiny");
+  EXPECT_EQ(entry->name, "gpt2-tiny");
+}
+
+TEST_F(DownloadTest, AFileWithoutAPublishedHashIsSaidToBeUnchecked) {
+  const std::string content = make_gguf(50'000, 9);
+  const std::string right = base::sha256_hex(content);
+  hub_.put_file("/m.gguf", {.content = content, .etag = "\"a\""});
+  must(download("m", hub_.url() + "/m.gguf"));
+  EXPECT_THAT(notes_, HasSubstr("nothing to check it against"));
+  EXPECT_THAT(notes_, HasSubstr("SHA-256 is " + right));
+  hub_.put_repo(gguf_repo());
+  must(download("tiny", "hf:org/Tiny-GGUF"));
+  EXPECT_THAT(notes_, Not(HasSubstr("nothing to check")));
+}
+
+TEST_F(DownloadTest, AHashTheUserKnowsIsChecked) {
+  const std::string content = make_gguf(50'000, 9);
+  const std::string right = base::sha256_hex(content);
+  const std::string wrong(64, '7');
+  hub_.put_file("/m.gguf", {.content = content, .etag = "\"a\""});
+  const auto with_hash = [&](const std::string& ref, const std::string& sha256) {
+    notes_.clear();
+    return downloader_.download({.id = "m", .ref = ref, .sha256 = sha256},
+                                [&](const DownloadEvent& event) {
+                                  if (event.kind == DownloadEvent::Kind::Note) notes_ += event.text;
+                                },
+                                {});
+  };
+  Error error = must_fail(with_hash(hub_.url() + "/m.gguf", wrong));
+  EXPECT_EQ(error.code, ErrorCode::Corrupt);
+  EXPECT_THAT(error.message, testing::AllOf(HasSubstr(right), HasSubstr(wrong)));
+  EXPECT_TRUE(!catalog().find("m").ok()) << "it never got its name";
+  must(with_hash(hub_.url() + "/m.gguf", right));
+  EXPECT_THAT(notes_, Not(HasSubstr("nothing to check")));
+  error = must_fail(with_hash(hub_.url() + "/m.gguf", wrong));  // of what is here already
+  EXPECT_THAT(error.message, testing::AllOf(HasSubstr(right), HasSubstr(wrong)));
+  EXPECT_EQ(content_of(catalog().find("m")->path), content);
+  // Where the source publishes one, they must agree; of several files nothing can be said.
+  hub_.put_repo(gguf_repo());
+  hub_.put_repo(safetensors_repo(kFirst, "{}"));
+  downloader_.home.data = folder_ / "other";
+  hub_.forget_requests();
+  error = must_fail(with_hash("hf:org/Tiny-GGUF", wrong));
+  EXPECT_THAT(error.message, HasSubstr(wrong));
+  EXPECT_TRUE(hub_.requests("/resolve/").empty()) << "known before a byte was asked for";
+  EXPECT_EQ(must_fail(with_hash("hf:org/gpt2-tiny", wrong)).code, ErrorCode::InvalidArgument);
+  // A file that is here is read.
+  std::ofstream(folder_ / "here.gguf", std::ios::binary) << content;
+  error = must_fail(with_hash("file:" + (folder_ / "here.gguf").string(), wrong));
+  EXPECT_THAT(error.message, testing::AllOf(HasSubstr(right), HasSubstr(wrong)));
+  EXPECT_TRUE(with_hash("file:" + (folder_ / "here.gguf").string(), right).ok());
+}
+
+TEST_F(DownloadTest, JoinsWhatAnotherIsAt) {
+  hub_.put_repo(gguf_repo());
+  const fs::path folder = model_folder("tiny");
+  fs::create_directories(folder);
+  auto held = base::FileLock::acquire(folder / kDownloadLockName, milliseconds(0));
+  ASSERT_TRUE(held.ok());
+  const UnderWay other{"hf:org/Tiny-GGUF", 4711, 0, 1, 1000, 4000};
+  ASSERT_TRUE(save_under_way(folder, other).ok());
+  bool has_seen_it = false;
+  const auto on_event = [&](const DownloadEvent& event) {
+    if (event.kind != DownloadEvent::Kind::Progress || !*held) return;
+    has_seen_it = event.bytes_done == 1000 && event.bytes_total == 4000;
+    held->reset();  // the other one ends without an end: we go on
+  };
+  const DownloadRequest request{.id = "tiny", .ref = "hf:org/Tiny-GGUF", .join = true};
+  must(downloader_.download(request, on_event, {}));
+  EXPECT_TRUE(has_seen_it);
+  // One that is at another model of this name is not joined.
+  fs::create_directories(model_folder("x"));
+  const auto again =
+      base::FileLock::acquire(model_folder("x") / kDownloadLockName, milliseconds(0));
+  ASSERT_TRUE(again.ok());
+  ASSERT_TRUE(save_under_way(model_folder("x"), {"hf:org/else", 4711, 0, 0, 0, 0}).ok());
+  const Error error =
+      must_fail(downloader_.download({.id = "x", .ref = "hf:org/Tiny-GGUF", .join = true}, {}, {}));
+  EXPECT_EQ(error.code, ErrorCode::Conflict);
+  EXPECT_THAT(error.message, HasSubstr("process 4711"));
+  // Giving up leaves the other one alone.
+  ASSERT_TRUE(save_under_way(model_folder("x"), {"hf:org/Tiny-GGUF", 4711, 0, 0, 0, 0}).ok());
+  std::stop_source stop;
+  const Error left = must_fail(downloader_.download(
+      {.id = "x", .ref = "hf:org/Tiny-GGUF", .join = true},
+      [&](const DownloadEvent&) { stop.request_stop(); }, stop.get_token()));
+  EXPECT_EQ(left.code, ErrorCode::Cancelled);
+  EXPECT_TRUE(fs::exists(model_folder("x") / kDownloadLockName));
 }
 
 TEST_F(DownloadTest, WhatIsNoModelIsRefused) {

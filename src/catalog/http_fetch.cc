@@ -182,6 +182,15 @@ Error status_error(const FetchHead& head, std::string_view body) {
                       reason.empty() ? "" : ": ", reason.empty() ? "" : base::quoted(reason))};
 }
 
+Error refused_elsewhere(const std::string& asked, const FetchHead& head, std::string_view body) {
+  const Error said = status_error(head, body);
+  return {said.code,
+          fmt::format("{}; {} had let us in and sent us there, so no token would help: the address "
+                      "it gave has expired, or {} is refused to this network. Check this host's "
+                      "clock, proxy and firewall, and try again later",
+                      said.message, host_of(asked), host_of(head.url))};
+}
+
 // One request and the libcurl handle that serves it.
 struct Exchange {
   int id = 0;

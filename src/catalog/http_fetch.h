@@ -95,6 +95,10 @@ std::string redirect_problem(const std::string& from, const std::string& to);
 // Unauthorized, Forbidden, NotFound or Unavailable: what the server said, in one sentence.
 Error status_error(const FetchHead& head, std::string_view body);
 
+// The same of a host that `asked` redirected to, and what to do about it: such addresses are signed
+// and live for a while only, so no token and no permission of ours is the reason.
+Error refused_elsewhere(const std::string& asked, const FetchHead& head, std::string_view body);
+
 class HttpFetcher {
  public:
   explicit HttpFetcher(FetchOptions options);

@@ -35,13 +35,13 @@ struct RemoteFile {
   // Where none of them is there: what the bytes are put together under. A part without any of these
   // is never resumed.
   std::string etag;
+  std::string refusal_hint{};  // what to do when the URL's own host refuses it; or empty
 };
 
 struct ModelSource {
-  ModelRef ref;              // with the revision pinned
-  std::string revision;      // commit, version or ETag; what `outdated` compares
-  std::string license;       // where the provider says
-  std::string refusal_hint;  // what to do when the provider refuses a file; or empty
+  ModelRef ref;          // with the revision pinned
+  std::string revision;  // commit, version or ETag; what `outdated` compares
+  std::string license;   // where the provider says
   std::vector<RemoteFile> files;
   // npm: the one file is a tarball; these members of it (by the path they get here) are the model.
   bool is_tarball = false;
@@ -63,6 +63,8 @@ struct SourceOptions {
   std::chrono::milliseconds wait_shown = kWaitShown;
 };
 SourceOptions source_options(const base::Environment& environment);
+// https, or this host itself: where a secret may go.
+bool is_private_way(const std::string& url);
 
 // Asks the provider. A catalog id is not accepted here. NotFound, Unauthorized and Forbidden say
 // which repository, whether a token was sent, and what to do; Unavailable after bounded retries.

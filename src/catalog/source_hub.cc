@@ -65,6 +65,8 @@ std::string Hub::access_hint(bool gated) const {
 }
 
 Error Hub::refusal(const TextAnswer& answer) const {
+  if (origin_of(answer.head.url) != origin_of(options.hf_endpoint))
+    return refused_elsewhere(options.hf_endpoint, answer.head, answer.body);
   const std::string_view code = answer.head.find("x-error-code");
   const int status = answer.head.status;
   const std::string said = status_error(answer.head, answer.body).message;
@@ -156,12 +158,12 @@ Result<ModelSource> resolve_hub(const ModelRef& ref, const SourceOptions& option
   source.ref.revision = info->commit;
   source.revision = info->commit;
   source.license = info->license;
-  source.refusal_hint = hub.access_hint(info->gated);
   for (ListedFile& listed : chosen->files) {
     RemoteFile file;
     file.url = fmt::format("{}/resolve/{}/{}", hub.page(), info->commit, escaped_path(listed.path));
     file.path = listed.path.substr(chosen->folder.size());
     file.headers = hub.headers();
+    file.refusal_hint = hub.access_hint(info->gated);
     file.size = listed.size;
     file.sha256 = std::move(listed.sha256);
     file.git_sha1 = std::move(listed.git_sha1);

@@ -28,7 +28,5 @@ Result<std::string> newest_web_revision(const ModelRef& ref, const SourceOptions
 inline constexpr std::size_t kMetadataBytesMax = std::size_t{64} << 20;
 Result<TextAnswer> ask(FetchRequest request, const SourceOptions& options,
                        const std::stop_token& stop, bool head_only = false);
-// https, or this host itself: where a secret may go.
-bool is_private_way(const std::string& url);
 
 }  // namespace llorch::catalog

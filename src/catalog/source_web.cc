@@ -18,6 +18,8 @@ Result<FetchHead> ask_head(const ModelRef& ref, const SourceOptions& options,
   const Result<TextAnswer> answer = ask(std::move(request), options, stop, true);
   if (!answer.ok()) return answer.error();
   if (answer->head.status / 100 == 2) return answer->head;
+  if (origin_of(answer->head.url) != origin_of(ref.location))
+    return refused_elsewhere(ref.location, answer->head, answer->body);
   return status_error(answer->head, answer->body);
 }
 

@@ -199,6 +199,7 @@ void Transfer::count_gain(Slot& slot, std::int64_t bytes) {
   slot.gained += bytes;
   bytes_done_ += bytes;
   last_gain_ = Clock::now();
+  address_refusals_ = 0;
 }
 
 bool Transfer::on_range_body(Slot& slot, std::span<const std::byte> bytes) {
@@ -307,12 +308,20 @@ Status Transfer::on_failure(const Slot& slot, const FetchOutcome& outcome, Attem
     if (may_pass(status))
       return again_later(attempts, error.message, outcome.retry_after,
                          status == 429 || status == 503);
-    // An address behind a redirect lives for a while only: ask for a new one.
-    if (slot.url != file_.url && status / 100 == 4) {
-      location_.clear();
-      return again_later(attempts, error.message, {}, false);
+    // An address behind a redirect lives for a while only: ask for a new one, once.
+    const bool is_redirected = outcome.head.url != file_.url;
+    const bool was_fresh = slot.url == file_.url;
+    if (is_redirected && status / 100 == 4 && (!was_fresh || address_refusals_++ == 0)) {
+      if (location_ == slot.url) location_.clear();
+      return again_later(attempts, error.message + ": asking for its address again", {}, false);
     }
-    return error;
+    if (origin_of(outcome.head.url) != origin_of(file_.url)) {
+      const Error elsewhere = refused_elsewhere(file_.url, outcome.head, outcome.error_text);
+      return Error{elsewhere.code, fmt::format("{}; {}", elsewhere.message, kPartIsKept)};
+    }
+    const bool is_refusal = error.code != ErrorCode::Unavailable;
+    if (!is_refusal || file_.refusal_hint.empty()) return error;
+    return Error{error.code, fmt::format("{}; {}", error.message, file_.refusal_hint)};
   }
   if (!outcome.problem.empty() && !outcome.may_pass)
     return Error{ErrorCode::Unavailable, outcome.problem};

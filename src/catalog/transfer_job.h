@@ -154,7 +154,8 @@ class Transfer {
   Mode mode_ = Mode::Unknown;
   std::optional<std::int64_t> size_;
   std::string etag_;
-  std::string location_;  // where the file really is, behind redirects; empty: ask its own URL
+  std::string location_;      // where the file really is, behind redirects; empty: ask its own URL
+  int address_refusals_ = 0;  // of fresh addresses behind a redirect, since a byte came
   bool has_changed_ = false;
   bool has_begun_again_ = false;
   bool has_fetched_twice_ = false;

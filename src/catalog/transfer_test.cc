@@ -228,6 +228,25 @@ TEST_F(TransferTest, AsksAgainWhereAnExpiredAddressNowIs) {
   EXPECT_GE(near, 2U);
 }
 
+TEST_F(TransferTest, AnAddressThatIsRefusedTwiceIsNotTheTokensFault) {
+  put(3, {.redirect_to = hub_.cdn_url() + "/far/m.gguf?Signature=s"});
+  hub_.put_file("/far/m.gguf", {.content = content_, .etag = "\"one\""});
+  remote_.refusal_hint = "set HF_TOKEN";
+  hub_.add_fault({.path = "/far/", .times = kAlways, .status = 403});
+  EXPECT_EQ(expect_failure(fetch()), ErrorCode::Forbidden);
+  EXPECT_EQ(message_.find("HF_TOKEN"), std::string::npos) << message_;
+  EXPECT_EQ(message_.find("Signature"), std::string::npos) << message_;
+  EXPECT_NE(message_.find(hub_.cdn_url() + "/far/m.gguf\" answered 403"), std::string::npos)
+      << message_;
+  EXPECT_NE(message_.find("had let us in"), std::string::npos) << message_;
+  EXPECT_EQ(hub_.requests("/far/").size(), 2U) << "asked for again once";
+  // Of the host itself it is.
+  hub_.clear_faults();
+  hub_.add_fault({.path = "/m.gguf", .times = kAlways, .status = 403});
+  EXPECT_EQ(expect_failure(fetch()), ErrorCode::Forbidden);
+  EXPECT_NE(message_.find("set HF_TOKEN"), std::string::npos) << message_;
+}
+
 TEST_F(TransferTest, RefusesBadRedirects) {
   put(1, {.redirect_to = hub_.url() + "/m.gguf"});
   EXPECT_EQ(expect_failure(fetch()), ErrorCode::Unavailable);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kLabelColumns = 20;
 constexpr std::size_t kBarColumns = 10;
 constexpr std::chrono::seconds kPlainEvery{5};
-constexpr std::size_t kHostColumns = 17;
+constexpr std::size_t kHostColumns = 15;
 constexpr std::size_t kPlainHostColumns = 100;
 constexpr double kLongest = 10.0 * 3600;  // a longer wait is a guess
 

@@ -162,6 +162,13 @@ Result<json::Value> PoolClient::post(std::string_view path, const json::Object& 
   return parse_answer(*response);
 }
 
+Result<json::Value> PoolClient::remove(std::string_view path) {
+  const Result<http::Response> response =
+      send(http::ClientRequest(http::Method::Delete, url_ + std::string(path)));
+  if (!response.ok()) return response.error();
+  return parse_answer(*response);
+}
+
 Result<std::string> PoolClient::get_text(std::string_view path) {
   Result<http::Response> response =
       send(http::ClientRequest(http::Method::Get, url_ + std::string(path)));
@@ -170,8 +177,10 @@ Result<std::string> PoolClient::get_text(std::string_view path) {
 }
 
 Status PoolClient::stream(std::string_view path,
-                          const std::function<bool(std::string_view bytes)>& on_bytes) {
+                          const std::function<bool(std::string_view bytes)>& on_bytes,
+                          std::stop_token stop) {
   http::ClientRequest request(http::Method::Get, url_ + std::string(path));
+  request.stop = std::move(stop);
   if (!token_.empty()) request.headers.set("Authorization", "Bearer " + token_);
   request.total_timeout = milliseconds(0);
   const Result<http::Response> response = client_->stream(request, on_bytes);

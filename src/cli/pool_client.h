@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,10 +38,13 @@ class PoolClient {
   // answers.
   Result<json::Value> get(std::string_view path);
   Result<json::Value> post(std::string_view path, const json::Object& body);
+  Result<json::Value> remove(std::string_view path);  // DELETE
 
   // A 2xx body as text; the whole of it, or piece by piece until `on_bytes` returns false.
   Result<std::string> get_text(std::string_view path);
-  Status stream(std::string_view path, const std::function<bool(std::string_view bytes)>& on_bytes);
+  // Cancelled at once when `stop` says so.
+  Status stream(std::string_view path, const std::function<bool(std::string_view bytes)>& on_bytes,
+                std::stop_token stop = {});
 
   // GET /health whatever its status; Unavailable when nobody answers within a second.
   Result<json::Object> health();

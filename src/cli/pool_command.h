@@ -36,8 +36,9 @@ PoolTarget target_of(const PoolContext& context);
 // Each adds its commands below `parent` and, when one is named, sets context.chosen.
 void add_models_commands(CLI::App& parent,
                          PoolContext& context);  // register unregister update list catalog rm
-void add_download_commands(CLI::App& parent, PoolContext& context);  // download
-void add_verify_commands(CLI::App& parent, PoolContext& context);    // verify outdated
+void add_download_commands(CLI::App& parent, PoolContext& context);   // download
+void add_downloads_commands(CLI::App& parent, PoolContext& context);  // downloads [watch cancel]
+void add_verify_commands(CLI::App& parent, PoolContext& context);     // verify outdated
 void add_worker_commands(CLI::App& app,
                          PoolContext& context);  // worker spawn list stop logs restart
 void add_status_commands(CLI::App& app, PoolContext& context);  // status health

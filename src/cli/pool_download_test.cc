@@ -149,15 +149,135 @@ TEST_F(PoolDownloadTest, Kill9IsTakenUpToo) {
   EXPECT_EQ(std::distance(fs::directory_iterator(model().parent_path()), {}), 1);
 }
 
-TEST_F(PoolDownloadTest, TheSecondOfTwoIsToldWhoIsAtIt) {
-  throttle(200'000);
+TEST_F(PoolDownloadTest, TheSecondOfTwoJoinsTheFirst) {
+  throttle(2'000'000);
   test::ChildProcess first(LLORCH_POOL, {"models", "download", "hf:org/tiny"}, variables());
-  while (hub_.requests("/lfs/").empty() && first.is_running())
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  const test::ProgramOutcome second = run({"models", "download", "hf:org/tiny"});
-  EXPECT_EQ(second.exit_code, 1);
-  EXPECT_THAT(second.err, HasSubstr(std::to_string(first.pid())));
-  EXPECT_TRUE(first.is_running());
+  ASSERT_TRUE(first.wait_for_err("of 19.1 MiB")) << first.err();
+  test::ChildProcess leaver(LLORCH_POOL, {"models", "download", "hf:org/tiny"}, variables());
+  const std::string process = fmt::format("process {}", first.pid());
+  ASSERT_TRUE(leaver.wait_for_err(process)) << leaver.err();
+  leaver.signal(SIGINT);
+  EXPECT_EQ(leaver.wait(), 130);
+  test::ChildProcess second(LLORCH_POOL, {"models", "download", "hf:org/tiny"}, variables());
+  ASSERT_TRUE(second.wait_for_err(process)) << second.err();
+  EXPECT_TRUE(first.is_running()) << "whoever joined and left did it no harm";
+  const test::ProgramOutcome list = run({"models", "downloads"});
+  EXPECT_THAT(list.out, HasSubstr(fmt::format("process-{}", first.pid())));
+  hub_.clear_faults();
+  EXPECT_EQ(first.wait(), 0);
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(second.err(), HasSubstr("here already"));
+  EXPECT_EQ(content_of(model()), content_);
+  EXPECT_LT(hub_.bytes_sent("/lfs/"), static_cast<std::int64_t>(content_.size()) * 3 / 2);
+}
+
+TEST_F(PoolDownloadTest, ASilentHubIsNamedInAPipeToo) {
+  hub_.add_fault({.path = "/api/", .times = 1'000'000, .stall_head = true});
+  test::ChildProcess child(LLORCH_POOL, {"models", "download", "hf:org/tiny"}, variables());
+  const std::string host = hub_.url().substr(std::string("http://").size());
+  EXPECT_TRUE(child.wait_for_err("tiny: waiting for " + host)) << child.err();
+  child.signal(SIGINT);
+  EXPECT_EQ(child.wait(), 130);
+}
+
+TEST_F(PoolDownloadTest, AFileByItsAddressWithAHash) {
+  hub_.put_file("/files/a.gguf", {.content = content_, .etag = "\"a\""});
+  const std::string address = hub_.url() + "/files/a.gguf";
+  const test::ProgramOutcome wrong =
+      run({"models", "download", address, "--sha256", std::string(64, '0')});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr(base::sha256_hex(content_)));
+  const test::ProgramOutcome plain = run({"models", "download", address, "--id", "mine"});
+  EXPECT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_THAT(plain.out, HasSubstr("mine: "));
+  EXPECT_THAT(plain.err, HasSubstr("nothing to check it against"));
+  std::string upper = base::sha256_hex(content_);
+  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const test::ProgramOutcome right = run({"models", "download", address, "--sha256", upper});
+  EXPECT_EQ(right.exit_code, 0) << right.err;
+  EXPECT_THAT(right.err, Not(HasSubstr("nothing to check")));
+}
+
+// A pool manager in the same home.
+class ManagedDownloadTest : public PoolDownloadTest {
+ protected:
+  ManagedDownloadTest() : manager_(LLORCH_POOL, {"serve", "--port", "0"}, variables()) {
+    const fs::path address = folder_ / "home" / "pool.json";
+    for (int i = 0; i < 2000 && !fs::exists(address) && manager_.is_running(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(fs::exists(address)) << manager_.err();
+  }
+  // The id of the one download that is under way.
+  std::string under_way() {
+    const Result<json::Value> list = json::parse(run({"models", "downloads", "--json"}).out);
+    if (!list.ok() || list->at("downloads").get_array().empty()) return "none";
+    return std::string(json::view(list->at("downloads").at(0).at("id").as_string()));
+  }
+
+  test::ChildProcess manager_;
+};
+
+TEST_F(ManagedDownloadTest, TheManagerFetchesAndEverybodyCanWatch) {
+  throttle(2'000'000);
+  test::ChildProcess first(LLORCH_POOL, {"models", "download", "hf:org/tiny"}, variables());
+  ASSERT_TRUE(first.wait_for_err("of 19.1 MiB")) << first.err();
+  const std::string id = under_way();
+  EXPECT_THAT(id, testing::StartsWith("dl-"));
+  EXPECT_THAT(run({"models", "downloads"}).out,
+              testing::AllOf(HasSubstr(id), HasSubstr("running")));
+  EXPECT_THAT(run({"status"}).out, HasSubstr(id));
+  test::ChildProcess joined(LLORCH_POOL, {"models", "download", "org/tiny"}, variables());
+  ASSERT_TRUE(joined.wait_for_err("at it already")) << joined.err();
+  joined.signal(SIGINT);
+  EXPECT_EQ(joined.wait(), 130);
+  EXPECT_THAT(joined.err(), HasSubstr("downloads cancel " + id));
+  test::ChildProcess watcher(LLORCH_POOL, {"models", "downloads", "watch"}, variables());
+  ASSERT_TRUE(watcher.wait_for_err("of 19.1 MiB")) << watcher.err();
+  EXPECT_EQ(under_way(), id) << "still the same";
+  hub_.clear_faults();
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_THAT(first.out(), HasSubstr("tiny: 19.1 MiB gguf F32 llama in " + model().string()));
+  EXPECT_EQ(watcher.wait(), 0);
+  EXPECT_EQ(content_of(model()), content_);
+  EXPECT_EQ(run({"models", "downloads"}).out, "nothing is being downloaded\n");
+  EXPECT_THAT(run({"models", "downloads", "--all"}).out, HasSubstr("done"));
+}
+
+TEST_F(ManagedDownloadTest, CtrlCEndsWhatTheCommandBegan) {
+  throttle(2'000'000);
+  test::ChildProcess first(LLORCH_POOL, {"models", "download", "hf:org/tiny"}, variables());
+  ASSERT_TRUE(first.wait_for_err("of 19.1 MiB")) << first.err();
+  first.signal(SIGINT);
+  EXPECT_EQ(first.wait(), 130);
+  EXPECT_THAT(first.err(), HasSubstr("the same command goes on from here"));
+  for (int i = 0; i < 2000 && under_way() != "none"; ++i) {
+  }
+  EXPECT_EQ(under_way(), "none");
+  test::ChildProcess second(LLORCH_POOL, {"models", "download", "hf:org/tiny"}, variables());
+  ASSERT_TRUE(second.wait_for_err("of 19.1 MiB")) << second.err();
+  const test::ProgramOutcome cancelled = run({"models", "downloads", "cancel", under_way()});
+  EXPECT_EQ(cancelled.exit_code, 0) << cancelled.err;
+  EXPECT_EQ(second.wait(), 1) << "somebody else cancelled it";
+  EXPECT_THAT(second.err(), HasSubstr("cancelled"));
+  EXPECT_EQ(run({"models", "downloads", "cancel", "dl-none"}).exit_code, 1);
+  const test::ProgramOutcome unknown = run({"models", "download", "tinylama"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean tinyllama?"));
+}
+
+TEST_F(ManagedDownloadTest, TheUsersTokenGoesAlong) {
+  hub_.put_repo({.name = "org/gated",
+                 .commit = std::string(40, 'b'),
+                 .gated = true,
+                 .token = "hf_mine",
+                 .files = {{"gated.gguf", content_, true}}});
+  EXPECT_EQ(run({"models", "download", "hf:org/gated"}).exit_code, 1);
+  std::vector<std::string> all = variables();
+  for (const char* one : {"HF_TOKEN=hf_mine", LLORCH_POOL, "models", "download", "hf:org/gated"})
+    all.emplace_back(one);
+  const test::ProgramOutcome outcome = test::run_program("/usr/bin/env", all);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(manager_.err() + manager_.out(), Not(HasSubstr("hf_mine")));
 }
 
 TEST_F(PoolDownloadTest, MistakesAreUsage) {
@@ -165,6 +285,9 @@ TEST_F(PoolDownloadTest, MistakesAreUsage) {
   EXPECT_EQ(run({"models", "download", "hf:"}).exit_code, 2);
   EXPECT_EQ(run({"models", "download", "hf:a/b", "--ref", "hf:a/b"}).exit_code, 2);
   EXPECT_EQ(run({"models", "download", "x", "--connections", "0"}).exit_code, 2);
+  EXPECT_EQ(run({"models", "download", "x", "--sha256", "12"}).exit_code, 2);
+  EXPECT_EQ(run({"models", "download", "x", "--id", "y"}).exit_code, 2);
+  EXPECT_EQ(run({"models", "download", "hf:a/b", "--id", "a/b"}).exit_code, 2);
   EXPECT_EQ(run({"models", "download", "x", "--from", "a b"}).exit_code, 2);
   const test::ProgramOutcome unknown = run({"models", "download", "tinylama"});
   EXPECT_EQ(unknown.exit_code, 1);

@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "catalog/known_models.h"
 #include "catalog/model_catalog.h"
+#include "cli/manager_download.h"
 #include "cli/output.h"
 #include "cli/pool_client.h"
 #include "cli/pool_command.h"
@@ -51,6 +52,7 @@ struct Look {
   contract::HostInfo host;
   std::vector<contract::ModelEntry> models;
   std::vector<contract::PoolWorker> workers;
+  json::Array downloads;  // as GET /v2/downloads lists them
   json::Value json;
 };
 
@@ -64,6 +66,7 @@ Result<Look> look_without_manager(const PoolContext& context, const pool::Device
   look.models.push_back(catalog::builtin_entry());
   look.models.insert(look.models.end(), content->models.begin(), content->models.end());
   look.workers = pool::read_worker_records(context.home);
+  look.downloads = read_downloads_under_way(context.home);
   json::Array models;
   for (const contract::ModelEntry& model : look.models)
     models.emplace_back(contract::to_json(model));
@@ -73,7 +76,7 @@ Result<Look> look_without_manager(const PoolContext& context, const pool::Device
   look.json = json::Object{{"manager", nullptr},          {"pool_id", look.pool_id},
                            {"version", base::version()},  {"host", contract::to_json(look.host)},
                            {"models", std::move(models)}, {"workers", std::move(workers)},
-                           {"downloads", json::Array()}};
+                           {"downloads", look.downloads}};
   return look;
 }
 
@@ -119,6 +122,8 @@ Result<Look> look_at_manager(PoolClient& client) {
     return ok_status();
   });
   if (!workers.ok()) return workers.error();
+  if (const json::Value* list = state.if_contains("downloads"); list != nullptr && list->is_array())
+    look.downloads = list->get_array();
   state["manager"] = look.manager;
   look.json = answer.take();
   return look;
@@ -138,7 +143,10 @@ std::string text_of(const Look& look, bool color) {
                                        base::printable(look.manager));
   text += "\n" + host_text(look.host, color);
   text += "\n" + models_table(look.models, color);
-  text += "\n" + workers_table(look.workers, std::chrono::system_clock::now(), color);
+  const auto now = std::chrono::system_clock::now();
+  text += "\n" + workers_table(look.workers, now, color);
+  if (const std::string table = downloads_table(look.downloads, false, now, color); !table.empty())
+    text += "\n" + table;
   return text;
 }
 
@@ -148,7 +156,7 @@ int show(const PoolContext& context, const pool::Devices& devices, std::string_v
     complain(look.error().message);
     return kFailure;
   }
-  const std::string text =
+  std::string text =
       context.json_output ? json::serialize(look->json) + "\n" : text_of(*look, context.color);
   return write_out(std::string(before) + text) ? 0 : kFailure;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "catalog/chunks.h"
 #include "contract/error_table.h"
 #include "http/sse.h"
 
@@ -14,6 +15,8 @@ namespace {
 constexpr std::size_t kNeighboursMax = 64;
 constexpr std::size_t kRefBytesMax = 2048;
 constexpr std::size_t kTokenBytesMax = 4096;
+constexpr std::size_t kIdBytesMax = 128;
+constexpr std::size_t kSha256Digits = 64;
 
 std::vector<catalog::Neighbour> read_neighbours(json::FieldReader& reader) {
   std::vector<catalog::Neighbour> neighbours;
@@ -41,12 +44,15 @@ std::vector<catalog::Neighbour> read_neighbours(json::FieldReader& reader) {
   return neighbours;
 }
 
-Result<http::Response> accepted(const Result<DownloadStatus>& status) {
-  if (!status.ok()) return status.error();
+Result<http::Response> accepted(const Result<Downloads::Started>& started) {
+  if (!started.ok()) return started.error();
+  const DownloadStatus& status = started->status;
   return json_response(
-      202, json::Object{{"download_id", status->id},
-                        {"events_url", fmt::format("/v2/downloads/{}/events", status->id)},
-                        {"state", name(status->state)}});
+      202, json::Object{{"download_id", status.id},
+                        {"model", status.model},
+                        {"events_url", fmt::format("/v2/downloads/{}/events", status.id)},
+                        {"state", name(status.state)},
+                        {"joined", started->joined}});
 }
 
 Status check_id(const std::string& id) {
@@ -93,26 +99,41 @@ json::Array downloads_json(const Service& service) {
   return downloads;
 }
 
-Result<http::Response> start_download(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  catalog::DownloadRequest wanted;
-  wanted.id = path_param(request, "id");
-  if (Status good = check_id(wanted.id); !good.ok()) return good.error();
-  json::FieldReader reader(*body);
+namespace {
+
+// `wanted` has the id where the path names one; else the body may.
+Result<http::Response> start_wanted(const Service& service, const http::Request& request,
+                                    const json::Object& body, catalog::DownloadRequest wanted) {
+  json::FieldReader reader(body);
+  if (wanted.id.empty()) wanted.id = reader.optional_string("id", {1, kIdBytesMax}).value_or("");
   wanted.ref = reader.optional_string("ref", {1, kRefBytesMax}).value_or("");
+  wanted.sha256 = reader.optional_string("sha256", {kSha256Digits, kSha256Digits}).value_or("");
+  if (!wanted.sha256.empty() && !catalog::is_sha256_hex(wanted.sha256))
+    reader.fail("sha256", "64 hex digits in lower case", "is no SHA-256 in hex");
+  wanted.hf_token = reader.optional_string("hf_token", {1, kTokenBytesMax}).value_or("");
   wanted.neighbours = read_neighbours(reader);
   wanted.only_neighbours = reader.optional_bool("only_neighbours").value_or(false);
   if (wanted.only_neighbours && wanted.neighbours.empty())
     reader.fail("only_neighbours", "needs neighbours",
                 "is true, so neighbours must name at least one");
+  if (wanted.id.empty() && wanted.ref.empty())
+    reader.fail("ref", "required without id", "is missing: name a model by id, ref, or both");
   if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
     return failures_response(request, std::move(errors));
+  if (!wanted.id.empty()) {
+    if (Status good = check_id(wanted.id); !good.ok()) return good.error();
+  }
+  const Downloads& downloads = service.pool.downloads;
+  Result<catalog::DownloadRequest> settled =
+      catalog::settle_download(service.pool.home, std::move(wanted),
+                               [&](const std::string& id) { return downloads.ref_under_way(id); });
+  if (!settled.ok()) return settled.error();
+  settled->join = true;
   Downloads::Job job;
   job.kind = "download";
-  job.model = wanted.id;
-  job.what = wanted.ref;
-  job.work = [download = service.pool.download, wanted](
+  job.model = settled->id;
+  job.what = settled->ref;
+  job.work = [download = service.pool.download, wanted = settled.take()](
                  const catalog::OnDownloadEvent& on_event,
                  std::stop_token stop) -> Result<json::Object> {
     const Result<contract::ModelEntry> entry = download(wanted, on_event, std::move(stop));
@@ -120,6 +141,23 @@ Result<http::Response> start_download(const Service& service, const http::Reques
     return json::Object{{"model", contract::to_json(*entry)}};
   };
   return accepted(service.pool.downloads.start(std::move(job)));
+}
+
+}  // namespace
+
+Result<http::Response> start_download(const Service& service, const http::Request& request) {
+  const Result<json::Object> body = read_body(request);
+  if (!body.ok()) return body.error();
+  catalog::DownloadRequest wanted;
+  wanted.id = path_param(request, "id");
+  if (Status good = check_id(wanted.id); !good.ok()) return good.error();
+  return start_wanted(service, request, *body, std::move(wanted));
+}
+
+Result<http::Response> start_named_download(const Service& service, const http::Request& request) {
+  const Result<json::Object> body = read_body(request);
+  if (!body.ok()) return body.error();
+  return start_wanted(service, request, *body, {});
 }
 
 Result<http::Response> start_verify(const Service& service, const http::Request& request) {
@@ -149,6 +187,12 @@ Result<http::Response> start_verify(const Service& service, const http::Request&
 
 Result<http::Response> list_downloads(const Service& service, const http::Request&) {
   return json_response(200, json::Object{{"downloads", downloads_json(service)}});
+}
+
+Result<http::Response> show_download(const Service& service, const http::Request& request) {
+  const Result<DownloadStatus> status = service.pool.downloads.find(path_param(request, "id"));
+  if (!status.ok()) return status.error();
+  return json_response(200, to_json(*status));
 }
 
 Result<http::Response> cancel_download(const Service& service, const http::Request& request) {

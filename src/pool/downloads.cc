@@ -38,6 +38,7 @@ json::Object to_json(const DownloadStatus& status) {
   json::Object object{{"id", status.id},
                       {"kind", status.kind},
                       {"model", status.model},
+                      {"ref", base::to_valid_utf8(status.ref)},
                       {"state", name(status.state)},
                       {"started_at", status.started_at},
                       {"ended_at", status.ended_at},
@@ -79,11 +80,12 @@ Downloads::~Downloads() {
     finish(*entry, Error{ErrorCode::Cancelled, "the pool manager ends"});
 }
 
-Result<DownloadStatus> Downloads::start(Job job) {
+Result<Downloads::Started> Downloads::start(Job job) {
   const std::scoped_lock lock(mutex_);
   for (const EntryPtr& entry : entries_) {
     if (entry->status.has_ended() || entry->job.model != job.model) continue;
-    if (entry->job.kind == job.kind && entry->job.what == job.what) return entry->status;
+    if (entry->job.kind == job.kind && entry->job.what == job.what)
+      return Started{entry->status, true};
     return Error{ErrorCode::Conflict,
                  fmt::format("{} has a {} under way ({}); wait for it, or cancel it with DELETE "
                              "/v2/downloads/{}",
@@ -98,13 +100,14 @@ Result<DownloadStatus> Downloads::start(Job job) {
   entry->status.id = fmt::format("{}-{}", id_prefix_, next_number_++);
   entry->status.kind = job.kind;
   entry->status.model = job.model;
+  if (job.kind == "download") entry->status.ref = job.what;
   entry->status.started_at = now_text();
   entry->job = std::move(job);
   entries_.push_back(entry);
   waiting_.push_back(entry);
   forget_old_ones();
   changed_.notify_one();
-  return entry->status;
+  return Started{entry->status, false};
 }
 
 Result<DownloadStatus> Downloads::cancel(std::string_view id) {
@@ -144,6 +147,16 @@ std::vector<DownloadStatus> Downloads::list() const {
   all.reserve(entries_.size());
   for (const EntryPtr& entry : entries_) all.push_back(entry->status);
   return all;
+}
+
+std::optional<std::string> Downloads::ref_under_way(std::string_view model) const {
+  const std::scoped_lock lock(mutex_);
+  for (const EntryPtr& entry : entries_) {
+    const DownloadStatus& status = entry->status;
+    if (!status.has_ended() && status.kind == "download" && status.model == model)
+      return status.ref;
+  }
+  return std::nullopt;
 }
 
 bool Downloads::is_busy_with(std::string_view model) const {

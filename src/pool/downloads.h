@@ -33,6 +33,7 @@ struct DownloadStatus {
   std::string id;
   std::string kind;   // "download", "verify"
   std::string model;  // catalog id
+  std::string ref;    // where a download comes from, as far as it is known; else empty
   DownloadState state = DownloadState::Queued;
   std::string started_at;                                   // RFC 3339, UTC: when it was asked for
   std::string ended_at;                                     // empty: not yet
@@ -66,6 +67,10 @@ class Downloads {
     std::string what;  // equal for equal requests: "hf:org/repo"
     Work work;
   };
+  struct Started {
+    DownloadStatus status;
+    bool joined = false;  // it was under way already
+  };
 
   explicit Downloads(const DownloadsOptions& options = {});
   ~Downloads();  // cancels everything and waits
@@ -74,12 +79,14 @@ class Downloads {
 
   // The same request for the same model joins the one under way; another for that model is a
   // Conflict that names it. QueueFull when too many wait.
-  Result<DownloadStatus> start(Job job);
+  Result<Started> start(Job job);
   // Idempotent; NotFound.
   Result<DownloadStatus> cancel(std::string_view id);
 
   Result<DownloadStatus> find(std::string_view id) const;
   std::vector<DownloadStatus> list() const;  // oldest first
+  // Where a download of this model that runs or waits comes from; nothing: there is none.
+  std::optional<std::string> ref_under_way(std::string_view model) const;
   // Whether anything about this model runs or waits.
   bool is_busy_with(std::string_view model) const;
   // The status now; changes after it wake `watch`, for as long as that lives.

@@ -120,6 +120,12 @@ constexpr std::array kSchemas = {
     NamedSchema{
         "DownloadRequest",
         R"({"type":"object","additionalProperties":false,"properties":{"ref":{"type":"string","minLength":1,"maxLength":2048},
+"sha256":{"type":"string","pattern":"^[0-9a-f]{64}$"},"hf_token":{"type":"string","minLength":1,"maxLength":4096},
+"neighbours":{"$ref":"#/components/schemas/Neighbours"},"only_neighbours":{"type":"boolean"}}})"},
+    NamedSchema{
+        "NamedDownloadRequest",
+        R"({"type":"object","additionalProperties":false,"properties":{"id":{"type":"string","minLength":1,"maxLength":128},
+"ref":{"type":"string","minLength":1,"maxLength":2048},"sha256":{"type":"string","pattern":"^[0-9a-f]{64}$"},"hf_token":{"type":"string","minLength":1,"maxLength":4096},
 "neighbours":{"$ref":"#/components/schemas/Neighbours"},"only_neighbours":{"type":"boolean"}}})"},
     NamedSchema{
         "VerifyRequest",
@@ -127,12 +133,14 @@ constexpr std::array kSchemas = {
 "neighbours":{"$ref":"#/components/schemas/Neighbours"}}})"},
     NamedSchema{
         "DownloadAccepted",
-        R"({"type":"object","additionalProperties":false,"required":["download_id","events_url","state"],"properties":{
-"download_id":{"type":"string"},"events_url":{"type":"string"},"state":{"type":"string"}}})"},
+        R"({"type":"object","additionalProperties":false,"required":["download_id","model","events_url","state","joined"],"properties":{
+"download_id":{"type":"string"},"model":{"type":"string"},"events_url":{"type":"string"},"state":{"type":"string"},
+"joined":{"type":"boolean"}}})"},
     NamedSchema{
         "Download",
-        R"({"type":"object","additionalProperties":false,"required":["id","kind","model","state","started_at","ended_at",
+        R"({"type":"object","additionalProperties":false,"required":["id","kind","model","ref","state","started_at","ended_at",
 "progress","notes","error"],"properties":{"id":{"type":"string"},"kind":{"enum":["download","verify"]},"model":{"type":"string"},
+"ref":{"type":"string"},
 "state":{"enum":["queued","running","done","failed","cancelled"]},"started_at":{"type":"string"},"ended_at":{"type":"string"},
 "progress":{"type":["object","null"]},"notes":{"type":"array","items":{"type":"string"}},
 "error":{"oneOf":[{"type":"null"},{"$ref":"#/components/schemas/ErrorEvent"}]}}})"},

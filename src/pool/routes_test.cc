@@ -437,6 +437,10 @@ std::string id_of(std::string_view response) {
   return std::string(json::view(json_of(response).at("download_id").get_string()));
 }
 
+std::string start(FakePool& pool, const std::string& model) {
+  return pool.send("POST", fmt::format("/v2/models/{}/download", model), R"({"ref":"hf:a/b"})");
+}
+
 TEST(PoolDownloads, StreamsProgressAndThenTheEnd) {
   FakePool pool;
   const std::string accepted = pool.send(
@@ -477,7 +481,7 @@ TEST(PoolDownloads, StreamsProgressAndThenTheEnd) {
 
 TEST(PoolDownloads, AFailureIsTheLastEvent) {
   FakePool pool;
-  const std::string id = id_of(pool.send("POST", "/v2/models/m/download"));
+  const std::string id = id_of(start(pool, "m"));
   pool.script.fail({ErrorCode::Forbidden, "the repository is gated: accept its licence"});
   const std::vector<http::SseEvent> events = events_of(pool.get("/v2/downloads/" + id + "/events"));
   ASSERT_FALSE(events.empty());
@@ -493,7 +497,7 @@ TEST(PoolDownloads, AFailureIsTheLastEvent) {
 
 TEST(PoolDownloads, CancelEndsItAndIsIdempotent) {
   FakePool pool;
-  const std::string id = id_of(pool.send("POST", "/v2/models/m/download"));
+  const std::string id = id_of(start(pool, "m"));
   ASSERT_TRUE(pool.script.wait_until_begun());
   const std::string removal = pool.send("DELETE", "/v2/models/m");
   EXPECT_EQ(status_of(removal), 409) << "not while it is being fetched";
@@ -506,6 +510,10 @@ TEST(PoolDownloads, CancelEndsItAndIsIdempotent) {
   EXPECT_EQ(events.back().event, "error");
   EXPECT_THAT(events.back().data, HasSubstr("CANCELLED"));
   EXPECT_EQ(status_of(pool.send("DELETE", "/v2/downloads/none")), 404);
+  EXPECT_EQ(status_of(pool.get("/v2/downloads/none")), 404);
+  const std::string one = pool.get("/v2/downloads/" + id);
+  expect_fits("Download", one);
+  EXPECT_EQ(json_of(one).at("state"), "cancelled");
   EXPECT_EQ(status_of(pool.get("/v2/downloads/none/events")), 404);
 }
 
@@ -518,21 +526,73 @@ TEST(PoolDownloads, TheSameAgainJoinsAnotherConflicts) {
   EXPECT_THAT(message_of(other), HasSubstr(id_of(first)));
 }
 
+TEST(PoolDownloads, WhatIsNoModelIsSaidAtOnce) {
+  FakePool pool;
+  const std::string unknown = pool.send("POST", "/v2/models/tinylama/download");
+  EXPECT_EQ(status_of(unknown), 404);
+  EXPECT_THAT(message_of(unknown), HasSubstr("tinyllama")) << "the nearest one";
+  EXPECT_EQ(status_of(pool.send("POST", "/v2/downloads", R"({"id":"no-such-model"})")), 404);
+  EXPECT_EQ(status_of(pool.send("POST", "/v2/models/m/download", R"({"ref":"ftp://x"})")), 400);
+  EXPECT_EQ(status_of(pool.send("POST", "/v2/downloads", R"({"ref":"hf:a"})")), 400);
+  EXPECT_THAT(failed_fields(pool.send("POST", "/v2/downloads")), ElementsAre("ref"));
+  EXPECT_THAT(failed_fields(pool.send("POST", "/v2/downloads", R"({"ref":"a/b","sha256":"x"})")),
+              ElementsAre("sha256"));
+  EXPECT_EQ(json_of(pool.get("/v2/downloads")).at("downloads").get_array().size(), 0U);
+}
+
+TEST(PoolDownloads, AReferenceAloneGetsAnIdThatNobodyHas) {
+  FakePool pool;
+  const auto start_ref = [&](const std::string& ref) {
+    return json_of(pool.send("POST", "/v2/downloads", fmt::format(R"({{"ref":"{}"}})", ref)));
+  };
+  const json::Value first = start_ref("hf:org/Repo");
+  EXPECT_EQ(first.at("model"), "repo");
+  EXPECT_EQ(first.at("joined"), false);
+  const json::Value again = start_ref("org/Repo");
+  EXPECT_EQ(again.at("download_id"), first.at("download_id"));
+  EXPECT_EQ(again.at("joined"), true);
+  EXPECT_EQ(start_ref("hf:org2/Repo").at("model"), "org2-repo");
+  expect_fits("DownloadAccepted", pool.send("POST", "/v2/downloads",
+                                            R"({"id":"mine","ref":"hf:org/Repo","sha256":")" +
+                                                std::string(64, 'a') + R"("})"));
+  const json::Value list = json_of(pool.get("/v2/downloads"));
+  EXPECT_EQ(list.at("downloads").at(1).at("ref"), "hf:org2/Repo");
+  EXPECT_EQ(list.at("downloads").at(2).at("model"), "mine");
+}
+
+TEST(PoolDownloads, AModelOfAnotherSourceIsNotReplaced) {
+  FakePool pool;
+  const std::string path = llorch::test::source_path("tests/golden/gpt2_tiny").string();
+  ASSERT_EQ(
+      status_of(pool.send("POST", "/v2/models",
+                          fmt::format(R"({{"id":"m","repo":"hf:org/m","path":"{}"}})", path))),
+      201);
+  contract::PoolWorker worker = a_worker("w", PoolWorkerState::Busy);
+  worker.model = "m";
+  pool.workers.put(worker);
+  const std::string refused = pool.send("POST", "/v2/models/m/download", R"({"ref":"hf:org2/m"})");
+  EXPECT_EQ(status_of(refused), 409);
+  EXPECT_THAT(message_of(refused), HasSubstr("hf:org/m"));
+  EXPECT_EQ(json_of(pool.send("POST", "/v2/downloads", R"({"ref":"hf:org2/m"})")).at("model"),
+            "org2-m");
+  EXPECT_EQ(json::view(json_of(pool.get("/v2/models/m")).at("path").as_string()), path);
+}
+
 TEST(PoolDownloads, AFullQueueSaysSo) {
   FakePool pool({}, {.max_running = 1, .max_waiting = 1});
-  const std::string running = pool.send("POST", "/v2/models/a/download");
+  const std::string running = start(pool, "a");
   ASSERT_TRUE(pool.script.wait_until_begun());
-  const std::string waiting = pool.send("POST", "/v2/models/b/download");
+  const std::string waiting = start(pool, "b");
   EXPECT_EQ(status_of(waiting), 202);
   EXPECT_EQ(json_of(waiting).at("state"), "queued");
-  const std::string refused = pool.send("POST", "/v2/models/c/download");
+  const std::string refused = start(pool, "c");
   EXPECT_EQ(status_of(refused), 429);
   EXPECT_EQ(code_of(refused), "QUEUE_FULL");
   EXPECT_EQ(header_of(refused, "Retry-After"), "1");
   // One that waits is cancelled at once and leaves its place.
   EXPECT_EQ(json_of(pool.send("DELETE", "/v2/downloads/" + id_of(waiting))).at("state"),
             "cancelled");
-  EXPECT_EQ(status_of(pool.send("POST", "/v2/models/c/download")), 202);
+  EXPECT_EQ(status_of(start(pool, "c")), 202);
 }
 
 TEST(PoolDownloads, MistakesAreNamed) {
@@ -578,7 +638,7 @@ TEST(PoolDownloads, OldEndsAreForgottenInTheEnd) {
   pool.script.succeed();
   std::vector<std::string> ids;
   for (const char* model : {"a", "b", "c", "d", "e"}) {
-    ids.push_back(id_of(pool.send("POST", fmt::format("/v2/models/{}/download", model))));
+    ids.push_back(id_of(start(pool, model)));
     events_of(pool.get("/v2/downloads/" + ids.back() + "/events"));
   }
   EXPECT_EQ(status_of(pool.get("/v2/downloads/" + ids[0] + "/events")), 404);
@@ -602,7 +662,7 @@ TEST(PoolMetrics, AreWellFormed) {
   pool.script.say(progress(10));
   pool.script.say(progress(60));
   pool.script.succeed();
-  const std::string id = id_of(pool.send("POST", "/v2/models/m/download"));
+  const std::string id = id_of(start(pool, "m"));
   events_of(pool.get("/v2/downloads/" + id + "/events"));
   const std::string page = body_of(pool.get("/metrics"));
   for (const char* line :

@@ -162,6 +162,11 @@ void HubSimulator::clear_faults() {
   faults_.clear();
 }
 
+void HubSimulator::expire_links() {
+  const std::scoped_lock lock(mutex_);
+  ++link_generation_;
+}
+
 std::vector<SimRequest> HubSimulator::requests(std::string_view path_part) const {
   const std::scoped_lock lock(mutex_);
   std::vector<SimRequest> found;
@@ -252,6 +257,12 @@ bool HubSimulator::answer(SimConnection& connection, SimRequest& request) {
 HubSimulator::Answer HubSimulator::route(const SimRequest& request) const {
   const std::string path = unescaped(request.target.substr(0, request.target.find('?')));
   const std::scoped_lock lock(mutex_);
+  const std::size_t link = request.target.find("&Link=");
+  if (link != std::string::npos && std::stoi(request.target.substr(link + 6)) < link_generation_) {
+    return {.status = 403,
+            .headers = {{"Content-Type", "application/xml"}},
+            .body = "<Code>AccessDenied</Code><Message>Request has expired</Message>"};
+  }
   if (const auto file = files_.find(path); file != files_.end()) return {.file = file->second};
   if (const auto package = packages_.find(path); package != packages_.end())
     return {.headers = {{"Content-Type", "application/json"}}, .body = package->second};
@@ -350,7 +361,8 @@ HubSimulator::Answer HubSimulator::repo_file(const SimRepo& repo, const std::str
   }
   const std::string sha256 = base::sha256_hex(file->content);
   return {.status = 302,
-          .headers = {{"Location", fmt::format("{}/lfs/{}?Signature=secret", cdn_url_, sha256)},
+          .headers = {{"Location", fmt::format("{}/lfs/{}?Signature=secret&Link={}", cdn_url_,
+                                               sha256, link_generation_)},
                       {"X-Repo-Commit", repo.commit},
                       {"X-Linked-Size", std::to_string(file->content.size())},
                       {"X-Linked-ETag", fmt::format("\"{}\"", sha256)},

@@ -93,6 +93,8 @@ class HubSimulator {
                    std::string integrity = {});
   void add_fault(SimFault fault);
   void clear_faults();
+  // The signed addresses of big files that were given out so far are refused (403) from now on.
+  void expire_links();
 
   std::vector<SimRequest> requests(std::string_view path_part = {}) const;
   std::int64_t bytes_sent(std::string_view path_part) const;
@@ -125,6 +127,7 @@ class HubSimulator {
   std::map<std::string, std::shared_ptr<const SimRepo>> repos_;
   std::map<std::string, std::string> packages_;  // metadata by name
   std::vector<FaultState> faults_;
+  int link_generation_ = 0;
   std::map<std::size_t, SimRequest> requests_;  // in the order they came
   std::size_t next_request_ = 0;
   int at_once_ = 0;
