@@ -81,6 +81,7 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   add_models_commands(*models, context);
   add_download_commands(*models, context);
   add_downloads_commands(*models, context);
+  add_prune_commands(*models, context);
   add_verify_commands(*models, context);
   add_worker_commands(app, context);
   add_status_commands(app, context);

@@ -38,6 +38,7 @@ void add_models_commands(CLI::App& parent,
                          PoolContext& context);  // register unregister update list catalog rm
 void add_download_commands(CLI::App& parent, PoolContext& context);   // download
 void add_downloads_commands(CLI::App& parent, PoolContext& context);  // downloads [watch cancel]
+void add_prune_commands(CLI::App& parent, PoolContext& context);      // prune adopt
 void add_verify_commands(CLI::App& parent, PoolContext& context);     // verify outdated
 void add_worker_commands(CLI::App& app,
                          PoolContext& context);  // worker spawn list stop logs restart

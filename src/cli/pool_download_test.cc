@@ -198,6 +198,37 @@ TEST_F(PoolDownloadTest, AFileByItsAddressWithAHash) {
   EXPECT_THAT(right.err, Not(HasSubstr("nothing to check")));
 }
 
+TEST_F(PoolDownloadTest, PruneAsksAndRemovesOnlyWhatIsLeftOver) {
+  EXPECT_EQ(run({"models", "prune"}).out, "nothing is left over\n");
+  throttle(2'000'000);
+  {
+    test::ChildProcess child(LLORCH_POOL, {"models", "download", "hf:org/tiny"}, variables());
+    ASSERT_TRUE(child.wait_for_err("of 19.1 MiB")) << child.err();
+    EXPECT_EQ(run({"models", "prune", "--yes"}).out, "nothing is left over\n") << "it runs";
+    child.signal(SIGKILL);
+    EXPECT_EQ(child.wait(), -1);
+  }
+  const fs::path folder = folder_ / "home" / "models" / "tiny";
+  ASSERT_TRUE(fs::exists(folder));
+  const test::ProgramOutcome list = run({"models", "list"});
+  EXPECT_THAT(list.out, HasSubstr("left over by downloads"));
+  EXPECT_THAT(run({"status"}).out, HasSubstr("left over by downloads"));
+  const test::ProgramOutcome dry = run({"models", "prune", "--dry-run", "--json"});
+  EXPECT_EQ(dry.exit_code, 0);
+  const Result<json::Value> value = json::parse(dry.out);
+  ASSERT_TRUE(value.ok()) << dry.out;
+  EXPECT_EQ(value->at("leftovers").at(0).at("kind"), "unfinished_download");
+  EXPECT_EQ(value->at("leftovers").at(0).at("ref"), "hf:org/tiny");
+  const test::ProgramOutcome unasked = run({"models", "prune"});
+  EXPECT_EQ(unasked.exit_code, 2) << "nobody there to say yes";
+  EXPECT_TRUE(fs::exists(folder));
+  const test::ProgramOutcome gone = run({"models", "prune", "--yes"});
+  EXPECT_EQ(gone.exit_code, 0) << gone.err;
+  EXPECT_THAT(gone.out, HasSubstr("unfinished download"));
+  EXPECT_FALSE(fs::exists(folder));
+  EXPECT_THAT(run({"models", "list"}).out, Not(HasSubstr("left over")));
+}
+
 // A pool manager in the same home.
 class ManagedDownloadTest : public PoolDownloadTest {
  protected:
@@ -260,6 +291,8 @@ TEST_F(ManagedDownloadTest, CtrlCEndsWhatTheCommandBegan) {
   EXPECT_EQ(second.wait(), 1) << "somebody else cancelled it";
   EXPECT_THAT(second.err(), HasSubstr("cancelled"));
   EXPECT_EQ(run({"models", "downloads", "cancel", "dl-none"}).exit_code, 1);
+  EXPECT_EQ(run({"models", "prune", "--yes"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(folder_ / "home" / "models" / "tiny"));
   const test::ProgramOutcome unknown = run({"models", "download", "tinylama"});
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("did you mean tinyllama?"));

@@ -29,7 +29,7 @@ constexpr const char* kFooter = R"(Examples:
 
 Without a manager: what other processes of this home are fetching. Ctrl-C in `watch` ends
 the watching, not the download. What a cancelled download has brought is kept, and `models
-download` goes on with it.)";
+download` goes on with it; `models prune` removes it.)";
 
 struct Arguments {
   bool all = false;

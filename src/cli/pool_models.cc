@@ -16,6 +16,7 @@
 #include "catalog/known_models.h"
 #include "catalog/model_catalog.h"
 #include "catalog/registry.h"
+#include "cli/leftovers_note.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 #include "contract/pool_info.h"
@@ -230,7 +231,7 @@ int list_models(const PoolContext& context) {
                    number_text(entry->context_length), state},
                   color_of(state));
   }
-  return print(table.render(0, context.color));
+  return print(table.render(0, context.color) + leftovers_note(context));
 }
 
 int list_known(const PoolContext& context) {

@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "catalog/known_models.h"
 #include "catalog/model_catalog.h"
+#include "cli/leftovers_note.h"
 #include "cli/manager_download.h"
 #include "cli/output.h"
 #include "cli/pool_client.h"
@@ -158,6 +159,7 @@ int show(const PoolContext& context, const pool::Devices& devices, std::string_v
   }
   std::string text =
       context.json_output ? json::serialize(look->json) + "\n" : text_of(*look, context.color);
+  if (!context.json_output) text += leftovers_note(context);
   return write_out(std::string(before) + text) ? 0 : kFailure;
 }
 

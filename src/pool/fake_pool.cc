@@ -215,6 +215,11 @@ PoolServices FakePool::services() {
         if (!end.ok()) return end.error();
         return report.get();
       },
+      .adopt =
+          [this](const catalog::AdoptRequest& request) {
+            return catalog::adopt_models(
+                home, [](const char*) -> const char* { return nullptr; }, request);
+          },
       .request_shutdown = [this] { shutdown_requested = true; },
       .phase = [this]() -> PoolPhase { return phase; }};
 }

@@ -149,6 +149,26 @@ constexpr std::array kSchemas = {
         R"({"type":"object","additionalProperties":false,"required":["downloads"],"properties":{"downloads":{"type":"array",
 "items":{"$ref":"#/components/schemas/Download"}}}})"},
     NamedSchema{
+        "LeftoverList",
+        R"({"type":"object","additionalProperties":false,"required":["leftovers","bytes"],"properties":{"bytes":{"type":"integer"},
+"leftovers":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["kind","model","path","ref","bytes"],
+"properties":{"kind":{"enum":["unfinished_download","old_revision","part_of_file","package","hashes"]},"model":{"type":"string"},
+"path":{"type":"string"},"ref":{"type":"string"},"bytes":{"type":"integer"}}}}}})"},
+    NamedSchema{
+        "AdoptRequest",
+        R"({"type":"object","additionalProperties":false,"properties":{"from":{"type":"string","minLength":1,"maxLength":4096},
+"dry_run":{"type":"boolean"}}})"},
+    NamedSchema{
+        "Adoptable",
+        R"({"type":"object","additionalProperties":false,"required":["from","id","name","path","ref","bytes"],"properties":{
+"from":{"enum":["ollama","huggingface","folder"]},"id":{"type":"string"},"name":{"type":"string"},"path":{"type":"string"},
+"ref":{"type":"string"},"bytes":{"type":"integer"},"problem":{"type":"string"}}})"},
+    NamedSchema{
+        "AdoptReport",
+        R"({"type":"object","additionalProperties":false,"required":["places","adopted","skipped"],"properties":{
+"places":{"type":"array","items":{"type":"string"}},"adopted":{"type":"array","items":{"$ref":"#/components/schemas/Adoptable"}},
+"skipped":{"type":"array","items":{"$ref":"#/components/schemas/Adoptable"}}}})"},
+    NamedSchema{
         "ErrorEvent",
         R"({"type":"object","additionalProperties":false,"required":["code","message","retriable"],"properties":{
 "code":{"type":"string"},"message":{"type":"string"},"retriable":{"type":"boolean"}}})"},

@@ -6,6 +6,7 @@
 
 #include "pool/download_routes.h"
 #include "pool/endpoint_table.h"
+#include "pool/leftover_routes.h"
 #include "pool/model_files.h"
 #include "pool/model_routes.h"
 #include "pool/service.h"
@@ -86,6 +87,13 @@ constexpr std::array kEndpoints = {
              stream_download, "", "", 200, "", kSse},
     Endpoint{Method::Delete, "/v2/downloads/{id}", "Cancel. What has come is kept. Idempotent.",
              cancel_download, "", "", 202, "Download", ""},
+    Endpoint{Method::Get, "/v2/leftovers", "What downloads left behind and nothing uses.",
+             list_leftovers, "", "", 200, "LeftoverList", ""},
+    Endpoint{Method::Delete, "/v2/leftovers", "Remove what downloads left behind.",
+             remove_leftovers, "", "", 200, "LeftoverList", ""},
+    Endpoint{Method::Post, "/v2/models/adopt",
+             "Register models of other programs' caches where they lie.", adopt_models,
+             "AdoptRequest", "", 200, "AdoptReport", ""},
     Endpoint{Method::Post, "/v2/shutdown", "Drain and stop every worker, then the daemon.",
              shut_down, "", "", 202, "ShutdownAnswer", ""},
     Endpoint{Method::Get, "/metrics", "Gauges and counters for Prometheus.", show_metrics, "", "",

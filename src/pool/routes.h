@@ -13,6 +13,7 @@
 #include "base/home.h"
 #include "base/json.h"
 #include "base/result.h"
+#include "catalog/adopt.h"
 #include "catalog/download.h"
 #include "catalog/model_catalog.h"
 #include "catalog/verify.h"
@@ -45,6 +46,7 @@ struct PoolServices {
   std::function<Result<catalog::VerifyReport>(const catalog::VerifyRequest&,
                                               const catalog::OnDownloadEvent&, std::stop_token)>
       verify;
+  std::function<Result<catalog::AdoptReport>(const catalog::AdoptRequest&)> adopt;
   // Asks the process to drain, stop its workers and end; returns at once.
   std::function<void()> request_shutdown;
   std::function<PoolPhase()> phase;

@@ -697,6 +697,7 @@ http::Router router_of(FakePool& pool) {
                       .plan = nullptr,
                       .download = nullptr,
                       .verify = nullptr,
+                      .adopt = nullptr,
                       .request_shutdown = nullptr,
                       .phase = nullptr});
 }

@@ -206,6 +206,10 @@ class PoolProcess {
                               return catalog::verify_model(downloader_, request, on_event,
                                                            std::move(stop));
                             },
+                        .adopt =
+                            [this](const catalog::AdoptRequest& request) {
+                              return catalog::adopt_models(home_, environment_, request);
+                            },
                         .request_shutdown =
                             [this] {
                               shutdown_wanted_ = true;

@@ -40,4 +40,13 @@ class Workers {
   virtual void stop_all(const std::function<void(int running)>& on_progress) = 0;
 };
 
+// The models that workers run which have not ended.
+inline std::vector<std::string> running_models(const std::vector<contract::PoolWorker>& workers) {
+  std::vector<std::string> models;
+  for (const contract::PoolWorker& worker : workers) {
+    if (worker.state < contract::PoolWorkerState::Stopped) models.push_back(worker.model);
+  }
+  return models;
+}
+
 }  // namespace llorch::pool
