@@ -77,4 +77,16 @@ std::string sha256_hex(std::string_view text) {
   return digest.finish_hex();
 }
 
+bool is_same_secret(std::string_view given, std::string_view expected) {
+  if (expected.empty()) return false;
+  // No early exit and no branch on the content.
+  volatile unsigned difference = given.size() == expected.size() ? 0u : 1u;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const char other = expected[i % expected.size()];
+    difference =
+        difference | (static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(other));
+  }
+  return difference == 0;
+}
+
 }  // namespace llorch::base

@@ -35,4 +35,8 @@ class Digest {
 
 std::string sha256_hex(std::string_view text);
 
+// Whether a secret that somebody gave is the expected one. The time it takes tells nothing about
+// where the two differ. An empty one is never right.
+bool is_same_secret(std::string_view given, std::string_view expected);
+
 }  // namespace llorch::base

@@ -28,5 +28,15 @@ TEST(Digest, PiecesMakeTheSameHash) {
   EXPECT_EQ(pieces.finish_hex(), sha256_hex(text));
 }
 
+TEST(IsSameSecret, WantsEveryByteOfIt) {
+  EXPECT_TRUE(is_same_secret("0123456789abcdef", "0123456789abcdef"));
+  for (const char* bad : {"", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0",
+                          "0123456789abcdef0123456789abcdef"}) {
+    EXPECT_FALSE(is_same_secret(bad, "0123456789abcdef")) << bad;
+  }
+  EXPECT_FALSE(is_same_secret("", "")) << "no secret opens nothing";
+  EXPECT_FALSE(is_same_secret("a", ""));
+}
+
 }  // namespace
 }  // namespace llorch::base
