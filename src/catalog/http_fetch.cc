@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "base/check.h"
+#include "base/header_text.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "base/version.h"
@@ -307,6 +308,7 @@ void HttpFetcher::Impl::prepare(Exchange& exchange) {
   exchange.window_begin = exchange.last_byte;
   exchange.window_bytes = 0;
   const auto add_header = [&](const std::string& line) {
+    if (base::has_control_characters(line)) return;  // it would forge others
     exchange.header_list = curl_slist_append(exchange.header_list, line.c_str());
   };
   const FetchRequest& request = exchange.request;

@@ -45,6 +45,8 @@ Status complete(PoolContext& context, const std::string& token_file) {
   context.color = base::wants_color(stdout, context.environment("NO_COLOR"));
   if (context.pool_url.empty()) context.pool_url = text_of(context.environment, "LLORCH_POOL");
   context.token = text_of(context.environment, "LLORCH_TOKEN");
+  if (const Status good = contract::check_api_token(context.token); !good.ok())
+    return good.error().in("LLORCH_TOKEN");
   if (token_file.empty()) return ok_status();
   Result<std::string> token = contract::read_api_token(token_file);
   if (!token.ok()) return token.error().in("--token-file");

@@ -6,29 +6,14 @@
 #include <iterator>
 #include <string>
 
+#include "base/header_text.h"
 #include "base/utf8.h"
 #include "contract/limits.h"
 
 namespace llorch::contract {
-namespace {
-
-constexpr std::string_view kJson = "application/json";
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-bool is_json(std::string_view content_type) {
-  std::string_view type = content_type.substr(0, content_type.find(';'));
-  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.remove_suffix(1);
-  return std::equal(type.begin(), type.end(), kJson.begin(), kJson.end(),
-                    [](char a, char b) { return lower(a) == b; });
-}
-
-}  // namespace
 
 Status check_json_type(std::optional<std::string_view> content_type) {
-  if (!content_type || is_json(*content_type)) return ok_status();
+  if (!content_type || base::is_json_type(*content_type)) return ok_status();
   return Error{ErrorCode::UnsupportedMedia,
                fmt::format("the body must be application/json, not {}; send 'Content-Type: "
                            "application/json'",

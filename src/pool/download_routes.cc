@@ -6,6 +6,7 @@
 
 #include "base/utf8.h"
 #include "catalog/chunks.h"
+#include "contract/api_token.h"
 #include "contract/error_table.h"
 #include "http/sse.h"
 
@@ -17,6 +18,12 @@ constexpr std::size_t kRefBytesMax = 2048;
 constexpr std::size_t kTokenBytesMax = 4096;
 constexpr std::size_t kIdBytesMax = 128;
 constexpr std::size_t kSha256Digits = 64;
+
+// A line end in it would forge headers of the request that carries it.
+void check_token(json::FieldReader& reader, std::string_view field, const std::string& token) {
+  if (contract::check_api_token(token).ok()) return;
+  reader.fail(field, "printable ASCII", "must be printable ASCII without spaces and line ends");
+}
 
 std::vector<catalog::Neighbour> read_neighbours(json::FieldReader& reader) {
   std::vector<catalog::Neighbour> neighbours;
@@ -38,6 +45,7 @@ std::vector<catalog::Neighbour> read_neighbours(json::FieldReader& reader) {
     catalog::Neighbour neighbour;
     neighbour.url = one.required_string("url", {1, kRefBytesMax});
     neighbour.token = one.optional_string("token", {0, kTokenBytesMax}).value_or("");
+    check_token(one, "token", neighbour.token);
     reader.add(one.finish());
     neighbours.push_back(std::move(neighbour));
   }
@@ -111,6 +119,7 @@ Result<http::Response> start_wanted(const Service& service, const http::Request&
   if (!wanted.sha256.empty() && !catalog::is_sha256_hex(wanted.sha256))
     reader.fail("sha256", "64 hex digits in lower case", "is no SHA-256 in hex");
   wanted.hf_token = reader.optional_string("hf_token", {1, kTokenBytesMax}).value_or("");
+  check_token(reader, "hf_token", wanted.hf_token);
   wanted.neighbours = read_neighbours(reader);
   wanted.only_neighbours = reader.optional_bool("only_neighbours").value_or(false);
   if (wanted.only_neighbours && wanted.neighbours.empty())

@@ -441,6 +441,18 @@ std::string start(FakePool& pool, const std::string& model) {
   return pool.send("POST", fmt::format("/v2/models/{}/download", model), R"({"ref":"hf:a/b"})");
 }
 
+TEST(PoolDownloads, TokensCannotForgeHeaders) {
+  FakePool pool;
+  for (const char* body :
+       {R"({"neighbours":[{"url":"http://a:1","token":"secret\r\nX-Forged: 1"}]})",
+        R"({"hf_token":"hf_secret\nX-Forged: 1"})"}) {
+    const std::string refused = pool.send("POST", "/v2/models/builtin/download", body);
+    EXPECT_EQ(status_of(refused), 400) << refused;
+    EXPECT_THAT(refused, HasSubstr("printable ASCII"));
+    EXPECT_THAT(refused, ::testing::Not(HasSubstr("secret")));
+  }
+}
+
 TEST(PoolDownloads, StreamsProgressAndThenTheEnd) {
   FakePool pool;
   const std::string accepted = pool.send(
