@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/header_text.h"
 #include "http/transport.h"
 #include "http/url.h"
 
@@ -39,10 +40,12 @@ bool is_repeatable(Method method) {
   return method != Method::Post && method != Method::Patch;
 }
 
-bool has_control_characters(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
-  });
+// Whether it says something about us and nothing about the peer.
+bool is_own_shortage(const beast::error_code& error) {
+  if (error.category() != boost::system::system_category()) return false;
+  const int number = error.value();
+  return number == EMFILE || number == ENFILE || number == ENOBUFS || number == ENOMEM ||
+         number == EADDRNOTAVAIL;
 }
 
 Result<std::string> format_request(const ClientRequest& request, const Url& url, bool keep_alive) {
@@ -54,13 +57,16 @@ Result<std::string> format_request(const ClientRequest& request, const Url& url,
       fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: {}\r\n", method_name(request.method),
                   url.target, url.authority(), keep_alive ? "keep-alive" : "close");
   for (const auto& [name, value] : request.headers) {
-    if (has_control_characters(name) || has_control_characters(value)) {
+    if (base::has_control_characters(name) || base::has_control_characters(value)) {
       return Error{
           ErrorCode::InvalidArgument,
           fmt::format("request to {}: a header contains control characters", url.authority())};
     }
     out += fmt::format("{}: {}\r\n", name, value);
   }
+  // Servers of ours take nothing else, and not even an empty POST without it.
+  if (request.method == Method::Post && !request.headers.find("Content-Type"))
+    out += "Content-Type: application/json\r\n";
   if (!request.body.empty() || !is_repeatable(request.method)) {
     out += fmt::format("Content-Length: {}\r\n", request.body.size());
   }
@@ -171,6 +177,11 @@ Clock::time_point ResponseStream::Impl::deadline(std::chrono::milliseconds step)
 }
 
 Error ResponseStream::Impl::failure(std::string_view doing, const beast::error_code& error) const {
+  if (is_own_shortage(error)) {
+    return {ErrorCode::OutOfMemory, fmt::format("{}: this process is short of something: {} while "
+                                                "{}",
+                                                url_.authority(), error.message(), doing)};
+  }
   const auto elapsed =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
   if (is_timeout(error)) {
@@ -377,7 +388,8 @@ Task<Result<Response>> read_whole(ResponseStream& stream, std::size_t max_bytes,
 }
 
 // Runs one coroutine on a context of its own, on this thread, until it is done or to be stopped.
-Result<Response> run_here(Task<Result<Response>> task, const std::stop_token& stop) {
+// The library throws where the system gives it no descriptors, threads or memory.
+Result<Response> run_here(Task<Result<Response>> task, const std::stop_token& stop) try {
   std::optional<Result<Response>> outcome;
   asio::io_context io(1);
   const auto keep = [](Task<Result<Response>> inner,
@@ -392,6 +404,9 @@ Result<Response> run_here(Task<Result<Response>> task, const std::stop_token& st
   if (outcome.has_value()) return std::move(*outcome);
   CHECK(stop.stop_requested(), "the client's coroutine did not end");
   return Error{ErrorCode::Cancelled, "the request was given up"};
+} catch (const std::exception& exception) {
+  return Error{ErrorCode::OutOfMemory,
+               fmt::format("this process cannot make a request now: {}", exception.what())};
 }
 
 Task<Result<Response>> stream_to(Client& client, ClientRequest request,

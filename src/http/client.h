@@ -24,7 +24,7 @@ struct ClientRequest {
 
   Method method = Method::Get;
   std::string url;
-  Headers headers;
+  Headers headers;  // a POST without a Content-Type goes as application/json
   std::string body;
   std::chrono::milliseconds connect_timeout{3'000};
   std::chrono::milliseconds total_timeout{30'000};  // 0: no limit, for streams that last
@@ -65,7 +65,8 @@ struct ClientOptions {
 };
 
 // Errors name the host, the port and what happened: Unavailable (refused, closed early, unknown
-// host), DeadlineExceeded, TooLarge, Corrupt (not HTTP), InvalidArgument and Unsupported (the URL).
+// host), DeadlineExceeded, TooLarge, Corrupt (not HTTP), InvalidArgument and Unsupported (the URL),
+// OutOfMemory (this process has no descriptors, ports or memory left: says nothing about the peer).
 // A status like 500 is an answer, not an error. Any thread may use one client at the same time.
 // Looking up a name may outlast the deadline: that part is the system's.
 class Client {

@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <thread>
@@ -331,6 +333,47 @@ TEST(Client, AReusedConnectionThatDiedIsReplaced) {
     const Result<Response> response = client.send({Method::Get, url(server.port(), "/")});
     ASSERT_TRUE(response.ok()) << response.error().message;
     EXPECT_EQ(response->body, "ok");
+  }
+}
+
+TEST(Client, AProcessWithoutDescriptorsSaysSo) {
+  const auto server = start(echo_router());
+  const ScriptedServer silent("", true);
+  ClientRequest request(Method::Get, url(silent.port(), "/"));
+  request.total_timeout = milliseconds(50);
+  Client client;
+  std::vector<int> taken;
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit low = before;
+  low.rlim_cur = std::min<rlim_t>(before.rlim_cur, 256);
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.push_back(fd);
+  ASSERT_FALSE(taken.empty());
+  // With none left its event loop cannot be made; with a few, its socket cannot; then it connects
+  // to somebody who does not answer.
+  int shortages = 0;
+  while (!taken.empty()) {
+    const Result<Response> response = client.send(request);
+    ASSERT_FALSE(response.ok());
+    if (response.error().code != ErrorCode::OutOfMemory) break;
+    ++shortages;
+    ::close(taken.back());
+    taken.pop_back();
+  }
+  for (const int fd : taken) ::close(fd);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_GE(shortages, 2);
+  EXPECT_LE(shortages, 8) << "more than a request needs";
+  EXPECT_EQ(client.send({Method::Get, url(server->port(), "/none")}).take().status, 404);
+}
+
+TEST(Client, HeadersCannotBeForged) {
+  const auto server = start(echo_router());
+  ClientRequest request(Method::Get, url(server->port(), "/none"));
+  for (const char* value : {"a\r\nX-Forged: 1", "a\nb", "a\rb", "\x7f", "\x01"}) {
+    request.headers.set("Authorization", value);
+    EXPECT_EQ(Client().send(request).error().code, ErrorCode::InvalidArgument);
   }
 }
 

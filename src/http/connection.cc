@@ -19,9 +19,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kReadBytes = 16 * 1024;
+constexpr std::size_t kIdleReadBytes = 1024;  // thousands may wait for a next request
 // What a client may send ahead while its last request is still being answered; past that we only
 // notice its disconnect when we write.
-constexpr std::size_t kReadAheadBytes = 64 * 1024;
+constexpr std::size_t kReadAheadBytes = 32 * 1024;
+// A chunk's size line, or the trailers, as far as they have come without their end.
+constexpr std::size_t kFrameBytesMax = 16 * 1024;
+constexpr std::size_t kBufferBytesMax = kReadAheadBytes + 2 * kReadBytes;
+constexpr std::size_t kChunkExtensionBytesMax = 4096;  // of one body
 constexpr std::chrono::milliseconds kLingerTime{1000};
 constexpr std::size_t kLingerBytes = std::size_t{4} << 20;
 
@@ -68,17 +73,57 @@ bool expects_body(const Parser& parser) {
   return parser.chunked() || parser.content_length().value_or(0) > 0;
 }
 
-Error parse_error(const beast::error_code& error) {
+Refusal head_refusal(const beast::error_code& error, std::size_t max_bytes) {
   if (error == beast::http::error::header_limit) {
-    return {ErrorCode::TooLarge, "the request's head is larger than this server allows"};
+    return refuse_malformed(
+        fmt::format("the request's head has more than the {} bytes allowed", max_bytes), true);
+  }
+  return refuse_malformed(fmt::format("malformed HTTP request: {}", error.message()), false);
+}
+
+Error body_error(const beast::error_code& error, std::size_t limit) {
+  if (error == beast::http::error::body_limit) {
+    return {ErrorCode::TooLarge,
+            fmt::format("the request's body has more than the {} bytes allowed here", limit)};
+  }
+  if (error == beast::http::error::header_limit) {
+    return {ErrorCode::InvalidArgument,
+            fmt::format("malformed HTTP request: chunk extensions or trailers have more than the "
+                        "{} bytes allowed",
+                        kChunkExtensionBytesMax)};
   }
   return {ErrorCode::InvalidArgument, fmt::format("malformed HTTP request: {}", error.message())};
 }
 
+// What one body takes of the bytes that all bodies under way may have.
+class BodyShare {
+ public:
+  BodyShare(std::atomic<std::size_t>& total, std::size_t max_total)
+      : total_(total), max_total_(max_total) {}
+  ~BodyShare() { total_ -= mine_; }
+  BodyShare(const BodyShare&) = delete;
+  BodyShare& operator=(const BodyShare&) = delete;
+
+  Status grow_to(std::size_t bytes) {
+    if (bytes <= mine_) return ok_status();
+    const std::size_t more = bytes - mine_;
+    mine_ = bytes;
+    if (total_.fetch_add(more) + more <= max_total_) return ok_status();
+    return Error{
+        ErrorCode::Unavailable,
+        fmt::format("this server is reading {} bytes of requests already; try again", max_total_)};
+  }
+
+ private:
+  std::atomic<std::size_t>& total_;
+  const std::size_t max_total_;
+  std::size_t mine_ = 0;
+};
+
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, const ConnectionShared& shared)
-    : shared_(shared), transport_(std::move(socket)) {
+Connection::Connection(asio::ip::tcp::socket socket, ConnectionShared& shared)
+    : shared_(shared), transport_(std::move(socket)), buffer_(kBufferBytesMax) {
   beast::error_code error;
   transport_.socket().non_blocking(true, error);  // for take_readable_bytes()
   const auto peer = transport_.socket().remote_endpoint(error);
@@ -93,6 +138,7 @@ Task<void> Connection::run() {
 }
 
 Task<void> Connection::refuse() {
+  waiting_ = false;
   Exchange exchange(transport_, shared_.options.write_timeout);
   exchange.set_correlation_id(correlation_id_of({}));
   const Error full{ErrorCode::Unavailable,
@@ -107,6 +153,11 @@ void Connection::begin_drain() {
   if (idle_) abort();
 }
 
+void Connection::make_room() {
+  must_leave_ = true;
+  if (waiting_) abort();
+}
+
 void Connection::abort() {
   aborted_ = true;
   transport_.close();
@@ -115,10 +166,14 @@ void Connection::abort() {
 
 Task<bool> Connection::serve_one() {
   idle_ = buffer_.size() == 0;
-  if (aborted_ || (idle_ && shared_.draining)) co_return false;
+  if (aborted_ || must_leave_ || (idle_ && shared_.draining)) co_return false;
+  if (idle_) buffer_.shrink_to_fit();
   auto parser = std::make_unique<Parser>();
   Exchange exchange(transport_, shared_.options.write_timeout);
-  if (!co_await read_head(*parser, exchange)) co_return false;
+  waiting_ = true;
+  const bool has_head = co_await read_head(*parser, exchange);
+  waiting_ = false;
+  if (!has_head) co_return false;
 
   const Clock::time_point since = Clock::now();
   Request request;
@@ -131,27 +186,37 @@ Task<bool> Connection::serve_one() {
                     parser->keep_alive());
 
   const Admission admission = admit(*parser, request);
-  if (admission.error) {
-    if (expects_body(*parser)) must_linger_ = true;  // we will not read it
-    if (must_linger_) exchange.forbid_keep_alive();
-    co_await answer_error(exchange, *admission.error, admission.options, admission.headers);
+  exchange.set_common_headers(admission.headers);
+  if (admission.refusal || admission.is_preflight) {
+    // A body will not be read.
+    if (expects_body(*parser) || (admission.refusal && admission.refusal->ends_connection)) {
+      must_linger_ = true;
+      exchange.forbid_keep_alive();
+    }
+    if (admission.refusal) {
+      co_await answer_refusal(exchange, *admission.refusal, admission.options);
+    } else {
+      Response allowed;
+      allowed.status = 204;
+      [[maybe_unused]] const Status sent = co_await exchange.send(std::move(allowed));
+    }
     log_request(request, exchange, since);
     co_return exchange.keeps_alive();
   }
   if (expects_body(*parser)) {
-    if (!co_await read_body(*parser, exchange, admission.route->options)) co_return false;
+    if (!co_await read_body(*parser, exchange, admission)) co_return false;
     request.body = std::move(parser->get().body());
   }
   parser.reset();
   buffer_.shrink_to_fit();  // a stream may now stay for hours
-  if (shared_.draining) exchange.forbid_keep_alive();
+  if (shared_.draining || must_leave_) exchange.forbid_keep_alive();
   co_await dispatch(*admission.route, request, exchange);
   log_request(request, exchange, since);
   co_return exchange.keeps_alive() && !exchange.is_gone();
 }
 
-Task<bool> Connection::refill(Transport::TimePoint deadline) {
-  const auto [error, size] = co_await transport_.read_some(buffer_.prepare(kReadBytes), deadline);
+Task<bool> Connection::refill(Transport::TimePoint deadline, std::size_t max_bytes) {
+  const auto [error, size] = co_await transport_.read_some(buffer_.prepare(max_bytes), deadline);
   buffer_.commit(size);
   co_return !error && !aborted_;
 }
@@ -160,7 +225,8 @@ Task<bool> Connection::read_head(Parser& parser, Exchange& exchange) {
   const ServerOptions& options = shared_.options;
   parser.header_limit(static_cast<std::uint32_t>(options.max_header_bytes));
   parser.body_limit(boost::none);  // decided by the route
-  if (idle_ && !co_await refill(Clock::now() + options.idle_timeout)) co_return false;
+  if (idle_ && !co_await refill(Clock::now() + options.idle_timeout, kIdleReadBytes))
+    co_return false;
   idle_ = false;
   const Clock::time_point deadline = Clock::now() + options.header_timeout;
   while (true) {
@@ -170,19 +236,20 @@ Task<bool> Connection::read_head(Parser& parser, Exchange& exchange) {
     if (error && error != beast::http::error::need_more) {
       exchange.set_correlation_id(correlation_id_of({}));
       must_linger_ = true;
-      const Error failure = parse_error(error);
-      co_await answer_error(exchange, failure);
+      const Refusal refusal = head_refusal(error, options.max_header_bytes);
+      co_await answer_refusal(exchange, refusal, nullptr);
       co_return false;
     }
-    if (error && !co_await refill(deadline)) co_return false;
+    if (error && !co_await refill(deadline, kReadBytes)) co_return false;
   }
 }
 
-Task<bool> Connection::read_body(Parser& parser, Exchange& exchange, const RouteOptions& route) {
-  const ServerOptions& options = shared_.options;
-  const std::size_t limit = route.max_body_bytes.value_or(options.max_body_bytes);
+Task<bool> Connection::read_body(Parser& parser, Exchange& exchange, const Admission& admission) {
+  const std::size_t limit = admission.max_body_bytes;
   std::optional<Error> failure;
-  if (parser.content_length().value_or(0) > limit) {
+  if (limit == 0) {
+    failure = Error{ErrorCode::TooLarge, "a request to this path has no body"};
+  } else if (parser.content_length().value_or(0) > limit) {
     failure = Error{ErrorCode::TooLarge,
                     fmt::format("the request's body has {} bytes, more than the {} allowed here",
                                 *parser.content_length(), limit)};
@@ -191,95 +258,122 @@ Task<bool> Connection::read_body(Parser& parser, Exchange& exchange, const Route
     const Status continued = co_await exchange.send_continue();
     if (!continued.ok()) co_return false;
   }
-  parser.body_limit(limit);
-  parser.eager(true);
-  const Clock::time_point deadline = Clock::now() + options.body_timeout;
-  while (!failure && !parser.is_done()) {
-    beast::error_code error;
-    if (buffer_.size() > 0) buffer_.consume(parser.put(buffer_.data(), error));
-    if (error == beast::http::error::body_limit) {
-      failure =
-          Error{ErrorCode::TooLarge,
-                fmt::format("the request's body has more than the {} bytes allowed here", limit)};
-    } else if (error && error != beast::http::error::need_more) {
-      failure = parse_error(error);
-    } else if (!parser.is_done() && !co_await refill(deadline)) {
-      co_return false;
-    }
+  if (!failure) {
+    const Result<bool> taken = co_await take_body(parser, limit);
+    if (taken.ok()) co_return *taken;
+    failure = taken.error();
   }
-  if (!failure) co_return true;
   must_linger_ = true;
   exchange.forbid_keep_alive();
-  co_await answer_error(exchange, *failure, &route);
+  co_await answer_error(exchange, *failure, admission.options);
   co_return false;
 }
 
-Status Connection::check_head(const Parser& parser) const {
-  const ServerOptions& options = shared_.options;
-  const auto& head = parser.get();
-  if (head.target().size() > options.max_target_bytes) {
-    return Error{ErrorCode::TooLarge,
-                 fmt::format("the request target has {} bytes, more than the {} allowed",
-                             head.target().size(), options.max_target_bytes)};
+// False: the client was too slow or is gone.
+Task<Result<bool>> Connection::take_body(Parser& parser, std::size_t limit) {
+  BodyShare share(shared_.body_bytes, shared_.options.max_body_bytes_total);
+  std::size_t extension_bytes = 0;
+  auto count_extensions = [&extension_bytes](std::uint64_t, beast::string_view text,
+                                             beast::error_code& error) {
+    extension_bytes += text.size();
+    if (extension_bytes > kChunkExtensionBytesMax) error = beast::http::error::header_limit;
+  };
+  parser.on_chunk_header(count_extensions);
+  parser.body_limit(limit);
+  parser.eager(true);
+  const Clock::time_point deadline = Clock::now() + shared_.options.body_timeout;
+  while (!parser.is_done()) {
+    beast::error_code error;
+    if (buffer_.size() > 0) buffer_.consume(parser.put(buffer_.data(), error));
+    if (error == beast::http::error::need_more) error = {};
+    if (!error && !parser.is_done() && buffer_.size() > kFrameBytesMax)
+      error = beast::http::error::header_limit;
+    if (error) co_return body_error(error, limit);
+    const Status shared = share.grow_to(parser.get().body().size());
+    if (!shared.ok()) co_return shared.error();
+    if (!parser.is_done() && !co_await refill(deadline, kReadBytes)) co_return false;
   }
-  const auto fields = static_cast<std::size_t>(std::distance(head.begin(), head.end()));
-  if (fields > options.max_header_fields) {
-    return Error{ErrorCode::TooLarge,
-                 fmt::format("the request has {} header fields, more than the {} allowed", fields,
-                             options.max_header_fields)};
+  co_return true;
+}
+
+bool Connection::is_open_path(std::string_view path) const {
+  const auto& open = shared_.options.paths_without_auth;
+  return std::find(open.begin(), open.end(), path) != open.end();
+}
+
+Refusal Connection::refuse_stranger(const Request& request) const {
+  if (const auto left_out = shared_.refusal_lines.take(Clock::now())) {
+    logger().warn("a request without the right token",
+                  {{"path", request.path},
+                   {"key", name_key(request.headers)},
+                   {"from_loopback", from_loopback_},
+                   {"left_out", *left_out},
+                   {"correlation_id", request.correlation_id}});
   }
-  if (head.version() >= 11 && head.count(beast::http::field::host) != 1) {
-    return Error{ErrorCode::InvalidArgument, "an HTTP/1.1 request needs exactly one Host header"};
+  Refusal refusal;
+  refusal.error = {ErrorCode::Unauthorized,
+                   "this server wants a bearer token: send 'Authorization: Bearer TOKEN'"};
+  refusal.headers.add("WWW-Authenticate", "Bearer");
+  return refusal;
+}
+
+std::optional<Refusal> Connection::find_refusal(const Request& request,
+                                                const Router::Match& match) const {
+  if (shared_.web.has_token && !is_open_path(request.path) &&
+      !is_authorized(request.headers, shared_.options.bearer_token))
+    return refuse_stranger(request);
+  Refusal refusal;
+  if (match.route == nullptr && match.allow.empty()) {
+    refusal.error = {ErrorCode::NotFound, fmt::format("nothing is served at {}", request.path)};
+    return refusal;
   }
-  // Anything but plain "chunked" leaves the end of the body to interpretation, which is how
-  // requests get smuggled.
-  const auto encoding = head.find(beast::http::field::transfer_encoding);
-  if (encoding != head.end() && (!equals_ignoring_case(view(encoding->value()), "chunked") ||
-                                 head.count(beast::http::field::transfer_encoding) != 1)) {
-    return Error{ErrorCode::InvalidArgument,
-                 "the only Transfer-Encoding understood here is 'chunked'"};
+  if (match.route == nullptr) {
+    refusal.error = {ErrorCode::MethodNotAllowed,
+                     fmt::format("{} allows only {}", request.path, match.allow)};
+    refusal.headers.add("Allow", match.allow);
+    return refusal;
   }
-  return ok_status();
+  if (Status media = check_media(request.method, request.headers); !media.ok()) {
+    refusal.error = media.error();
+    return refusal;
+  }
+  return std::nullopt;
 }
 
 Connection::Admission Connection::admit(const Parser& parser, Request& request) const {
   const ServerOptions& options = shared_.options;
-  const auto refuse_with = [](Error error, const RouteOptions* said_as = nullptr,
-                              Headers headers = {}) {
-    return Admission{nullptr, std::move(error), said_as, std::move(headers)};
-  };
-  if (const Status checked = check_head(parser); !checked.ok()) return refuse_with(checked.error());
-  Result<Target> target = parse_target(view(parser.get().target()));
-  if (!target.ok()) return refuse_with(target.error());
+  Admission admission;
+  const RequestHead head{parser.get().version() >= 11, view(parser.get().target()),
+                         request.headers};
+  admission.refusal = check_head(head, {options.max_target_bytes, options.max_header_fields});
+  if (admission.refusal) return admission;
+  Result<Target> target = parse_target(head.target);
+  if (!target.ok()) {
+    admission.refusal = Refusal{.error = target.error()};
+    return admission;
+  }
   request.path = std::move(target->path);
   request.query = std::move(target->query);
   Router::Match match = shared_.router.find(request.method, target->segments);
+  admission.options = match.options;
+  WebVerdict web = check_web(shared_.web, request.method, request.headers);
+  admission.headers = std::move(web.headers);
+  admission.is_preflight = web.is_preflight;
+  admission.refusal = std::move(web.refusal);
+  if (admission.refusal || admission.is_preflight) return admission;
+  admission.refusal = find_refusal(request, match);
+  if (admission.refusal) return admission;
   request.path_params = std::move(match.params);
-
-  Headers headers;
-  const auto& open_paths = options.paths_without_auth;
-  const bool needs_token = !shared_.open_to_all && std::find(open_paths.begin(), open_paths.end(),
-                                                             request.path) == open_paths.end();
-  if (needs_token && !is_authorized(request.headers, options.bearer_token)) {
-    headers.add("WWW-Authenticate", "Bearer");
-    return refuse_with({ErrorCode::Unauthorized,
-                        "this server wants a bearer token: send 'Authorization: Bearer TOKEN'"},
-                       match.options, std::move(headers));
+  const auto deadline = deadline_of(request.headers, std::chrono::system_clock::now());
+  if (!deadline.ok()) {
+    admission.refusal = Refusal{.error = deadline.error()};
+    return admission;
   }
-  if (match.route == nullptr && match.allow.empty()) {
-    return refuse_with({ErrorCode::NotFound, fmt::format("nothing is served at {}", request.path)},
-                       match.options);
-  }
-  if (match.route == nullptr) {
-    headers.add("Allow", match.allow);
-    return refuse_with(
-        {ErrorCode::MethodNotAllowed, fmt::format("{} allows only {}", request.path, match.allow)},
-        match.options, std::move(headers));
-  }
-  auto deadline = deadline_of(request.headers, std::chrono::system_clock::now());
-  if (!deadline.ok()) return refuse_with(deadline.error(), match.options);
   request.deadline = *deadline;
-  return {match.route, {}, match.options, {}};
+  admission.route = match.route;
+  admission.max_body_bytes = match.route->options.max_body_bytes.value_or(
+      is_open_path(request.path) ? 0 : options.max_body_bytes);
+  return admission;
 }
 
 Task<void> Connection::dispatch(const Router::Route& route, const Request& request,
@@ -311,11 +405,18 @@ Task<void> Connection::dispatch(const Router::Route& route, const Request& reque
 }
 
 Task<void> Connection::answer_error(Exchange& exchange, const Error& error,
-                                    const RouteOptions* route, const Headers& headers) {
+                                    const RouteOptions* route) {
+  const Refusal refusal{.error = error};
+  co_await answer_refusal(exchange, refusal, route);
+}
+
+Task<void> Connection::answer_refusal(Exchange& exchange, const Refusal& refusal,
+                                      const RouteOptions* route) {
   const RenderError& render =
       route != nullptr && route->render_error ? route->render_error : shared_.options.render_error;
-  ErrorBody body = render(error, exchange.correlation_id());
-  for (const auto& [name, value] : headers) body.headers.add(name, value);
+  ErrorBody body = render(refusal.error, exchange.correlation_id());
+  if (refusal.status != 0) body.status = refusal.status;
+  for (const auto& [name, value] : refusal.headers) body.headers.add(name, value);
   [[maybe_unused]] const Status sent =
       co_await exchange.send_error(body);  // a gone client ends the loop
 }
@@ -328,7 +429,7 @@ Task<void> Connection::linger() {
   std::size_t total = 0;
   while (total < kLingerBytes) {
     buffer_.clear();
-    if (!co_await refill(deadline)) co_return;
+    if (!co_await refill(deadline, kReadBytes)) co_return;
     total += buffer_.size();
   }
 }

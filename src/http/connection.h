@@ -11,11 +11,13 @@
 
 #include "base/result.h"
 #include "http/exchange.h"
+#include "http/guard.h"
 #include "http/message.h"
 #include "http/router.h"
 #include "http/server.h"
 #include "http/task.h"
 #include "http/transport.h"
+#include "http/web_guard.h"
 
 namespace llorch::http {
 
@@ -23,42 +25,54 @@ namespace llorch::http {
 struct ConnectionShared {
   Router router;
   ServerOptions options;
-  bool open_to_all = true;  // no token asked for
+  WebRules web;
   std::atomic<bool> draining = false;
+  std::atomic<std::size_t> body_bytes = 0;  // of bodies that are being read
+  LineLimit refusal_lines{20};              // of the log
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(boost::asio::ip::tcp::socket socket, const ConnectionShared& shared);
+  Connection(boost::asio::ip::tcp::socket socket, ConnectionShared& shared);
 
   Task<void> run();     // until the connection ends
   Task<void> refuse();  // says that the server is full, and ends
 
   // From the strand. Both may come at any time and more than once.
   void begin_drain();  // closes now if no request is under way
+  void make_room();    // the same, or after the request that is
   void abort();        // closes now; a running handler sees its client gone
+
+  // From any thread: whether the whole head of a request has yet to come.
+  bool is_waiting() const { return waiting_; }
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
-  // The route of a request, or why it gets none; `headers` go with the error.
+  // The route of a request, or why it gets none.
   struct Admission {
     const Router::Route* route = nullptr;
-    std::optional<Error> error;
-    const RouteOptions* options = nullptr;  // how to say the error; null: as the server does
-    Headers headers;
+    std::optional<Refusal> refusal;
+    bool is_preflight = false;              // of a page that may: answered here
+    Headers headers;                        // of every answer
+    const RouteOptions* options = nullptr;  // how to say an error; null: as the server does
+    std::size_t max_body_bytes = 0;
   };
 
   Task<bool> serve_one();  // false: the connection is over
   Task<bool> read_head(Parser& parser, Exchange& exchange);
-  Task<bool> read_body(Parser& parser, Exchange& exchange, const RouteOptions& route);
-  Task<bool> refill(Transport::TimePoint deadline);
+  Task<bool> read_body(Parser& parser, Exchange& exchange, const Admission& admission);
+  Task<Result<bool>> take_body(Parser& parser, std::size_t limit);
+  Task<bool> refill(Transport::TimePoint deadline, std::size_t max_bytes);
   Task<void> dispatch(const Router::Route& route, const Request& request, Exchange& exchange);
   Task<void> answer_error(Exchange& exchange, const Error& error,
-                          const RouteOptions* route = nullptr, const Headers& headers = {});
+                          const RouteOptions* route = nullptr);
+  Task<void> answer_refusal(Exchange& exchange, const Refusal& refusal, const RouteOptions* route);
   Task<void> linger();
 
   Admission admit(const Parser& parser, Request& request) const;
-  Status check_head(const Parser& parser) const;
+  std::optional<Refusal> find_refusal(const Request& request, const Router::Match& match) const;
+  bool is_open_path(std::string_view path) const;
+  Refusal refuse_stranger(const Request& request) const;
   void log_request(const Request& request, const Exchange& exchange,
                    std::chrono::steady_clock::time_point since) const;
 
@@ -67,11 +81,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void watch();
   void take_readable_bytes();
 
-  const ConnectionShared& shared_;
+  ConnectionShared& shared_;
   Transport transport_;
   bool from_loopback_ = false;
-  boost::beast::flat_buffer buffer_;  // read, not yet parsed
-  bool idle_ = true;                  // no byte of a next request has come
+  boost::beast::flat_buffer buffer_;  // read, not yet parsed; bounded
+  std::atomic<bool> waiting_ = true;
+  bool must_leave_ = false;   // others want the place
+  bool idle_ = true;          // no byte of a next request has come
   bool must_linger_ = false;  // closing now could destroy an answer the client has not read yet
   bool aborted_ = false;
   Exchange* current_ = nullptr;    // while a handler runs

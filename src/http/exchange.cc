@@ -60,6 +60,8 @@ std::string Exchange::format_head(const Response& response, Framing framing, std
                   reason(response.status), fmt::gmtime(std::time(nullptr)));
   const auto append = std::back_inserter(out);
   if (!correlation_id_.empty()) fmt::format_to(append, "X-Correlation-Id: {}\r\n", correlation_id_);
+  for (const auto& [name, value] : common_headers_)
+    fmt::format_to(append, "{}: {}\r\n", name, safe_value(value));
   for (const auto& [name, value] : response.headers) {
     if (is_framing(name) || !is_safe_name(name)) continue;
     if (equals_ignoring_case(name, "x-correlation-id")) continue;

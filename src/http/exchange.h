@@ -29,6 +29,7 @@ class Exchange {
   void set_form(bool is_head_request, bool is_http11, bool keep_alive);
   void set_correlation_id(std::string id) { correlation_id_ = std::move(id); }
   const std::string& correlation_id() const { return correlation_id_; }
+  void set_common_headers(Headers headers) { common_headers_ = std::move(headers); }
 
   Task<Status> send(Response response);
   Task<Status> send_error(const ErrorBody& body);
@@ -58,6 +59,7 @@ class Exchange {
   Transport& transport_;
   const std::chrono::milliseconds write_timeout_;
   std::string correlation_id_;
+  Headers common_headers_;  // of every answer to this request, whoever makes it
   bool is_head_request_ = false;
   bool is_http11_ = true;
   bool keep_alive_ = false;

@@ -182,7 +182,7 @@ TEST(SendFile, AnEmptyFileIsAnEmptyBody) {
 TEST(SendFile, OldClientsGetALengthToo) {
   const FileServer server(700'000);  // more than one piece
   RawSocket socket(server.port());
-  ASSERT_TRUE(socket.send("GET /file HTTP/1.0\r\n\r\n"));
+  ASSERT_TRUE(socket.send("GET /file HTTP/1.0\r\nHost: t\r\n\r\n"));
   const std::string answer = socket.read_all();
   EXPECT_EQ(header_of(answer, "content-length"), "700000");
   EXPECT_TRUE(body_of(answer) == server.content());

@@ -7,6 +7,9 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <utility>
+
+#include "base/digest.h"
 
 namespace llorch::http {
 namespace {
@@ -28,18 +31,58 @@ std::string random_id() {
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
-// No early exit and no branch on the content, so that the time taken tells nothing about the token.
-bool equal_in_constant_time(std::string_view given, std::string_view expected) {
-  volatile unsigned difference = given.size() == expected.size() ? 0u : 1u;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const char other = expected[i % expected.size()];
-    difference =
-        difference | (static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(other));
-  }
-  return difference == 0;
+constexpr std::string_view kBearer = "Bearer ";
+constexpr int kHeadTooLarge = 431;
+constexpr int kTargetTooLong = 414;
+
+Refusal refuse_head(std::string message, int status = 0) {
+  return {{ErrorCode::InvalidArgument, std::move(message)}, status, true, {}};
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::optional<Refusal> check_framing(const RequestHead& head) {
+  const auto encoding = head.headers.find("Transfer-Encoding");
+  const auto length = head.headers.find("Content-Length");
+  if (encoding && !head.is_http11)
+    return refuse_head("an HTTP/1.0 request has no Transfer-Encoding; send a Content-Length");
+  if (encoding && length)
+    return refuse_head("a request has either a Transfer-Encoding or a Content-Length, not both");
+  if (encoding &&
+      (head.headers.count("Transfer-Encoding") != 1 || !equals_ignoring_case(*encoding, "chunked")))
+    return refuse_head("the only Transfer-Encoding understood here is 'chunked'");
+  if (length && (head.headers.count("Content-Length") != 1 || !is_number(*length)))
+    return refuse_head("a request has one Content-Length, which is one number");
+  return std::nullopt;
 }
 
 }  // namespace
+
+std::optional<Refusal> check_head(const RequestHead& head, const HeadLimits& limits) {
+  if (head.target.size() > limits.target_bytes) {
+    return refuse_head(fmt::format("the request target has {} bytes, more than the {} allowed",
+                                   head.target.size(), limits.target_bytes),
+                       kTargetTooLong);
+  }
+  if (head.headers.size() > limits.fields) {
+    return refuse_head(fmt::format("the request has {} header fields, more than the {} allowed",
+                                   head.headers.size(), limits.fields),
+                       kHeadTooLarge);
+  }
+  const std::size_t hosts = head.headers.count("Host");
+  if (hosts > 1 || (hosts == 0 && head.is_http11))
+    return refuse_head("an HTTP/1.1 request needs exactly one Host header");
+  if (head.headers.count("Authorization") > 1)
+    return refuse_head("the request has more than one Authorization header; send one");
+  return check_framing(head);
+}
+
+Refusal refuse_malformed(std::string message, bool is_too_large) {
+  return refuse_head(std::move(message), is_too_large ? kHeadTooLarge : 0);
+}
 
 std::string correlation_id_of(const Headers& headers) {
   const auto given = headers.find("X-Correlation-Id");
@@ -70,12 +113,32 @@ Result<std::optional<SystemTime>> deadline_of(const Headers& headers, SystemTime
 }
 
 bool is_authorized(const Headers& headers, std::string_view token) {
-  constexpr std::string_view kScheme = "Bearer ";
   const auto given = headers.find("Authorization");
-  if (token.empty() || !given || !equals_ignoring_case(given->substr(0, kScheme.size()), kScheme)) {
-    return false;
+  return given && equals_ignoring_case(given->substr(0, kBearer.size()), kBearer) &&
+         base::is_same_secret(given->substr(kBearer.size()), token);
+}
+
+std::string name_key(const Headers& headers) {
+  constexpr std::size_t kShownDigits = 6;
+  auto given = headers.find("Authorization");
+  if (!given) return "none";
+  if (equals_ignoring_case(given->substr(0, kBearer.size()), kBearer))
+    given->remove_prefix(kBearer.size());
+  return "token:" + base::sha256_hex(*given).substr(0, kShownDigits);
+}
+
+std::optional<std::size_t> LineLimit::take(std::chrono::steady_clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  if (now - since_ >= std::chrono::seconds(1)) {
+    since_ = now;
+    lines_ = 0;
   }
-  return equal_in_constant_time(given->substr(kScheme.size()), token);
+  if (lines_ >= lines_per_second_) {
+    ++left_out_;
+    return std::nullopt;
+  }
+  ++lines_;
+  return std::exchange(left_out_, 0);
 }
 
 }  // namespace llorch::http

@@ -57,5 +57,23 @@ TEST(IsAuthorized, WantsExactlyTheToken) {
       << "an empty token opens nothing";
 }
 
+TEST(NameKey, TellsKeysApartAndKeepsThemSecret) {
+  // sha256("0123456789abcdef") begins 9f9f5111.
+  EXPECT_EQ(name_key(with("Authorization", "Bearer 0123456789abcdef")), "token:9f9f51");
+  EXPECT_NE(name_key(with("Authorization", "Bearer 0123456789abcdeg")), "token:9f9f51");
+  EXPECT_EQ(name_key({}), "none");
+}
+
+TEST(LineLimit, CountsWhatItLeavesOut) {
+  LineLimit limit(2);
+  const auto now = std::chrono::steady_clock::now();
+  EXPECT_EQ(limit.take(now), 0u);
+  EXPECT_EQ(limit.take(now), 0u);
+  EXPECT_EQ(limit.take(now), std::nullopt);
+  EXPECT_EQ(limit.take(now), std::nullopt);
+  EXPECT_EQ(limit.take(now + std::chrono::seconds(1)), 2u);
+  EXPECT_EQ(limit.take(now + std::chrono::seconds(1)), 0u);
+}
+
 }  // namespace
 }  // namespace llorch::http

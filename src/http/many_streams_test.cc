@@ -1,10 +1,8 @@
 // One server holding thousands of silent streams: memory stays small and /health answers quickly.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "http/sse.h"
 #include "http/stream.h"
 #include "http/test_server.h"
+#include "support/idle_sockets.h"
 
 namespace llorch::http {
 namespace {
@@ -19,24 +18,8 @@ namespace {
 constexpr std::size_t kStreams = 2000;
 constexpr std::size_t kMaxResidentBytes = std::size_t{200} << 20;
 
-std::size_t resident_bytes() {
-  std::ifstream in("/proc/self/status");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6)) * 1024;
-  }
-  return 0;
-}
-
-bool allow_open_files(rlim_t wanted) {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur >= wanted) return true;
-  limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= wanted;
-}
-
 TEST(Server, HoldsTwoThousandSilentStreams) {
-  if (!allow_open_files(2 * kStreams + 200))
+  if (!llorch::test::allow_descriptors(2 * kStreams + 200))
     GTEST_SKIP() << "RLIMIT_NOFILE is too low for " << kStreams << " streams";
   Router router;
   router.add(Method::Get, "/health", [](const Request&) -> Result<Response> { return Response{}; });
@@ -47,7 +30,7 @@ TEST(Server, HoldsTwoThousandSilentStreams) {
     co_return co_await pump_events(*stream, feed, std::chrono::minutes(10));
   });
   const auto server = test::start(std::move(router));
-  const std::size_t before = resident_bytes();
+  const std::size_t before = test::resident_bytes();
 
   std::vector<std::unique_ptr<test::RawSocket>> clients;
   for (std::size_t i = 0; i < kStreams; ++i) {
@@ -57,7 +40,7 @@ TEST(Server, HoldsTwoThousandSilentStreams) {
   for (const auto& client : clients)
     ASSERT_EQ(test::status_of(client->read_until("\r\n\r\n")), 200);
   EXPECT_EQ(server->num_connections(), kStreams);
-  const std::size_t after = resident_bytes();
+  const std::size_t after = test::resident_bytes();
 
   std::vector<double> health_ms;
   test::RawSocket asker(server->port());

@@ -55,6 +55,12 @@ std::optional<std::string_view> Headers::find(std::string_view name) const {
   return std::nullopt;
 }
 
+std::size_t Headers::count(std::string_view name) const {
+  return static_cast<std::size_t>(std::count_if(
+      fields_.begin(), fields_.end(),
+      [name](const Field& field) { return equals_ignoring_case(field.first, name); }));
+}
+
 Response::Response(int code, std::string content_type, std::string content)
     : status(code), body(std::move(content)) {
   headers.add("Content-Type", std::move(content_type));

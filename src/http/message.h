@@ -29,6 +29,7 @@ class Headers {
   void set(std::string_view name, std::string value);  // replaces every field of that name
   std::optional<std::string_view> find(
       std::string_view name) const;  // the first; valid until a change
+  std::size_t count(std::string_view name) const;
   std::size_t size() const { return fields_.size(); }
   auto begin() const { return fields_.begin(); }
   auto end() const { return fields_.end(); }

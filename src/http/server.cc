@@ -12,13 +12,14 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "http/connection.h"
+#include "http/guard.h"
 
 namespace llorch::http {
 
@@ -29,6 +30,7 @@ namespace {
 
 constexpr std::size_t kMinTokenLength = 16;
 constexpr std::size_t kMaxRefusing = 64;  // connections being told that the server is full
+constexpr std::size_t kMaxLeaving = 64;   // connections that make room and are not gone yet
 constexpr std::chrono::milliseconds kAcceptPause{50};
 constexpr std::chrono::milliseconds kStopGrace{1000};
 
@@ -83,7 +85,6 @@ class Server::Impl {
   Impl(Router router, ServerOptions options)
       : io_(std::make_unique<asio::io_context>(options.io_threads)),
         acceptor_(std::make_unique<tcp::acceptor>(asio::make_strand(*io_))) {
-    shared_.open_to_all = options.bearer_token.empty();
     shared_.router = std::move(router);
     shared_.options = std::move(options);
   }
@@ -97,7 +98,8 @@ class Server::Impl {
  private:
   Task<void> accept_loop();
   void admit(tcp::socket socket);
-  void forget(const Connection* connection, bool refused);
+  void forget(std::uint64_t number, bool refused);
+  bool make_room();
   void close_acceptor();
   void tell_connections(void (Connection::*what)());
   void run_io();
@@ -111,12 +113,16 @@ class Server::Impl {
   struct Entry {
     std::weak_ptr<Connection> connection;
     asio::any_io_executor strand;
+    bool leaving = false;  // was asked to make room
   };
-  std::unordered_map<const Connection*, Entry> connections_;  // guarded by mutex_
-  std::size_t num_refusing_ = 0;                              // guarded by mutex_
-  bool accepting_ = true;                                     // guarded by mutex_
-  bool stopping_ = false;                                     // guarded by mutex_
-  std::mutex shut_down_mutex_;                                // held while threads are joined
+  std::map<std::uint64_t, Entry> connections_;  // in the order they came; guarded by mutex_
+  std::uint64_t next_number_ = 0;               // guarded by mutex_
+  std::size_t num_refusing_ = 0;                // guarded by mutex_
+  std::size_t num_leaving_ = 0;                 // guarded by mutex_
+  bool accepting_ = true;                       // guarded by mutex_
+  bool stopping_ = false;                       // guarded by mutex_
+  std::mutex shut_down_mutex_;                  // held while threads are joined
+  LineLimit accept_lines_{1};                   // of the log
 
   // Last, so that they go first: the coroutines they hold refer to everything above.
   std::unique_ptr<asio::io_context> io_;
@@ -132,6 +138,11 @@ Status Server::Impl::start() {
   if (!endpoint.ok()) return endpoint.error();
   if (Status opened = open_acceptor(*acceptor_, *endpoint); !opened.ok()) return opened;
   port_ = acceptor_->local_endpoint().port();
+  const ServerOptions& options = shared_.options;
+  Result<WebRules> web = make_web_rules(!options.bearer_token.empty(), options.host, port_,
+                                        options.more_hosts, options.allowed_origins);
+  if (!web.ok()) return web.error();
+  shared_.web = web.take();
   asio::co_spawn(acceptor_->get_executor(), accept_loop(), [](const std::exception_ptr& failure) {
     if (failure) std::rethrow_exception(failure);
   });
@@ -142,14 +153,15 @@ Status Server::Impl::start() {
   return ok_status();
 }
 
-// The top frame of an io thread. What arrives here escaped a completion handler: the state behind
-// it is unknown.
+// The top frame of an io thread. What arrives here escaped a completion handler, which is gone with
+// it: no memory, most likely. The others go on.
 void Server::Impl::run_io() {
-  try {
-    io_->run();
-  } catch (const std::exception& exception) {
-    logger().error("io thread failed; the process ends", {{"what", exception.what()}});
-    std::terminate();
+  while (!io_->stopped()) {
+    try {
+      io_->run();
+    } catch (const std::exception& exception) {
+      logger().error("an operation of the server failed", {{"what", exception.what()}});
+    }
   }
 }
 
@@ -165,38 +177,68 @@ Task<void> Server::Impl::accept_loop() {
     auto [error, socket] =
         co_await acceptor_->async_accept(strand, asio::as_tuple(asio::use_awaitable));
     if (!error) {
-      admit(std::move(socket));
+      try {
+        admit(std::move(socket));
+      } catch (const std::exception& exception) {
+        logger().error("a connection cannot be served", {{"what", exception.what()}});
+      }
       continue;
     }
     if (!acceptor_->is_open()) break;
     // Out of descriptors, most likely: the connection stays in the backlog until one is free.
-    logger().warn("cannot accept", {{"why", error.message()}});
+    if (const auto left_out = accept_lines_.take(std::chrono::steady_clock::now()))
+      logger().warn("cannot accept", {{"why", error.message()}, {"left_out", *left_out}});
+    {
+      const std::lock_guard lock(mutex_);
+      make_room();
+    }
     asio::steady_timer pause(executor, kAcceptPause);
     co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
   }
+}
+
+// Asks the oldest connection that waits for a request to go. False: there is none. Under mutex_.
+bool Server::Impl::make_room() {
+  if (num_leaving_ >= kMaxLeaving) return false;
+  for (auto& [number, entry] : connections_) {
+    const std::shared_ptr<Connection> connection = entry.connection.lock();
+    if (entry.leaving || !connection || !connection->is_waiting()) continue;
+    entry.leaving = true;
+    ++num_leaving_;
+    asio::post(entry.strand, [connection] { connection->make_room(); });
+    return true;
+  }
+  return false;
 }
 
 void Server::Impl::admit(tcp::socket socket) {
   const asio::any_io_executor strand = socket.get_executor();
   const auto connection = std::make_shared<Connection>(std::move(socket), shared_);
   bool refused = false;
+  std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    refused = connections_.size() - num_refusing_ >= shared_.options.max_connections;
+    const std::size_t taken = connections_.size() - num_refusing_ - num_leaving_;
+    refused = taken >= shared_.options.max_connections && !make_room();
     if (!accepting_ || (refused && num_refusing_ >= kMaxRefusing)) return;  // closes it
+    number = next_number_++;
+    connections_.emplace(number, Entry{connection, strand});
     if (refused) ++num_refusing_;
-    connections_.emplace(connection.get(), Entry{connection, strand});
   }
   asio::co_spawn(strand, refused ? connection->refuse() : connection->run(),
-                 [this, connection, refused](const std::exception_ptr& failure) {
+                 [this, connection, number, refused](const std::exception_ptr& failure) {
                    if (failure) logger().error("connection failed unexpectedly");
-                   forget(connection.get(), refused);
+                   forget(number, refused);
                  });
 }
 
-void Server::Impl::forget(const Connection* connection, bool refused) {
+void Server::Impl::forget(std::uint64_t number, bool refused) {
   const std::lock_guard lock(mutex_);
-  connections_.erase(connection);
+  const auto found = connections_.find(number);
+  if (found != connections_.end()) {
+    if (found->second.leaving) --num_leaving_;
+    connections_.erase(found);
+  }
   if (refused) --num_refusing_;
   changed_.notify_all();
 }
@@ -277,9 +319,15 @@ Server::~Server() {
 }
 
 Result<std::unique_ptr<Server>> Server::start(Router router, ServerOptions options) {
-  auto impl = std::make_unique<Impl>(std::move(router), std::move(options));
-  if (const Status started = impl->start(); !started.ok()) return started.error();
-  return std::unique_ptr<Server>(new Server(std::move(impl)));
+  // The library throws where the system gives no descriptors or threads.
+  try {
+    auto impl = std::make_unique<Impl>(std::move(router), std::move(options));
+    if (const Status started = impl->start(); !started.ok()) return started.error();
+    return std::unique_ptr<Server>(new Server(std::move(impl)));
+  } catch (const std::exception& exception) {
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("the server cannot be started: {}", exception.what())};
+  }
 }
 
 std::uint16_t Server::port() const {

@@ -26,11 +26,21 @@ struct ServerOptions {
   std::string bearer_token;
   std::vector<std::string> paths_without_auth;
 
+  // Web pages that may use this server: "https://app.example"; "*" (any) needs a token. Without a
+  // token the server answers only to its loopback names, and to these ("box:8080").
+  std::vector<std::string> allowed_origins;
+  std::vector<std::string> more_hosts;
+
+  // When all are taken, the oldest one that waits for a request makes room for a new one; where
+  // every one has a request, the new one is told to come back later.
   std::size_t max_connections = 4096;
   std::size_t max_header_bytes = 16 * 1024;  // request line included
   std::size_t max_header_fields = 100;
   std::size_t max_target_bytes = 8 * 1024;
+  // Of routes that do not say otherwise; paths_without_auth take no body unless their route says.
   std::size_t max_body_bytes = std::size_t{4} << 20;
+  // Of all bodies that are being read at the same time; more are told to come back later.
+  std::size_t max_body_bytes_total = std::size_t{64} << 20;
 
   std::chrono::milliseconds idle_timeout{75'000};  // between requests
   std::chrono::milliseconds header_timeout{

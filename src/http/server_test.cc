@@ -101,7 +101,9 @@ TEST(Server, TakesARequestByteByByte) {
 
 TEST(Server, ReadsChunkedBodies) {
   const auto server = start(echo_router());
-  const std::string head = "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string head =
+      "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n";
   EXPECT_EQ(
       body_of(ask(server->port(), head + "3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\nTrailer: t\r\n\r\n")),
       "abcdefg");
@@ -131,15 +133,17 @@ TEST(Server, NoContentHasNoLength) {
 TEST(Server, SaysContinueBeforeAnExpectedBody) {
   const auto server = start(echo_router());
   RawSocket socket(server->port());
-  ASSERT_TRUE(socket.send(
-      "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"));
+  ASSERT_TRUE(
+      socket.send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: "
+                  "application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"));
   EXPECT_EQ(status_of(socket.read_until("\r\n\r\n")), 100);
   ASSERT_TRUE(socket.send("ok"));
   EXPECT_EQ(body_of(socket.read_response()), "ok");
 
   RawSocket refused(server->port());
-  ASSERT_TRUE(refused.send(
-      "POST /small HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"));
+  ASSERT_TRUE(
+      refused.send("POST /small HTTP/1.1\r\nHost: t\r\nContent-Type: "
+                   "application/json\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"));
   EXPECT_EQ(status_of(refused.read_response()), 413)
       << "a body that is refused anyway is not asked for";
 }
@@ -147,7 +151,7 @@ TEST(Server, SaysContinueBeforeAnExpectedBody) {
 TEST(Server, OldClientsAreAnsweredAndClosed) {
   const auto server = start(echo_router());
   RawSocket socket(server->port());
-  ASSERT_TRUE(socket.send("GET /health HTTP/1.0\r\n\r\n"));
+  ASSERT_TRUE(socket.send("GET /health HTTP/1.0\r\nHost: t\r\n\r\n"));
   EXPECT_EQ(body_of(socket.read_all()), "fine");
 }
 
@@ -251,23 +255,24 @@ TEST(Server, RefusesWhatIsTooLarge) {
   options.max_body_bytes = 1000;
   const auto server = start(echo_router(), options);
   const auto port = server->port();
-  EXPECT_EQ(status_of(ask(port, get("/health", "A: " + std::string(3000, 'x') + "\r\n"))), 413);
+  EXPECT_EQ(status_of(ask(port, get("/health", "A: " + std::string(3000, 'x') + "\r\n"))), 431);
   std::string many;
   for (int i = 0; i < 10; ++i) many += fmt::format("H{}: 1\r\n", i);
-  EXPECT_EQ(status_of(ask(port, get("/health", many))), 413);
-  EXPECT_EQ(status_of(ask(port, get("/" + std::string(100, 'x')))), 413);
+  EXPECT_EQ(status_of(ask(port, get("/health", many))), 431);
+  EXPECT_EQ(status_of(ask(port, get("/" + std::string(100, 'x')))), 414);
   EXPECT_EQ(status_of(ask(port, post("/echo", std::string(1001, 'x')))), 413);
   EXPECT_EQ(status_of(ask(port, post("/echo", std::string(1000, 'x')))), 200);
   EXPECT_EQ(status_of(ask(port, post("/small", "12345"))), 413);
   EXPECT_EQ(status_of(ask(port, post("/small", "1234"))), 200);
   const std::string chunked =
-      "POST /small HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+      "POST /small HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n";
   EXPECT_EQ(status_of(ask(port, chunked + "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")), 413);
   EXPECT_EQ(status_of(ask(port, chunked + "7fffffffffffffff\r\nabc")), 413);
-  EXPECT_EQ(
-      status_of(ask(
-          port, "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 18446744073709551615\r\n\r\n")),
-      413);
+  EXPECT_EQ(status_of(ask(port,
+                          "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: "
+                          "application/json\r\nContent-Length: 18446744073709551615\r\n\r\n")),
+            413);
 }
 
 TEST(Server, TheAnswerToAHugeBodyArrivesAlthoughTheBodyIsNotRead) {
@@ -291,13 +296,19 @@ TEST(Server, RefusesMalformedAndAmbiguousRequests) {
            "GET /health HTTP/1.1\r\n\r\n",
            "GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
            "GET health HTTP/1.1\r\nHost: t\r\n\r\n",
-           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: x\r\n\r\n",
-           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: -1\r\n\r\n",
-           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nTransfer-Encoding: "
+           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: "
+           "x\r\n\r\n",
+           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: "
+           "-1\r\n\r\n",
+           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: "
+           "1\r\nContent-Length: 2\r\n\r\nab",
+           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: "
+           "1\r\nTransfer-Encoding: "
            "chunked\r\n\r\n0\r\n\r\n",
-           "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\nab",
-           "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+           "gzip\r\n\r\nab",
+           "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+           "gzip, chunked\r\n\r\n0\r\n\r\n",
        }) {
     EXPECT_EQ(status_of(ask(server->port(), request)), 400) << request;
   }
@@ -318,7 +329,9 @@ TEST(Server, ASlowBodyIsClosedByItsDeadline) {
   options.body_timeout = milliseconds(50);
   const auto server = start(echo_router(), options);
   RawSocket socket(server->port());
-  ASSERT_TRUE(socket.send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc"));
+  ASSERT_TRUE(
+      socket.send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: "
+                  "application/json\r\nContent-Length: 10\r\n\r\nabc"));
   EXPECT_TRUE(socket.is_closed_by_peer());
 }
 
@@ -334,16 +347,28 @@ TEST(Server, AnIdleConnectionIsClosed) {
   EXPECT_TRUE(used.is_closed_by_peer());
 }
 
-TEST(Server, OneConnectionTooManyIsToldSo) {
+// Streams that stay open until their client goes.
+Router streaming_router() {
+  Router router = echo_router();
+  router.add(Method::Get, "/stream", [](const Request&, Responder& responder) -> Task<Status> {
+    const auto feed = std::make_shared<EventFeed<std::string>>(1);
+    Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
+    if (!stream.ok()) co_return stream.error();
+    co_return co_await pump_events(*stream, feed, std::chrono::minutes(10));
+  });
+  return router;
+}
+
+TEST(Server, OneRequestTooManyIsToldSo) {
   ServerOptions options = plain_options();
   options.max_connections = 2;
-  const auto server = start(echo_router(), options);
+  const auto server = start(streaming_router(), options);
   RawSocket first(server->port());
   RawSocket second(server->port());
-  ASSERT_TRUE(first.send(get("/health")));
-  ASSERT_TRUE(second.send(get("/health")));
-  EXPECT_EQ(status_of(first.read_response()), 200);
-  EXPECT_EQ(status_of(second.read_response()), 200);
+  for (RawSocket* socket : {&first, &second}) {
+    ASSERT_TRUE(socket->send(get("/stream")));
+    EXPECT_EQ(status_of(socket->read_until("\r\n\r\n")), 200);
+  }
   RawSocket third(server->port());
   third.send(get("/health"));
   const std::string refused = third.read_response();
@@ -351,8 +376,28 @@ TEST(Server, OneConnectionTooManyIsToldSo) {
   EXPECT_EQ(header_of(refused, "connection"), "close");
   third.shutdown_send();
   EXPECT_TRUE(third.is_closed_by_peer());
-  ASSERT_TRUE(first.send(get("/health")));
-  EXPECT_EQ(status_of(first.read_response()), 200) << "the others are not disturbed";
+  EXPECT_GE(server->num_connections(), 2u) << "the others are not disturbed";
+}
+
+TEST(Server, TheOldestConnectionThatWaitsMakesRoom) {
+  ServerOptions options = plain_options();
+  options.max_connections = 3;
+  const auto server = start(streaming_router(), options);
+  RawSocket stream(server->port());
+  ASSERT_TRUE(stream.send(get("/stream")));
+  EXPECT_EQ(status_of(stream.read_until("\r\n\r\n")), 200);
+  RawSocket idle(server->port());
+  ASSERT_TRUE(idle.send(get("/health")));
+  EXPECT_EQ(status_of(idle.read_response()), 200);
+  RawSocket half(server->port());
+  ASSERT_TRUE(half.send("GET /health HTTP/1.1\r\n"));
+  for (int i = 0; i < 20; ++i) {
+    RawSocket asker(server->port());
+    ASSERT_TRUE(asker.send(get("/health")));
+    EXPECT_EQ(status_of(asker.read_response()), 200) << i;
+  }
+  EXPECT_TRUE(idle.is_closed_by_peer());
+  EXPECT_EQ(server->num_connections() > 0, true);
 }
 
 TEST(Server, ExceptionsInHandlersEndOnlyTheirRequest) {
@@ -426,7 +471,8 @@ TEST(Server, SurvivesTenThousandGarbageRequests) {
   std::mt19937 random(seed);
   const std::string samples[] = {
       get("/items/a%20b?q=1", "X-Deadline: 8000000000000\r\n"), post("/echo", "hello"),
-      "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"};
+      "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"};
   for (int i = 0; i < 10'000; ++i) {
     std::string request = samples[random() % 3];
     if (i % 4 == 0) {

@@ -75,7 +75,7 @@ TEST(Stream, SendsChunksAndKeepsTheConnection) {
     EXPECT_EQ(socket.read_until("0\r\n\r\n"), "4\r\none,\r\n3\r\ntwo\r\n0\r\n\r\n");
   }
   RawSocket old(server->port());
-  ASSERT_TRUE(old.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+  ASSERT_TRUE(old.send("GET / HTTP/1.0\r\nHost: t\r\nConnection: keep-alive\r\n\r\n"));
   const std::string answer = old.read_all();
   EXPECT_EQ(header_of(answer, "transfer-encoding"), "") << "HTTP/1.0 knows no chunks";
   EXPECT_EQ(test::body_of(answer), "one,two");

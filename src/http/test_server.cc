@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <utility>
 
 namespace llorch::http::test {
@@ -23,12 +24,16 @@ int status_for(ErrorCode code) {
       return 400;
     case ErrorCode::Unauthorized:
       return 401;
+    case ErrorCode::Forbidden:
+      return 403;
     case ErrorCode::NotFound:
       return 404;
     case ErrorCode::MethodNotAllowed:
       return 405;
     case ErrorCode::TooLarge:
       return 413;
+    case ErrorCode::UnsupportedMedia:
+      return 415;
     case ErrorCode::OutOfMemory:
       return 507;
     case ErrorCode::Unavailable:
@@ -52,6 +57,7 @@ ErrorBody render_plainly(const Error& error, std::string_view correlation_id) {
 ServerOptions plain_options() {
   ServerOptions options;
   options.render_error = render_plainly;
+  options.more_hosts = {"test", "t"};
   return options;
 }
 
@@ -152,9 +158,12 @@ std::string get(std::string_view path, std::string_view headers) {
   return fmt::format("GET {} HTTP/1.1\r\nHost: test\r\n{}\r\n", path, headers);
 }
 
-std::string post(std::string_view path, std::string_view body, std::string_view headers) {
-  return fmt::format("POST {} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n{}\r\n{}", path,
-                     body.size(), headers, body);
+std::string post(std::string_view path, std::string_view body, std::string_view headers,
+                 std::string_view host) {
+  const bool has_type = headers.find("Content-Type:") != std::string_view::npos;
+  return fmt::format("POST {} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n{}{}\r\n{}", path, host,
+                     body.size(), has_type ? "" : "Content-Type: application/json\r\n", headers,
+                     body);
 }
 
 std::string body_of(std::string_view response) {
@@ -179,6 +188,14 @@ std::string header_of(std::string_view response, std::string_view name) {
     response.remove_prefix(end + 2);
   }
   return {};
+}
+
+std::size_t resident_bytes() {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6)) * 1024;
+  }
+  return 0;
 }
 
 void Gate::open() {

@@ -17,6 +17,7 @@ namespace llorch::http::test {
 // "CODE-NUMBER: message" with a status of its own for each code that the server itself can cause.
 ErrorBody render_plainly(const Error& error, std::string_view correlation_id);
 
+// Answers to the hosts "test" and "t", which the requests below name.
 ServerOptions plain_options();
 
 // Starts, or ends the test program: nothing can be tested without.
@@ -49,10 +50,14 @@ class RawSocket {
 };
 
 std::string get(std::string_view path, std::string_view headers = {});  // a GET request as text
-std::string post(std::string_view path, std::string_view body, std::string_view headers = {});
+// As JSON, unless the headers say otherwise.
+std::string post(std::string_view path, std::string_view body, std::string_view headers = {},
+                 std::string_view host = "test");
 std::string body_of(std::string_view response);
 int status_of(std::string_view response);  // 0 when there is none
 std::string header_of(std::string_view response, std::string_view name);
+
+std::size_t resident_bytes();  // of this process
 
 // A gate that one thread opens and others pass.
 class Gate {

@@ -237,7 +237,7 @@ std::string FakePool::get(std::string_view path) const {
 std::string FakePool::send(std::string_view method, std::string_view path, std::string_view body,
                            std::string_view content_type) const {
   std::string request =
-      fmt::format("{} {} HTTP/1.1\r\nHost: pool\r\nConnection: close\r\n", method, path);
+      fmt::format("{} {} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n", method, path);
   if (!body.empty() || method == "POST" || method == "PATCH") {
     request += fmt::format("Content-Length: {}\r\n", body.size());
     if (!content_type.empty()) request += fmt::format("Content-Type: {}\r\n", content_type);

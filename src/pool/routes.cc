@@ -19,12 +19,14 @@ namespace {
 using http::Method;
 
 constexpr std::string_view kSse = "text/event-stream";
+constexpr std::string_view kHealthPath = "/health";
 constexpr std::string_view kReadyPath = "/v2/internal/workers/ready";
 constexpr std::size_t kBodyBytesMax = std::size_t{1} << 20;
+constexpr std::size_t kReadyBytesMax = 16 * 1024;  // heard without a token; has a path in it
 
 constexpr std::array kEndpoints = {
-    Endpoint{Method::Get, "/health", "Whether the pool can do its work, and why not.", show_health,
-             "", "", 200, "Health", ""},
+    Endpoint{Method::Get, kHealthPath, "Whether the pool can do its work, and why not.",
+             show_health, "", "", 200, "Health", ""},
     Endpoint{Method::Get, "/v2/state", "Host, models, workers and downloads in one answer.",
              show_state, "", "", 200, "State", ""},
     Endpoint{Method::Get, "/v2/workers", "Every worker of this host.", list_workers, "", "", 200,
@@ -136,7 +138,11 @@ http::Router make_router(PoolServices services, const RouteSettings& settings) {
   for (const Endpoint& endpoint : kEndpoints) {
     if (std::holds_alternative<ElsewhereTask>(endpoint.task)) continue;
     http::RouteOptions options;
-    options.max_body_bytes = kBodyBytesMax;
+    if (endpoint.path == kReadyPath) {
+      options.max_body_bytes = kReadyBytesMax;
+    } else if (endpoint.path != kHealthPath) {
+      options.max_body_bytes = kBodyBytesMax;
+    }
     router.add(endpoint.method, endpoint.path, make_handler(service, endpoint), std::move(options));
   }
   add_model_file_routes(router, service->catalog.catalog(), service->pool.home.chunks());
@@ -149,12 +155,13 @@ http::Router make_callback_router(Workers& workers, http::WorkThreads& threads) 
       http::Method::Post, kReadyPath,
       http::Handler([&workers, &threads](const http::Request& request, http::Responder& responder) {
         return answer_callback(workers, threads, request, responder);
-      }));
+      }),
+      {.max_body_bytes = kReadyBytesMax, .render_error = {}});
   return router;
 }
 
 std::vector<std::string> paths_without_auth() {
-  return {"/health", std::string(kReadyPath)};
+  return {std::string(kHealthPath), std::string(kReadyPath)};
 }
 
 }  // namespace llorch::pool

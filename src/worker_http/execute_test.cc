@@ -263,7 +263,22 @@ TEST(Execute, OnlyJsonIsTaken) {
   EXPECT_EQ(status_of(worker.post("/execute", R"({"job_id":"j","prompt":"p"})",
                                   "Content-Type: Application/JSON ; charset=utf-8\r\n")),
             200);
-  EXPECT_EQ(status_of(worker.post("/execute", R"({"job_id":"j","prompt":"p"})", "")), 200);
+  EXPECT_EQ(status_of(worker.ask("POST /execute HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
+                                 "Content-Length: 2\r\n\r\n{}")),
+            415);
+  // And nothing at all on the way out: pages can send that.
+  EXPECT_EQ(
+      status_of(worker.ask("POST /shutdown HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")),
+      415);
+  const std::string below_v1 =
+      worker.ask("POST /v1/completions HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(status_of(below_v1), 415);
+  EXPECT_THAT(below_v1, HasSubstr(R"("type":"invalid_request_error")")) << "in OpenAI's shape";
+  const std::string page = worker.ask(
+      "GET /v1/models HTTP/1.1\r\nHost: test\r\nOrigin: https://evil.example\r\n"
+      "Connection: close\r\n\r\n");
+  EXPECT_EQ(status_of(page), 403);
+  EXPECT_THAT(page, HasSubstr(R"("param":null)")) << "in OpenAI's shape";
 }
 
 TEST(Execute, SixtyFourStreamsAtOnceLoseNothing) {

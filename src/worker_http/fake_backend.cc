@@ -252,7 +252,7 @@ TokenReport token_report(std::string text, float logprob,
 }
 
 TestWorker::TestWorker(const RouteSettings& settings) {
-  http::ServerOptions options;
+  http::ServerOptions options = http::test::plain_options();
   options.render_error = api::render_error;
   server = http::test::start(make_router(backend, settings), std::move(options));
 }

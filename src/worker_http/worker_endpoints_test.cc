@@ -196,9 +196,16 @@ TEST(WorkerRoutes, ErrorsHaveTheEnvelope) {
        {std::tuple{worker.get("/nowhere"), 404, "NOT_FOUND"},
         std::tuple{worker.get("/execute"), 405, "METHOD_NOT_ALLOWED"},
         std::tuple{worker.ask("GARBAGE\r\n\r\n"), 400, "INVALID_REQUEST"},
-        std::tuple{worker.ask(fmt::format("POST /execute HTTP/1.1\r\nHost: t\r\nContent-Length: "
+        std::tuple{worker.ask(fmt::format("POST /execute HTTP/1.1\r\nHost: t\r\nContent-Type: "
+                                          "application/json\r\nContent-Length: "
                                           "999999999\r\nConnection: close\r\n\r\n")),
-                   413, "PAYLOAD_TOO_LARGE"}}) {
+                   413, "PAYLOAD_TOO_LARGE"},
+        std::tuple{worker.ask("GET /health HTTP/1.1\r\nHost: t\r\nA: " + std::string(20'000, 'x') +
+                              "\r\nConnection: close\r\n\r\n"),
+                   431, "INVALID_REQUEST"},
+        std::tuple{worker.ask("GET /health HTTP/1.1\r\nHost: evil.example\r\n"
+                              "Connection: close\r\n\r\n"),
+                   403, "FORBIDDEN"}}) {
     EXPECT_EQ(status_of(response), status) << response;
     const json::Value body = json_of(response);
     EXPECT_EQ(body.at("error").at("code"), code);

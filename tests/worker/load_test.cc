@@ -67,8 +67,8 @@ TEST(WorkerLoad, AFullQueueIs429) {
     holders.push_back(std::make_unique<http::test::RawSocket>(worker.port()));
     ASSERT_TRUE(holders.back()->send(http::test::post(
         "/execute",
-        fmt::format(R"({{"job_id":"h{}","prompt":"x","max_tokens":2000,"temperature":0}})", i),
-        "Content-Type: application/json\r\n")));
+        fmt::format(R"({{"job_id":"h{}","prompt":"x","max_tokens":2000,"temperature":0}})", i), "",
+        worker.authority())));
     if (i == 0) {
       ASSERT_TRUE(worker.wait_until_busy(1));
     }
@@ -134,7 +134,7 @@ TEST(WorkerLoad, ReadersThatDoNotReadHarmNobody) {
     ASSERT_TRUE(lazy.back()->send(http::test::post(
         "/execute",
         fmt::format(R"({{"job_id":"lazy{}","prompt":"x","max_tokens":500,"temperature":0}})", i),
-        "Content-Type: application/json\r\n")));
+        "", worker.authority())));
   }
   for (int i = 0; i < 10; ++i) {
     const ExecuteOutcome outcome = worker.execute(

@@ -232,7 +232,7 @@ TEST(WorkerRequests, KillingTheClientDuringPrefillStopsTheCompute) {
   ASSERT_TRUE(worker.wait_until_healthy());
   const std::string request = http::test::post(
       "/execute", fmt::format(R"({{"job_id":"j","prompt":"{}","max_tokens":4}})", long_prompt(900)),
-      "Content-Type: application/json\r\n");
+      "", worker.authority());
   const double before = worker.metric("llorch_output_tokens_total");
   const pid_t client = start_client(worker.port(), request);
   ASSERT_TRUE(worker.wait_until_busy(1));
@@ -253,8 +253,8 @@ TEST(WorkerRequests, KillingTheClientDuringDecodeStopsTheCompute) {
   const pid_t client = start_client(
       worker.port(),
       http::test::post("/execute",
-                       R"({"job_id":"j","prompt":"x","max_tokens":2000,"temperature":0})",
-                       "Content-Type: application/json\r\n"));
+                       R"({"job_id":"j","prompt":"x","max_tokens":2000,"temperature":0})", "",
+                       worker.authority()));
   while (worker.metric("llorch_output_tokens_total") < before + 5)
     std::this_thread::sleep_for(milliseconds(2));
   const auto since = std::chrono::steady_clock::now();

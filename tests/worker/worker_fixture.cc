@@ -102,6 +102,10 @@ bool WorkerFixture::wait_until_healthy() {
   return healthy && process_->is_running();
 }
 
+std::string WorkerFixture::authority() const {
+  return fmt::format("127.0.0.1:{}", port_);
+}
+
 std::string WorkerFixture::url(std::string_view path) const {
   return fmt::format("http://127.0.0.1:{}{}", port_, path);
 }

@@ -40,6 +40,7 @@ class WorkerFixture {
   bool wait_until_healthy();
   std::uint16_t port() const { return port_; }
   std::string url(std::string_view path) const;
+  std::string authority() const;  // "127.0.0.1:8000"
   ChildProcess& process() { return *process_; }
 
   http::Response get(std::string_view path) const;
