@@ -55,6 +55,11 @@ json::Object to_json(const HealthReport& report);
 // From another program of ours: read tolerantly, Internal when it breaks the contract.
 Result<HealthReport> parse_health_report(std::string_view body);
 
+// Proves that a ready callback comes from the worker that was started: what the environment
+// variable of its process says goes back in the header.
+inline constexpr const char* kWorkerMarkVariable = "LLORCH_WORKER_MARK";
+inline constexpr std::string_view kWorkerMarkHeader = "X-Llorch-Worker-Mark";
+
 // POST <callback-url>: a worker is ready.
 struct ReadyCallback {
   std::string worker_id;

@@ -90,9 +90,9 @@ Result<contract::PoolWorker> FakeWorkers::restart_worker(std::string_view id) {
   return *worker;
 }
 
-Status FakeWorkers::worker_ready(const contract::ReadyCallback& callback) {
+Status FakeWorkers::worker_ready(const contract::ReadyCallback& callback, std::string_view mark) {
   const std::scoped_lock lock(mutex_);
-  calls_.push_back(fmt::format("ready {} {}", callback.worker_id, callback.uri));
+  calls_.push_back(fmt::format("ready {} {}", callback.worker_id, mark));
   contract::PoolWorker* worker = find(callback.worker_id);
   if (worker == nullptr) return unknown(callback.worker_id);
   worker->state = contract::PoolWorkerState::Ready;

@@ -47,7 +47,7 @@ class FakeWorkers final : public Workers {
   Result<contract::PoolWorker> start_worker(const contract::StartWorkerRequest& request) override;
   Result<contract::PoolWorker> stop_worker(std::string_view id) override;
   Result<contract::PoolWorker> restart_worker(std::string_view id) override;
-  Status worker_ready(const contract::ReadyCallback& callback) override;
+  Status worker_ready(const contract::ReadyCallback& callback, std::string_view mark) override;
   std::vector<contract::PoolWorker> workers() const override;
   Result<contract::PoolWorker> worker(std::string_view id) const override;
   bool uses_model(std::string_view model) const override;

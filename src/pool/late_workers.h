@@ -27,9 +27,9 @@ class LateWorkers final : public Workers {
     Workers* workers = workers_;
     return workers != nullptr ? workers->restart_worker(id) : not_yet();
   }
-  Status worker_ready(const contract::ReadyCallback& callback) override {
+  Status worker_ready(const contract::ReadyCallback& callback, std::string_view mark) override {
     Workers* workers = workers_;
-    return workers != nullptr ? workers->worker_ready(callback) : Status(not_yet().error());
+    return workers != nullptr ? workers->worker_ready(callback, mark) : Status(not_yet().error());
   }
   std::vector<contract::PoolWorker> workers() const override {
     const Workers* workers = workers_;

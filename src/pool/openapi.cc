@@ -5,6 +5,7 @@
 #include <array>
 
 #include "api/openapi.h"
+#include "contract/worker_info.h"
 #include "pool/endpoint_table.h"
 #include "pool/routes.h"
 
@@ -202,6 +203,12 @@ json::Object success(const Endpoint& endpoint) {
 
 json::Array parameters(const Endpoint& endpoint) {
   json::Array all = path_parameters(endpoint.path);
+  if (endpoint.request_schema == "ReadyCallback") {
+    all.push_back(json::Object{{"name", contract::kWorkerMarkHeader},
+                               {"in", "header"},
+                               {"required", true},
+                               {"schema", json::Object{{"type", "string"}}}});
+  }
   if (endpoint.query.empty()) return all;
   const json::Value query = parse_text(endpoint.query);
   for (const auto& parameter : query.get_object()) {

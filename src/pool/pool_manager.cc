@@ -239,9 +239,8 @@ Result<contract::PoolWorker> PoolManager::restart_worker(std::string_view id) {
   return impl_->ask([id](WorkerTable& table) { return table.restart(id, Clock::now()); });
 }
 
-Status PoolManager::worker_ready(const contract::ReadyCallback& callback) {
-  return impl_->ask(
-      [&callback](WorkerTable& table) { return table.ready(callback, Clock::now()); });
+Status PoolManager::worker_ready(const contract::ReadyCallback& callback, std::string_view mark) {
+  return impl_->ask([&](WorkerTable& table) { return table.ready(callback, mark, Clock::now()); });
 }
 
 std::vector<contract::PoolWorker> PoolManager::workers() const {

@@ -231,13 +231,17 @@ TEST(PoolWorkers, TakesTheReadyCallback) {
   callback.worker_type = "llorch-cpud";
   callback.version = "1";
   const std::string body = json::serialize(contract::to_json(callback));
-  const std::string response = pool.send("POST", "/v2/internal/workers/ready", body);
+  const std::string response = pool.ask(http::test::post(
+      "/v2/internal/workers/ready", body, "X-Llorch-Worker-Mark: m4rk\r\nConnection: close\r\n"));
   EXPECT_EQ(status_of(response), 200);
   expect_fits("Ok", response);
   EXPECT_THAT(check_named(openapi_document(), "ReadyCallback", json::parse(body).value()),
               IsEmpty());
-  EXPECT_THAT(pool.workers.calls(), ElementsAre("ready worker-cpu-0 http://127.0.0.1:8000"));
+  EXPECT_THAT(pool.workers.calls(), ElementsAre("ready worker-cpu-0 m4rk"));
   EXPECT_EQ(status_of(pool.send("POST", "/v2/internal/workers/ready", "{}")), 400);
+  EXPECT_EQ(status_of(pool.send("POST", "/v2/internal/workers/ready", std::string(20'000, ' '))),
+            413)
+      << "strangers' bodies are not kept";
 }
 
 class PoolLogs : public ::testing::Test {

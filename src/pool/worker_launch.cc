@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kBuiltin = "builtin";
 constexpr std::uint32_t kPortsTried = 1000;
 constexpr std::size_t kModelFilesMax = 1000;
-constexpr std::string_view kMarkName = "LLORCH_WORKER_MARK=";
 
 // What of our environment a worker may see. Its own settings come as flags; the configuration file
 // is found through these.
@@ -287,7 +286,7 @@ void set_port(LaunchPlan& launch, std::uint16_t port) {
 
 void set_mark(LaunchPlan& launch, std::string_view mark) {
   std::erase_if(launch.environment,
-                [](const std::string& entry) { return entry.starts_with(kMarkName); });
+                [](const std::string& entry) { return entry.starts_with(mark_variable("")); });
   launch.environment.push_back(mark_variable(mark));
 }
 

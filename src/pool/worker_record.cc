@@ -13,6 +13,7 @@
 #include "base/json_fields.h"
 #include "base/timestamp.h"
 #include "base/utf8.h"
+#include "contract/worker_info.h"
 
 namespace llorch::pool {
 namespace {
@@ -144,7 +145,7 @@ Status write_note_object(const fs::path& file, const json::Object& object) {
 }  // namespace
 
 std::string mark_variable(std::string_view mark) {
-  return "LLORCH_WORKER_MARK=" + std::string(mark);
+  return fmt::format("{}={}", contract::kWorkerMarkVariable, mark);
 }
 
 std::string make_mark() {

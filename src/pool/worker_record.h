@@ -49,7 +49,9 @@ struct WorkerRecord {
   // As last written. A category without ended_at: it is being ended for that reason.
   contract::PoolWorker worker;
   contract::StartWorkerRequest request;
-  std::string mark;  // drawn for each start; in the environment of all its processes
+  // Drawn for each start; in the environment of all its processes, and a secret: the worker proves
+  // itself with it.
+  std::string mark;
   base::ProcessIdentity keeper;
   std::uint16_t port = 0;
   std::int32_t port_tries = 0;   // starts that ended because the port was taken

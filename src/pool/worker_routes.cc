@@ -192,7 +192,8 @@ Result<http::Response> answer_ready(Workers& workers, const http::Request& reque
     return Error{ErrorCode::Forbidden, "only workers of this host report here"};
   const Result<contract::ReadyCallback> callback = contract::parse_ready_callback(request.body);
   if (!callback.ok()) return Error{ErrorCode::InvalidArgument, callback.error().message};
-  if (Status taken = workers.worker_ready(*callback); !taken.ok()) return taken.error();
+  const std::string_view mark = request.headers.find(contract::kWorkerMarkHeader).value_or("");
+  if (Status taken = workers.worker_ready(*callback, mark); !taken.ok()) return taken.error();
   return json_response(200, json::Object{{"status", "ok"}});
 }
 

@@ -7,11 +7,11 @@
 #include <system_error>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/timestamp.h"
 #include "base/utf8.h"
-#include "http/url.h"
 #include "pool/worker_log.h"
 
 namespace llorch::pool {
@@ -353,19 +353,21 @@ Result<contract::PoolWorker> WorkerTable::restart(std::string_view id, TimePoint
   return show_one(*worker);
 }
 
-Status WorkerTable::ready(const contract::ReadyCallback& callback, TimePoint now) {
+Status WorkerTable::ready(const contract::ReadyCallback& callback, std::string_view mark,
+                          TimePoint now) {
   Worker* worker = find(callback.worker_id);
   if (worker == nullptr || !has_process(worker->facts)) {
     return Error{ErrorCode::NotFound,
                  fmt::format("worker {} was not started here", base::quoted(callback.worker_id))};
   }
-  const Result<http::Url> url = http::parse_url(callback.uri);
-  if (!url.ok() || url->port != worker->record.port) {
+  if (!base::is_same_secret(mark, worker->record.mark)) {
+    logger().warn("a ready callback without the worker's mark was refused",
+                  {{"worker", worker->record.worker.id}});
     return Error{ErrorCode::Forbidden,
-                 fmt::format("worker {} says it answers at {}, expected port {}",
-                             callback.worker_id, base::quoted(callback.uri), worker->record.port)};
+                 fmt::format("this is not worker {}: its mark is missing or wrong",
+                             base::quoted(callback.worker_id))};
   }
-  worker->record.worker.uri = callback.uri;
+  // A worker whose answer was lost says it again; nothing changes then.
   note_ready(worker->facts);
   advance_one(*worker, now);
   return ok_status();
@@ -509,7 +511,8 @@ void WorkerTable::submit(Worker& worker, ProbeJob::Kind kind) {
 void WorkerTable::become_ready(Worker& worker) {
   contract::PoolWorker& shown = worker.record.worker;
   shown.ready_at = now_rfc3339();
-  if (shown.uri.empty()) shown.uri = fmt::format("http://127.0.0.1:{}", worker.record.port);
+  // Built here: nobody can lead requests to another address.
+  shown.uri = fmt::format("http://127.0.0.1:{}", worker.record.port);
   save(worker);
   logger().info("worker is ready", {{"worker", shown.id}, {"uri", shown.uri}});
 }

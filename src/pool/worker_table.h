@@ -42,7 +42,7 @@ class WorkerTable {
   void take_plan(const std::string& id, const Result<PreparedStart>& plan, TimePoint now);
   Result<contract::PoolWorker> stop(std::string_view id, TimePoint now);
   Result<contract::PoolWorker> restart(std::string_view id, TimePoint now);
-  Status ready(const contract::ReadyCallback& callback, TimePoint now);
+  Status ready(const contract::ReadyCallback& callback, std::string_view mark, TimePoint now);
   void take(const ProbeResult& result, TimePoint now);
 
   // Does what is due. Returns when to come again; before that when one of files() is readable.

@@ -28,7 +28,9 @@ class Workers {
   virtual Result<contract::PoolWorker> stop_worker(std::string_view id) = 0;
   // Stop, then start with the same request under the same id.
   virtual Result<contract::PoolWorker> restart_worker(std::string_view id) = 0;
-  virtual Status worker_ready(const contract::ReadyCallback& callback) = 0;
+  // `mark`: what the caller proves itself with. Forbidden when that is not what the worker was
+  // started with; the address it names is not believed.
+  virtual Status worker_ready(const contract::ReadyCallback& callback, std::string_view mark) = 0;
 
   virtual std::vector<contract::PoolWorker> workers() const = 0;
   virtual Result<contract::PoolWorker> worker(std::string_view id) const = 0;

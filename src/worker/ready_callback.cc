@@ -29,13 +29,7 @@ bool pause_for(std::chrono::milliseconds time, const std::stop_token& stop) {
   return !stop.stop_requested();
 }
 
-Status try_once(http::Client& client, const std::string& url, const std::string& body,
-                const CallbackTiming& timing) {
-  http::ClientRequest request(http::Method::Post, url);
-  request.headers.set("Content-Type", "application/json");
-  request.body = body;
-  request.connect_timeout = timing.connect;
-  request.total_timeout = timing.total;
+Status try_once(http::Client& client, const http::ClientRequest& request) {
   const Result<http::Response> response = client.send(request);
   if (!response.ok()) return response.error();
   if (response->status / 100 == 2) return ok_status();
@@ -50,13 +44,18 @@ bool is_test_callback(std::string_view url) {
 }
 
 Status send_ready_callback(const std::string& url, const contract::ReadyCallback& callback,
-                           const CallbackTiming& timing, std::stop_token stop) {
-  const std::string body = json::serialize(contract::to_json(callback));
+                           const std::string& mark, const CallbackTiming& timing,
+                           std::stop_token stop) {
+  http::ClientRequest request(http::Method::Post, url);
+  if (!mark.empty()) request.headers.set(contract::kWorkerMarkHeader, mark);
+  request.body = json::serialize(contract::to_json(callback));
+  request.connect_timeout = timing.connect;
+  request.total_timeout = timing.total;
   const Clock::time_point deadline = Clock::now() + timing.give_up;
   http::Client client;
   std::chrono::milliseconds pause = timing.first_pause;
   while (!stop.stop_requested()) {
-    const Status sent = try_once(client, url, body, timing);
+    const Status sent = try_once(client, request);
     if (sent.ok()) return ok_status();
     if (Clock::now() + pause >= deadline) {
       return Error{ErrorCode::Unavailable,

@@ -21,9 +21,11 @@ struct CallbackTiming {
 // A URL whose authority is localhost:9999 stands for nobody: tests use it.
 bool is_test_callback(std::string_view url);
 
-// Tries until an answer of 2xx. Unavailable with the last failure after `give_up`, Cancelled when
+// Tries until an answer of 2xx. `mark`: what whoever started this worker knows it by; empty: it has
+// none. Unavailable with the last failure after `give_up`, Cancelled when
 // asked to stop. Blocks; not on an io thread.
 Status send_ready_callback(const std::string& url, const contract::ReadyCallback& callback,
-                           const CallbackTiming& timing, std::stop_token stop);
+                           const std::string& mark, const CallbackTiming& timing,
+                           std::stop_token stop);
 
 }  // namespace llorch::worker

@@ -31,13 +31,14 @@ TEST(ReadyCallback, RetriesUntilItIsHeard) {
   router.add(http::Method::Post, "/ready",
              [&](const http::Request& request) -> Result<http::Response> {
                EXPECT_TRUE(contract::parse_ready_callback(request.body).ok());
+               EXPECT_EQ(request.headers.find(contract::kWorkerMarkHeader), "m4rk");
                return http::Response(++attempts < 3 ? 503 : 204, "text/plain", "");
              });
   const auto server = http::test::start(std::move(router));
   CallbackTiming timing = kQuick;
   timing.give_up = milliseconds(10'000);
   const Status sent = send_ready_callback(fmt::format("http://127.0.0.1:{}/ready", server->port()),
-                                          some_callback(), timing, {});
+                                          some_callback(), "m4rk", timing, {});
   EXPECT_TRUE(sent.ok()) << sent.error().message;
   EXPECT_EQ(attempts, 3);
 }
@@ -46,14 +47,14 @@ TEST(ReadyCallback, GivesUpAndSaysWhy) {
   std::uint16_t dead_port = 0;
   { dead_port = http::test::start(http::Router())->port(); }
   const Status down = send_ready_callback(fmt::format("http://127.0.0.1:{}/r", dead_port),
-                                          some_callback(), kQuick, {});
+                                          some_callback(), "", kQuick, {});
   ASSERT_FALSE(down.ok());
   EXPECT_EQ(down.error().code, ErrorCode::Unavailable);
   EXPECT_THAT(down.error().message, HasSubstr(fmt::format("{}", dead_port)));
 
   const auto server = http::test::start(http::Router());
   const Status missing = send_ready_callback(fmt::format("http://127.0.0.1:{}/r", server->port()),
-                                             some_callback(), kQuick, {});
+                                             some_callback(), "", kQuick, {});
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(missing.error().message, HasSubstr("404"));
 }
@@ -66,7 +67,7 @@ TEST(ReadyCallback, StopsWhenAskedTo) {
   timing.first_pause = milliseconds(60'000);
   std::thread stopper([&] { stop.request_stop(); });
   const Status stopped = send_ready_callback(fmt::format("http://127.0.0.1:{}/r", dead_port),
-                                             some_callback(), timing, stop.get_token());
+                                             some_callback(), "", timing, stop.get_token());
   stopper.join();
   ASSERT_FALSE(stopped.ok());
 }

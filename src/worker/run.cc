@@ -182,7 +182,7 @@ class Worker {
     callback.memory_architecture = program_.device == "cpu" ? "cpu" : "vram-only";
     callback.worker_type = program_.name;
     callback.version = base::version();
-    return send_ready_callback(options_.callback_url, callback, {}, stop);
+    return send_ready_callback(options_.callback_url, callback, options_.callback_mark, {}, stop);
   }
 
   // Accept nothing, let what runs finish, then close. A second signal ends it now.

@@ -9,6 +9,7 @@
 
 #include "base/settings.h"
 #include "base/version.h"
+#include "contract/worker_info.h"
 
 namespace llorch::worker {
 namespace {
@@ -134,5 +135,7 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
   parsed.options = std::move(options);
   return parsed;
 }
+  const char* mark = environment(contract::kWorkerMarkVariable);
+  if (mark != nullptr) options.callback_mark = mark;
 
 }  // namespace llorch::worker

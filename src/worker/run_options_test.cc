@@ -47,6 +47,23 @@ TEST_F(Options, LogsArePrettyForPeopleAndJsonForMachines) {
   EXPECT_EQ(parse({"--log-format", "pretty"}, false).options->log_format, base::LogFormat::Pretty);
 }
 
+TEST_F(Options, OriginsMayBeSeveral) {
+  using ::testing::ElementsAre;
+  EXPECT_TRUE(parse().options->allow_origins.empty());
+  EXPECT_THAT(
+      parse({"--allow-origin", "https://a", "--allow-origin=https://b"}).options->allow_origins,
+      ElementsAre("https://a", "https://b"));
+  variables_["LLORCH_ALLOW_ORIGIN"] = "https://a,http://localhost:3000";
+  EXPECT_THAT(parse().options->allow_origins, ElementsAre("https://a", "http://localhost:3000"));
+  EXPECT_THAT(parse({"--allow-origin", "*"}).options->allow_origins, ElementsAre("*"));
+}
+
+TEST_F(Options, WhoeverStartedItMayKnowItByAMark) {
+  EXPECT_EQ(parse().options->callback_mark, "");
+  variables_["LLORCH_WORKER_MARK"] = "m4rk";
+  EXPECT_EQ(parse().options->callback_mark, "m4rk");
+}
+
 TEST_F(Options, SizesHaveUnits) {
   EXPECT_EQ(parse({"--kv-memory", "3"}).options->kv_memory_bytes, 3U);
   EXPECT_EQ(parse({"--kv-memory", "512MB"}).options->kv_memory_bytes, 512U << 20);

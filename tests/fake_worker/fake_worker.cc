@@ -248,7 +248,8 @@ http::Router make_router(const Behaviour& behaviour, Shown& shown, std::function
 bool tell_ready(const std::string& url, const contract::ReadyCallback& ready,
                 const std::future<void>& end) {
   http::ClientRequest request(http::Method::Post, url);
-  request.headers.add("Content-Type", "application/json");
+  if (const char* mark = std::getenv(contract::kWorkerMarkVariable))
+    request.headers.add(std::string(contract::kWorkerMarkHeader), mark);
   request.body = json::serialize(contract::to_json(ready));
   for (int i = 0; i < 400; ++i) {
     const Result<http::Response> answer = http::Client().send(request);

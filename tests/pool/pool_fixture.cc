@@ -156,7 +156,8 @@ Result<http::Response> CallbackServer::take(const http::Request& request) {
   if (!callback.ok()) return callback.error();
   const std::scoped_lock lock(mutex_);
   if (manager_ == nullptr) return Error{ErrorCode::Unavailable, "no manager"};
-  const Status taken = manager_->worker_ready(*callback);
+  const Status taken = manager_->worker_ready(
+      *callback, request.headers.find(contract::kWorkerMarkHeader).value_or(""));
   if (!taken.ok()) return taken.error();
   return http::Response(200, "application/json", "{}");
 }

@@ -233,11 +233,27 @@ TEST_F(PoolManagerTest, ACallbackMustComeFromTheWorkerItself) {
   const std::string id = started("mute");
   contract::ReadyCallback callback;
   callback.worker_id = id;
-  callback.uri = "http://127.0.0.1:1";
-  EXPECT_EQ(pool_.manager().worker_ready(callback).error().code, ErrorCode::Forbidden);
+  callback.uri = "http://203.0.113.7:1";
+  const std::string mark = read_record(record_file(pool_.options.home, id)).take().mark;
+  const auto code_for = [&](std::string_view given) {
+    return pool_.manager().worker_ready(callback, given).error().code;
+  };
+  EXPECT_EQ(code_for(""), ErrorCode::Forbidden);
+  EXPECT_EQ(code_for("0123456789abcdef0123456789abcdef"), ErrorCode::Forbidden);
+  EXPECT_EQ(code_for(mark.substr(1)), ErrorCode::Forbidden);
   callback.worker_id = "worker-cpu-7";
-  EXPECT_EQ(pool_.manager().worker_ready(callback).error().code, ErrorCode::NotFound);
+  EXPECT_EQ(code_for(mark), ErrorCode::NotFound);
   EXPECT_EQ(pool_.worker(id).state, PoolWorkerState::Starting);
+  EXPECT_EQ(pool_.worker(id).uri, "");
+
+  callback.worker_id = id;
+  EXPECT_TRUE(pool_.manager().worker_ready(callback, mark).ok());
+  ASSERT_TRUE(pool_.wait_for(id, PoolWorkerState::Ready));
+  const std::string address = pool_.worker(id).uri;
+  EXPECT_THAT(address, HasSubstr("http://127.0.0.1:")) << "what the callback says is not believed";
+  EXPECT_EQ(code_for("forged"), ErrorCode::Forbidden);
+  EXPECT_TRUE(pool_.manager().worker_ready(callback, mark).ok()) << "its answer may have been lost";
+  EXPECT_EQ(pool_.worker(id).uri, address);
 }
 
 TEST_F(PoolManagerTest, TheSmallestFreeNumberIsUsed) {
