@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "contract/error_table.h"
 #include "http/sse.h"
 
 namespace llorch::pool {
@@ -103,6 +104,8 @@ Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, double& tokens_per_
       client_.send(request_to(job, http::Method::Get, "/health"));
   if (!response.ok()) return response.error();
   Result<contract::HealthReport> report = contract::parse_health_report(response->body);
+  if (!report.ok() && response->status == 503 && contract::parse_error_body(response->body).ok())
+    return Error{ErrorCode::QueueFull, "all of its connections are in use"};
   if (!report.ok()) return report.error();
   HealthAnswer answer{report.take(), std::nullopt};
   if (!job.with_metrics && answer.report.slots_busy == 0) return answer;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "api/answers.h"
+#include "base/descriptors.h"
 #include "base/file.h"
 #include "base/json_fields.h"
 #include "base/log.h"
@@ -43,6 +44,8 @@ constexpr int kWorkThreads = 4;
 constexpr std::size_t kWorkWaitingMax = 256;
 constexpr milliseconds kLastAnswers{2'000};  // for what was answered but not yet read
 constexpr std::size_t kAddressBytesMax = 4096;
+constexpr std::size_t kDescriptorReserve = 1024;  // for workers, probes, downloads, logs, files
+constexpr std::size_t kCallbackConnections = 64;
 
 const base::Logger& logger() {
   static const base::Logger instance("pool");
@@ -166,6 +169,9 @@ class PoolProcess {
     server.io_threads = kIoThreads;
     server.render_error = api::render_error;
     server.bearer_token = token.take();
+    server.max_connections =
+        base::connections_within(base::raise_descriptor_limit(), kDescriptorReserve);
+    server.allowed_origins = options_.allow_origins;
     server.paths_without_auth = paths_without_auth();
     Result<std::unique_ptr<http::Server>> started =
         http::Server::start(make_router(services()), std::move(server));
@@ -177,6 +183,7 @@ class PoolProcess {
   Status listen_for_callbacks() {
     http::ServerOptions server;
     server.io_threads = 1;
+    server.max_connections = kCallbackConnections;
     server.render_error = api::render_error;
     Result<std::unique_ptr<http::Server>> started =
         http::Server::start(make_callback_router(workers_, threads_), std::move(server));

@@ -15,12 +15,10 @@ namespace {
 
 constexpr int kExitUsage = 2;
 
-constexpr std::array<std::string_view, 11> kSettable = {"host",           "port",
-                                                        "api-token-file", "log-file",
-                                                        "log-format",     "workers-first-port",
-                                                        "worker-cpu",     "worker-cuda",
-                                                        "keeper",         "confine-workers",
-                                                        "max-downloads"};
+constexpr std::array<std::string_view, 12> kSettable = {
+    "host",        "port",       "api-token-file",     "allow-origin",
+    "log-file",    "log-format", "workers-first-port", "worker-cpu",
+    "worker-cuda", "keeper",     "confine-workers",    "max-downloads"};
 
 constexpr const char* kFooter = R"(Examples:
   llorch-pool serve                      on 127.0.0.1:9200, for this machine
@@ -46,6 +44,12 @@ void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
   app.add_option("--api-token-file", options.api_token_file,
                  "file with the bearer token that clients must send")
       ->type_name("FILE");
+  app.add_option("--allow-origin", options.allow_origins,
+                 "web pages that may use this pool, as https://app.example; may be repeated; * "
+                 "(any) needs a token")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("ORIGIN");
   app.add_option("--log-file", options.log_file, "append the log to this file, not to stderr")
       ->type_name("FILE");
   app.add_option("--log-format", log_format, "default: pretty on a terminal, else json")

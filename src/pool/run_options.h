@@ -17,6 +17,7 @@ struct PoolOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 9200;  // 0 takes a free one
   std::string api_token_file;
+  std::vector<std::string> allow_origins;
   std::string log_file;  // instead of stderr; empty: stderr
   base::LogFormat log_format = base::LogFormat::Pretty;
   std::uint16_t workers_first_port = 8000;

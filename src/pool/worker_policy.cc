@@ -290,6 +290,12 @@ TimePoint find_wake(const WorkerFacts& facts, TimePoint now, const PoolTiming& t
   return wake;
 }
 
+// Errors that are no sign against a worker: we lack descriptors or memory ourselves, or it has so
+// many connections that it could not take one more, and said so.
+bool says_nothing(const Error& error) {
+  return error.code == ErrorCode::OutOfMemory || error.code == ErrorCode::QueueFull;
+}
+
 }  // namespace
 
 std::string_view name(Phase phase) {
@@ -321,6 +327,7 @@ void note_ready(WorkerFacts& facts) {
 void note_health(WorkerFacts& facts, const Result<HealthAnswer>& answer, TimePoint now) {
   facts.probing = false;
   if (!answer.ok()) {
+    if (says_nothing(answer.error())) return;
     ++facts.failures;
     facts.last_failure = answer.error().message;
     return;

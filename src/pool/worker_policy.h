@@ -118,6 +118,8 @@ inline constexpr std::int32_t kPortTriesMax = 8;
 void note_spawned(WorkerFacts& facts, TimePoint now, TimePoint ready_deadline);
 void note_not_spawned(WorkerFacts& facts, std::string why);
 void note_ready(WorkerFacts& facts);  // the callback came
+// Out of memory or descriptors (us) and QueueFull (a worker whose connections are all taken) do not
+// count against it.
 void note_health(WorkerFacts& facts, const Result<HealthAnswer>& answer, TimePoint now);
 // Failed only when no token came in time; a refusal is an answer.
 void note_token_probe(WorkerFacts& facts, bool failed);

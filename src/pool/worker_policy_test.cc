@@ -14,9 +14,11 @@ using contract::ExitCategory;
 using contract::PoolWorkerState;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // A worker under a clock of its own, with everything it was told to do.
 class Life {
@@ -100,6 +102,23 @@ TEST(WorkerPolicy, ADeadlineIsATimeout) {
               ElementsAre(Action::Ended));
   EXPECT_EQ(life.facts.category, ExitCategory::Timeout);
   EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Failed);
+}
+
+TEST(WorkerPolicy, OurOwnShortageIsNoFailureOfAWorker) {
+  Life life;
+  life.ready();
+  for (const ErrorCode code : {ErrorCode::OutOfMemory, ErrorCode::QueueFull}) {
+    for (int i = 0; i < 100; ++i) {
+      life.after(life.timing.health_interval);
+      note_health(life.facts, Error{code, "no descriptors"}, life.now);
+      EXPECT_THAT(life.step(), Not(Contains(Action::OrderKill)));
+    }
+  }
+  EXPECT_EQ(life.facts.failures, 0);
+  EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Ready);
+  for (int i = 0; i < life.timing.health_failures; ++i)
+    note_health(life.facts, Error{ErrorCode::Unavailable, "refused"}, life.now);
+  EXPECT_THAT(life.step(), Contains(Action::OrderKill)) << "its own failures still count";
 }
 
 TEST(WorkerPolicy, StopGoesFromAskingToKilling) {

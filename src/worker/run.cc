@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "api/answers.h"
+#include "base/descriptors.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -32,6 +33,7 @@ constexpr int kExitInterrupted = 130;
 constexpr milliseconds kDrainTick{20};
 constexpr milliseconds kLastAnswers{5'000};  // for what was answered but not yet read
 constexpr int kIoThreads = 4;
+constexpr std::size_t kDescriptorReserve = 256;  // for files, the callback and what libraries open
 
 const base::Logger& logger() {
   static const base::Logger instance("worker");
@@ -128,6 +130,9 @@ class Worker {
     server.io_threads = kIoThreads;
     server.render_error = api::render_error;
     server.bearer_token = token.take();
+    server.max_connections =
+        base::connections_within(base::raise_descriptor_limit(), kDescriptorReserve);
+    server.allowed_origins = options_.allow_origins;
     server.paths_without_auth = worker_http::paths_without_auth();
     Result<std::unique_ptr<http::Server>> started =
         http::Server::start(worker_http::make_router(backend_, settings), std::move(server));

@@ -17,7 +17,7 @@ namespace {
 constexpr int kExitUsage = 2;
 
 // What may come from the environment or the file; an id, a model and a port belong to one process.
-constexpr std::array<std::string_view, 10> kSettable = {"host",
+constexpr std::array<std::string_view, 11> kSettable = {"host",
                                                         "threads",
                                                         "ctx",
                                                         "max-batch",
@@ -26,6 +26,7 @@ constexpr std::array<std::string_view, 10> kSettable = {"host",
                                                         "max-queue",
                                                         "inference-timeout-sec",
                                                         "api-token-file",
+                                                        "allow-origin",
                                                         "log-format"};
 
 CLI::Validator worker_id_rule() {
@@ -84,6 +85,12 @@ void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerO
       ->capture_default_str();
   app.add_option("--api-token-file", options.api_token_file,
                  "file with the bearer token that clients must send");
+  app.add_option("--allow-origin", options.allow_origins,
+                 "web pages that may use this worker, as https://app.example; may be repeated; * "
+                 "(any) needs a token")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("ORIGIN");
   app.add_option("--log-format", raw.log_format, "default: pretty on a terminal, else json")
       ->check(CLI::IsMember({"json", "pretty"}));
   app.add_flag("--plan-memory", options.plan_memory,
@@ -128,6 +135,8 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
     return parsed;
   }
   options.inference_timeout = std::chrono::seconds(raw.timeout_sec);
+  const char* mark = environment(contract::kWorkerMarkVariable);
+  if (mark != nullptr) options.callback_mark = mark;
   options.kv_dtype = raw.kv == "q8_0" ? tensor::DType::Q8_0 : tensor::DType::F16;
   if (raw.kv_memory > 0) options.kv_memory_bytes = raw.kv_memory;
   const bool is_json = raw.log_format.empty() ? !is_terminal : raw.log_format == "json";
@@ -135,7 +144,5 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
   parsed.options = std::move(options);
   return parsed;
 }
-  const char* mark = environment(contract::kWorkerMarkVariable);
-  if (mark != nullptr) options.callback_mark = mark;
 
 }  // namespace llorch::worker

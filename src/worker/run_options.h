@@ -37,6 +37,7 @@ struct WorkerOptions {
   std::int32_t max_queue = 64;
   std::chrono::seconds inference_timeout{300};
   std::string api_token_file;
+  std::vector<std::string> allow_origins;
   base::LogFormat log_format = base::LogFormat::Pretty;
 };
 
