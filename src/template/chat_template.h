@@ -8,13 +8,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "template/marked_text.h"
 
 namespace llorch::jinja {
@@ -37,9 +37,8 @@ struct RenderOptions {
   RenderLimits limits;
   // bos_token and its kind: variables whose text is as good as the template's own.
   std::map<std::string, std::string, std::less<>> special_tokens;
-  // Past it the rendering is TooLarge; once a stop is requested it is Cancelled.
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
-  std::stop_token stop;
+  // Past its deadline the rendering is TooLarge; once its stop is requested it is Cancelled.
+  base::WorkLimit limit;
 };
 
 // A parsed template. Immutable: any number of threads may render at once. Copies are cheap.

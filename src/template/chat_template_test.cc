@@ -240,14 +240,14 @@ TEST(ChatTemplate, TheClockAndAStopEndARendering) {
   const std::string_view endless =
       "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
   RenderOptions options;
-  options.deadline = std::chrono::steady_clock::now();
+  options.limit.deadline = std::chrono::steady_clock::now();
   const Error late = error_of(endless, options);
   EXPECT_EQ(late.code, ErrorCode::TooLarge);
   EXPECT_THAT(late.message, HasSubstr("longer than the time"));
   std::stop_source stop;
   stop.request_stop();
   options = {};
-  options.stop = stop.get_token();
+  options.limit.stop = stop.get_token();
   EXPECT_EQ(error_of(endless, options).code, ErrorCode::Cancelled);
 }
 

@@ -86,11 +86,11 @@ bool Run::step(std::size_t count) {
 bool Run::check_time() {
   constexpr std::int64_t kStepsBetween = 4096;  // about a tenth of a millisecond
   next_check_ = steps_ + kStepsBetween;
-  if (options_.stop.stop_requested()) {
+  if (options_.limit.stop.stop_requested()) {
     if (!error_) error_ = Error{ErrorCode::Cancelled, "rendering the chat template was cancelled"};
     return false;
   }
-  if (std::chrono::steady_clock::now() < options_.deadline) return true;
+  if (!options_.limit.is_over()) return true;
   fail_limit("rendering takes longer than the time that it may take");
   return false;
 }

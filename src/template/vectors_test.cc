@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 
 #include "base/file.h"
@@ -120,6 +121,40 @@ TEST(RealTemplates, RenderAsPythonDoes) {
                  name + " " + text_of(vector.at("case")));
   }
   EXPECT_EQ(count, 828U);
+}
+
+// A quarter of a megabyte of conversation under the limits that a worker sets: reading it is paid
+// for, and no real template comes near the end.
+TEST(RealTemplates, LongConversationsAreAffordable) {
+  const auto vectors = test::data_path("golden/chat_template_vectors.jsonl");
+  const auto folder = test::data_path("templates");
+  if (!vectors || !folder)
+    GTEST_SKIP() << "real data absent: golden/chat_template_vectors.jsonl, templates";
+  json::Array messages;
+  std::string words;
+  while (words.size() < 12'000) words += "some <b> words </think> of Grüße\n";
+  for (int i = 0; i < 21; ++i)
+    messages.push_back(
+        json::Object{{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", words}});
+  const json::Value context(
+      json::Object{{"messages", messages}, {"add_generation_prompt", true}, {"tools", nullptr}});
+  RenderOptions options;
+  options.now = kVectorDate;
+  options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  options.limits.max_steps = 2'000'000;
+  options.limits.max_output_bytes = std::size_t{8} << 20;
+  options.limits.max_work_bytes = std::size_t{64} << 20;
+  Templates templates;
+  std::set<std::string> names;
+  std::ifstream lines(*vectors);
+  for (std::string line; std::getline(lines, line);)
+    names.insert(text_of(json::parse(line).take().get_object().at("template")));
+  for (const std::string& name : names) {
+    const Result<MarkedText> rendered = templates.at(*folder / name).render(context, options);
+    EXPECT_TRUE(rendered.ok() || rendered.error().code != ErrorCode::TooLarge)
+        << name << ": " << rendered.error().message;
+  }
+  EXPECT_EQ(names.size(), 69U);
 }
 
 }  // namespace

@@ -74,11 +74,15 @@ void mark_control_tokens(std::vector<AddedToken>& tokens,
   }
   if (marks.empty()) return;
   for (const auto& [name, source] : chat_templates) {
-    for (std::size_t at = 0; at < source.size(); ++at) {
-      marks.match_at(source, at, [&](const AddedTokenMatcher::Found& found) {
+    EncodeBudget budget(source.size());
+    for (std::size_t at = 0; at < source.size() && !budget.is_spent(); ++at) {
+      budget.spend(marks.match_at(source, at, [&](const AddedTokenMatcher::Found& found) {
         tokens[found.token_index].is_control = true;
-      });
+      }));
     }
+    if (!budget.is_spent()) continue;
+    // No real file: better too many than one too few.
+    for (AddedToken& token : tokens) token.is_control |= looks_like_mark(token.content);
   }
 }
 
@@ -110,18 +114,21 @@ void AddedTokenMatcher::add(std::string_view content, std::size_t token_index) {
   starts_[static_cast<std::uint8_t>(content[0])] = true;
 }
 
-AddedTokenMatcher::Found AddedTokenMatcher::find(std::string_view text, std::size_t from) const {
-  return find(text, from, [](const Found&) { return true; });
+AddedTokenMatcher::Found AddedTokenMatcher::find(std::string_view text, std::size_t from,
+                                                 EncodeBudget& budget) const {
+  return find(text, from, budget, [](const Found&) { return true; });
 }
 
 AddedTokenMatcher::Found AddedTokenMatcher::find(std::string_view text, std::size_t from,
+                                                 EncodeBudget& budget,
                                                  const Filter& accepts) const {
   for (std::size_t begin = from; begin < text.size(); ++begin) {
     if (!starts_[static_cast<std::uint8_t>(text[begin])]) continue;
     Found longest;
-    match_at(text, begin, [&](const Found& found) {
+    const std::size_t looked_at = match_at(text, begin, [&](const Found& found) {
       if (accepts(found)) longest = found;
     });
+    if (!budget.spend(4 * looked_at)) return {};
     if (longest.ok) return longest;
   }
   return {};
@@ -148,25 +155,25 @@ std::vector<Segment> cut_at_found(const TokenFinder& find, const std::vector<Add
 
 std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher,
                                    const std::vector<AddedToken>& tokens, std::string_view text,
-                                   const TokenZones& zones, std::size_t offset) {
+                                   const TokenZones& zones, EncodeBudget& budget) {
   if (matcher.empty()) {
     if (text.empty()) return {};
     return {{text, 0, false}};
   }
   const auto allowed = [&](const AddedTokenMatcher::Found& found) {
-    return zones.allows(tokens[found.token_index], offset + found.begin, offset + found.end);
+    return zones.allows(tokens[found.token_index], found.begin, found.end);
   };
   if (zones.has_spans()) {
-    return cut_at_found(
-        [&](std::string_view all, std::size_t from) { return matcher.find(all, from, allowed); },
-        tokens, text);
+    return cut_at_found([&](std::string_view all,
+                            std::size_t from) { return matcher.find(all, from, budget, allowed); },
+                        tokens, text);
   }
   // The Rust library looks for all tokens and then passes over those that do not count, with
   // whatever else lies in them.
   return cut_at_found(
       [&](std::string_view all, std::size_t from) {
-        auto found = matcher.find(all, from);
-        while (found.ok && !allowed(found)) found = matcher.find(all, found.end);
+        auto found = matcher.find(all, from, budget);
+        while (found.ok && !allowed(found)) found = matcher.find(all, found.end, budget);
         return found;
       },
       tokens, text);

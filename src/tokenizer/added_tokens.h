@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text_span.h"
+#include "tokenizer/budget.h"
 #include "tokenizer/types.h"
 
 namespace llorch::tokenizer {
@@ -61,20 +62,24 @@ class AddedTokenMatcher {
     std::size_t token_index = 0;
     bool ok = false;
   };
-  Found find(std::string_view text, std::size_t from) const;
+  // None, once the budget is spent.
+  Found find(std::string_view text, std::size_t from, EncodeBudget& budget) const;
   // Of the tokens that `accepts` takes: one that it refuses hides no other.
   using Filter = std::function<bool(const Found&)>;
-  Found find(std::string_view text, std::size_t from, const Filter& accepts) const;
-  // Every token that stands at `begin`, from the shortest to the longest.
+  Found find(std::string_view text, std::size_t from, EncodeBudget& budget,
+             const Filter& accepts) const;
+  // Every token that stands at `begin`, from the shortest to the longest. Returns how many bytes it
+  // looked at.
   template <class OnToken>
-  void match_at(std::string_view text, std::size_t begin, const OnToken& on_token) const {
+  std::size_t match_at(std::string_view text, std::size_t begin, const OnToken& on_token) const {
     std::uint32_t node = 0;
     for (std::size_t i = begin; i < text.size(); ++i) {
       node = child(node, static_cast<std::uint8_t>(text[i]));
-      if (node == 0) return;
+      if (node == 0) return i + 1 - begin;
       if (nodes_[node].token_index >= 0)
         on_token(Found{begin, i + 1, static_cast<std::size_t>(nodes_[node].token_index), true});
     }
+    return text.size() - begin;
   }
 
  private:
@@ -94,11 +99,10 @@ struct Segment {
   bool is_token = false;
 };
 
-// Cuts `text` at the tokens of `matcher` that `zones` allow; `offset` is where `text` begins in
-// what the zones speak of.
+// Cuts `text` at the tokens of `matcher` that `zones` allow.
 std::vector<Segment> cut_at_tokens(const AddedTokenMatcher& matcher,
                                    const std::vector<AddedToken>& tokens, std::string_view text,
-                                   const TokenZones& zones, std::size_t offset = 0);
+                                   const TokenZones& zones, EncodeBudget& budget);
 
 // The same with another way to find the next token from a position on.
 using TokenFinder = std::function<AddedTokenMatcher::Found(std::string_view, std::size_t)>;

@@ -191,6 +191,7 @@ void Bpe::encode_word(std::string_view word, Scratch& scratch, std::vector<Token
       return;
     }
   }
+  if (!scratch.spend(16 * word.size())) return;
   scratch.ids.clear();
   make_symbols(word, scratch.ids);
   scratch.parts.clear();
@@ -346,6 +347,12 @@ void Bpe::emit(std::string_view word, Scratch& scratch, std::vector<TokenId>& ou
   std::size_t position = 0;
   bool after_unknown = false;
   std::vector<TokenId> pending;  // pieces that are UNUSED come apart here, last part first
+  std::unordered_map<TokenId, Scratch::Part> parts;  // of those, as they were last made
+  for (const Scratch::Part& part : scratch.parts) {
+    if (vocab_.contains(part.whole) &&
+        options_.is_unused[static_cast<std::size_t>(part.whole)] != 0)
+      parts.insert_or_assign(part.whole, part);
+  }
   for (const TokenId symbol : scratch.ids) {
     if (!vocab_.contains(symbol)) {
       const std::string_view character = word.substr(position, utf8_length(word[position]));
@@ -363,16 +370,12 @@ void Bpe::emit(std::string_view word, Scratch& scratch, std::vector<TokenId>& ou
     while (!pending.empty()) {
       const TokenId id = pending.back();
       pending.pop_back();
-      const auto made = [&](const Scratch::Part& part) { return part.whole == id; };
-      const auto part = !options_.is_unused.empty() && vocab_.contains(id) &&
-                                options_.is_unused[static_cast<std::size_t>(id)] != 0
-                            ? std::find_if(scratch.parts.rbegin(), scratch.parts.rend(), made)
-                            : scratch.parts.rend();
-      if (part == scratch.parts.rend()) {
+      const auto part = parts.find(id);
+      if (part == parts.end()) {
         out.push_back(vocab_.contains(id) ? id : options_.unknown);
       } else {
-        pending.push_back(part->right);
-        pending.push_back(part->left);
+        pending.push_back(part->second.right);
+        pending.push_back(part->second.left);
       }
     }
   }

@@ -79,10 +79,10 @@ Charsmap::Replacement Charsmap::longest_match(std::string_view text) const {
   return best;
 }
 
-std::string Charsmap::apply(std::string_view text) const {
+std::string Charsmap::apply(std::string_view text, std::size_t max_bytes) const {
   std::string out;
   out.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();) {
+  for (std::size_t i = 0; i < text.size() && out.size() <= max_bytes;) {
     const Replacement found = longest_match(text.substr(i));
     if (found.matched > 0) {
       out += found.content;

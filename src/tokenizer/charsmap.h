@@ -24,7 +24,8 @@ class Charsmap {
   // The rule with the longest match at the start of `text`.
   Replacement longest_match(std::string_view text) const;
 
-  std::string apply(std::string_view text) const;
+  // Stops where the result is longer than `max_bytes`.
+  std::string apply(std::string_view text, std::size_t max_bytes) const;
 
  private:
   std::vector<std::uint32_t> units_;

@@ -40,6 +40,9 @@ std::int64_t integer_or(const json::Object& object, std::string_view key, std::i
   return value != nullptr && value->is_int64() ? value->get_int64() : fallback;
 }
 
+// Each part is a pass over every text; real files have a handful.
+constexpr std::size_t kMaxParts = 32;
+
 // Calls `on_part` for the parts of a Sequence, or for the value itself.
 template <class Function>
 Status for_each_part(const json::Value& value, std::string_view section, std::string_view list,
@@ -52,6 +55,8 @@ Status for_each_part(const json::Value& value, std::string_view section, std::st
   const json::Value* parts = find(object, list);
   if (parts == nullptr || !parts->is_array())
     return malformed(section, fmt::format("a list \"{}\"", list));
+  if (parts->get_array().size() > kMaxParts)
+    return malformed(section, fmt::format("at most {} parts in a sequence", kMaxParts));
   for (const json::Value& part : parts->get_array()) {
     if (Status status = for_each_part(part, section, list, depth - 1, on_part); !status.ok())
       return status;

@@ -202,6 +202,17 @@ Status make_spm(const SpmVocab& source, TokenizerParts& parts) {
     options.byte_pieces = find_byte_pieces(source.pieces);
     options.falls_back_late = true;
     if (has_unused) options.is_unused = std::move(is_unused);
+    // Every way to cut each piece in two is looked up: quadratic in its length. Real vocabularies
+    // come to a few hundred million.
+    constexpr std::uint64_t kMaxWork = std::uint64_t{1} << 33;
+    std::uint64_t work = 0;
+    for (const std::string_view piece : source.pieces)
+      work += std::uint64_t{piece.size()} * piece.size();
+    if (work > kMaxWork) {
+      return Error{ErrorCode::Corrupt,
+                   "the vocabulary's pieces are too long, taken together, to find their merges; "
+                   "is this a tokenizer's file?"};
+    }
     const std::vector<Merge> merges = merges_from_scores(*parts.vocab, source.scores, options);
     parts.model = std::make_unique<Bpe>(*parts.vocab, merges, std::move(options));
   }

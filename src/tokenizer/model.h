@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/budget.h"
 #include "tokenizer/types.h"
 
 namespace llorch::tokenizer {
@@ -37,13 +38,16 @@ struct Scratch {
   std::vector<double> best;
   std::vector<std::int32_t> back;
   std::string text;
+  EncodeBudget* budget = nullptr;  // null: no bounds
+  bool spend(std::size_t steps) { return budget == nullptr || budget->spend(steps); }
   std::unique_ptr<WordCache> cache;  // null until the text is long enough to be worth one
 };
 
 class Model {
  public:
   virtual ~Model() = default;
-  // Appends the ids of `word`: valid UTF-8 except for byte-level models, which take any bytes.
+  // Appends the ids of `word`: valid UTF-8 except for byte-level models, which take any bytes. Any
+  // ids, once the budget is spent.
   virtual void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const = 0;
 };
 

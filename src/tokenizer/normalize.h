@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "tokenizer/budget.h"
 #include "tokenizer/charsmap.h"
 #include "tokenizer/regex.h"
 
@@ -46,8 +47,9 @@ class Normalizer {
   explicit Normalizer(std::vector<NormalizeStep> steps) : steps_(std::move(steps)) {}
 
   bool is_identity() const { return steps_.empty(); }
-  // `text` and the result are valid UTF-8.
-  Result<std::string> apply(std::string_view text) const;
+  // `text` and the result are valid UTF-8. Fails when the budget is spent or the text grows beyond
+  // what it allows.
+  Result<std::string> apply(std::string_view text, EncodeBudget& budget) const;
 
  private:
   std::vector<NormalizeStep> steps_;

@@ -14,7 +14,8 @@ using Kind = NormalizeStep::Kind;
 std::string normalized(Kind kind, std::string_view text) {
   NormalizeStep step;
   step.kind = kind;
-  return Normalizer({step}).apply(text).take();
+  EncodeBudget budget(text.size());
+  return Normalizer({step}).apply(text, budget).take();
 }
 
 TEST(Normalizer, Composes) {
@@ -67,9 +68,39 @@ TEST(Charsmap, ReplacesTheLongestMatch) {
   std::memcpy(bytes.data() + 4, units.data(), size);
   bytes += std::string("\0a\0", 3);
   const Charsmap charsmap = Charsmap::parse(bytes).take();
-  EXPECT_EQ(charsmap.apply("xＡＢ"), "xaＢ");
+  EXPECT_EQ(charsmap.apply("xＡＢ", 100), "xaＢ");
   for (std::size_t cut = 0; cut < 20; ++cut)
     EXPECT_FALSE(Charsmap::parse(bytes.substr(0, cut)).ok());
+}
+
+// Marks in the wrong order: sorted as before, in time that follows the length.
+TEST(Normalizer, ManyMarksInTheWrongOrderTakeNoTime) {
+  std::string marks, low, high;
+  for (int i = 0; i < 250'000; ++i) {
+    marks += "\u0300\u0323";
+    low += "\u0323";
+    high += "\u0300";
+  }
+  EXPECT_EQ(normalized(Kind::Nfd, "x" + marks), "x" + low + high);
+  // ạ̀: the dot below joins the letter, the grave stays.
+  EXPECT_EQ(normalized(Kind::Nfc, "a\u0300\u0323"), "\u1EA1\u0300");
+}
+
+// A file's replacements can double the text thirty times, or put a novel for each letter.
+TEST(Normalizer, TextsThatGrowWithoutEndAreRefused) {
+  NormalizeStep doubling;
+  doubling.kind = NormalizeStep::Kind::Replace;
+  doubling.pattern = "a";
+  doubling.content = "aa";
+  EncodeBudget budget(10);
+  const Result<std::string> doubled =
+      Normalizer(std::vector<NormalizeStep>(32, doubling)).apply("aaaaaaaaaa", budget);
+  ASSERT_FALSE(doubled.ok());
+  EXPECT_NE(doubled.error().message.find("too large"), std::string::npos)
+      << doubled.error().message;
+  doubling.content = std::string(1U << 20, 'b');
+  EncodeBudget second(1000);
+  EXPECT_FALSE(Normalizer({doubling}).apply(std::string(1000, 'a'), second).ok());
 }
 
 }  // namespace

@@ -136,61 +136,84 @@ Result<SplitRule> make_expression_rule(std::string_view expression, SplitBehavio
   return make_regex_rule(expression, behavior, inverted);
 }
 
-Status PreTokenizer::split(std::string_view text, bool is_first, WordSink& sink) const {
-  return apply(0, text, is_first, sink);
+// One text on its way through the rules.
+class PreTokenizer::Splitter {
+ public:
+  Splitter(const std::vector<SplitRule>& rules, EncodeBudget& budget, WordSink& sink)
+      : rules_(rules), budget_(budget), sink_(sink) {}
+
+  Status apply(std::size_t index, std::string_view text, bool is_first);
+
+ private:
+  Status apply_by_hand(std::size_t index, std::string_view text, bool is_first);
+  Status apply_expression(std::size_t index, std::string_view text, bool is_first);
+  Status apply_metaspace(std::size_t index, std::string_view text, bool is_first);
+
+  const std::vector<SplitRule>& rules_;
+  EncodeBudget& budget_;
+  WordSink& sink_;
+};
+
+Status PreTokenizer::split(std::string_view text, bool is_first, EncodeBudget& budget,
+                           WordSink& sink) const {
+  return Splitter(rules_, budget, sink).apply(0, text, is_first);
 }
 
-Status PreTokenizer::apply(std::size_t index, std::string_view text, bool is_first,
-                           WordSink& sink) const {
+Status PreTokenizer::Splitter::apply(std::size_t index, std::string_view text, bool is_first) {
   if (text.empty()) return ok_status();
+  if (!budget_.spend(1 + text.size())) return budget_.status();
   if (index == rules_.size()) {
-    sink.word(text);
+    sink_.word(text);
     return ok_status();
   }
-  const SplitRule& rule = rules_[index];
-  const bool is_last = index + 1 == rules_.size();
-  switch (rule.kind) {
+  switch (rules_[index].kind) {
     case SplitRule::Kind::Gpt2:
     case SplitRule::Kind::Tiktoken:
-      for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = rule.kind == SplitRule::Kind::Gpt2
-                                    ? next_gpt2_word(text, begin)
-                                    : next_tiktoken_word(text, begin, rule.max_digits);
-        const std::string_view word = text.substr(begin, end - begin);
-        if (is_last) {
-          sink.word(word);
-        } else if (Status status = apply(index + 1, word, is_first && begin == 0, sink);
-                   !status.ok()) {
-          return status;
-        }
-        begin = end;
-      }
-      return ok_status();
+      return apply_by_hand(index, text, is_first);
     case SplitRule::Kind::PrefixSpace: {
-      if (text[0] == ' ') return apply(index + 1, text, is_first, sink);
+      if (text[0] == ' ') return apply(index + 1, text, is_first);
       std::string prefixed = " ";
       prefixed += text;
-      return apply(index + 1, prefixed, is_first, sink);
+      return apply(index + 1, prefixed, is_first);
     }
     case SplitRule::Kind::Metaspace:
-      return apply_metaspace(index, text, is_first, sink);
+      return apply_metaspace(index, text, is_first);
     default:
-      return apply_expression(index, text, is_first, sink);
+      return apply_expression(index, text, is_first);
   }
 }
 
-Status PreTokenizer::apply_expression(std::size_t index, std::string_view text, bool is_first,
-                                      WordSink& sink) const {
+Status PreTokenizer::Splitter::apply_by_hand(std::size_t index, std::string_view text,
+                                             bool is_first) {
+  const SplitRule& rule = rules_[index];
+  const bool is_last = index + 1 == rules_.size();
+  for (std::size_t begin = 0; begin < text.size() && !budget_.is_spent();) {
+    const std::size_t end = rule.kind == SplitRule::Kind::Gpt2
+                                ? next_gpt2_word(text, begin)
+                                : next_tiktoken_word(text, begin, rule.max_digits);
+    const std::string_view word = text.substr(begin, end - begin);
+    if (is_last) {
+      sink_.word(word);
+    } else if (Status status = apply(index + 1, word, is_first && begin == 0); !status.ok()) {
+      return status;
+    }
+    begin = end;
+  }
+  return ok_status();
+}
+
+Status PreTokenizer::Splitter::apply_expression(std::size_t index, std::string_view text,
+                                                bool is_first) {
   const SplitRule& rule = rules_[index];
   Status failure = ok_status();
   const RangeSink emit = [&](std::size_t begin, std::size_t end) {
     if (!failure.ok()) return;
-    failure = apply(index + 1, text.substr(begin, end - begin), is_first && begin == 0, sink);
+    failure = apply(index + 1, text.substr(begin, end - begin), is_first && begin == 0);
   };
   MatchSplitter splitter(rule, text, emit);
   if (rule.kind == SplitRule::Kind::Expression) {
     Status matched = rule.regex->for_each_match(
-        text, [&](std::size_t begin, std::size_t end) { splitter.match(begin, end); });
+        text, budget_, [&](std::size_t begin, std::size_t end) { splitter.match(begin, end); });
     if (!matched.ok()) return matched;
   } else {
     match_characters(rule, text, splitter);
@@ -199,8 +222,8 @@ Status PreTokenizer::apply_expression(std::size_t index, std::string_view text, 
   return failure;
 }
 
-Status PreTokenizer::apply_metaspace(std::size_t index, std::string_view text, bool is_first,
-                                     WordSink& sink) const {
+Status PreTokenizer::Splitter::apply_metaspace(std::size_t index, std::string_view text,
+                                               bool is_first) {
   const SplitRule& rule = rules_[index];
   std::string marked;
   marked.reserve(text.size() + text.size() / 2);
@@ -216,11 +239,11 @@ Status PreTokenizer::apply_metaspace(std::size_t index, std::string_view text, b
       marked += c;
     }
   }
-  if (!rule.splits) return apply(index + 1, marked, is_first, sink);
+  if (!rule.splits) return apply(index + 1, marked, is_first);
   const std::string_view view = marked;
   for (std::size_t begin = 0; begin < view.size();) {
     const std::size_t end = std::min(view.find(rule.replacement, begin + 1), view.size());
-    Status status = apply(index + 1, view.substr(begin, end - begin), is_first && begin == 0, sink);
+    Status status = apply(index + 1, view.substr(begin, end - begin), is_first && begin == 0);
     if (!status.ok()) return status;
     begin = end;
   }

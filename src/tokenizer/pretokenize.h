@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "tokenizer/budget.h"
 #include "tokenizer/regex.h"
 
 namespace llorch::tokenizer {
@@ -79,14 +80,11 @@ class PreTokenizer {
 
   // `text` is valid UTF-8; `is_first` says that it starts the whole input. Without rules the text
   // is one word.
-  Status split(std::string_view text, bool is_first, WordSink& sink) const;
+  // Fails when the budget is spent.
+  Status split(std::string_view text, bool is_first, EncodeBudget& budget, WordSink& sink) const;
 
  private:
-  Status apply(std::size_t rule_index, std::string_view text, bool is_first, WordSink& sink) const;
-  Status apply_expression(std::size_t rule_index, std::string_view text, bool is_first,
-                          WordSink& sink) const;
-  Status apply_metaspace(std::size_t rule_index, std::string_view text, bool is_first,
-                         WordSink& sink) const;
+  class Splitter;
 
   std::vector<SplitRule> rules_;
 };

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <stop_token>
+
 #include <random>
 #include <string>
 #include <vector>
@@ -19,7 +22,8 @@ class Collector : public WordSink {
 
 std::vector<std::string> split(const SplitRule& rule, std::string_view text) {
   Collector collector;
-  const Status status = PreTokenizer({rule}).split(text, true, collector);
+  EncodeBudget budget(text.size());
+  const Status status = PreTokenizer({rule}).split(text, true, budget, collector);
   EXPECT_TRUE(status.ok());
   return collector.words;
 }
@@ -117,11 +121,38 @@ TEST(Regex, RefusesWhatItCannotDo) {
 }
 
 TEST(Regex, GivesUpOnTextsThatAreTooHard) {
-  const Regex regex = Regex::compile("(a+)+[bc]").take();
+  // Backtracking without end, matches that each scan the rest, and starts that each do.
+  for (const std::string_view expression : {"(a+)+[bc]", "a*a*b|a", "a*a*[bc]|a", "(?:a|a)*[bc]",
+                                            "(a*)*[bc]", "a*[bc]", "(?<=a*?)b|a"}) {
+    const Result<Regex> regex = Regex::compile(expression);
+    if (!regex.ok()) continue;  // Lookbehind of any length.
+    const std::string text(300'000, 'a');
+    EncodeBudget budget(text.size(),
+                        {.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1)});
+    const Status status = regex->for_each_match(text, budget, [](std::size_t, std::size_t) {});
+    if (status.ok()) continue;  // Some PCRE2 sees through.
+    EXPECT_EQ(status.error().code, ErrorCode::InvalidArgument);
+    EXPECT_NE(status.error().message.find("the tokenizer's own pattern"), std::string::npos)
+        << status.error().message;
+    EXPECT_NE(status.error().message.find(expression), std::string::npos) << status.error().message;
+  }
+  const Regex regex = Regex::compile("a*a*b|a").take();
+  EncodeBudget budget(4000);
   const Status status =
-      regex.for_each_match(std::string(5000, 'a'), [](std::size_t, std::size_t) {});
+      regex.for_each_match(std::string(4000, 'a'), budget, [](std::size_t, std::size_t) {});
   ASSERT_FALSE(status.ok());
-  EXPECT_NE(status.error().message.find("too hard"), std::string::npos) << status.error().message;
+  EXPECT_NE(status.error().message.find("steps"), std::string::npos) << status.error().message;
+}
+
+TEST(Regex, AStopEndsAMatchThatIsSought) {
+  std::stop_source stop;
+  stop.request_stop();
+  EncodeBudget budget(4000, {.stop = stop.get_token()});
+  const Regex regex = Regex::compile("a*a*b|a").take();
+  const Status status =
+      regex.for_each_match(std::string(4000, 'a'), budget, [](std::size_t, std::size_t) {});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::Cancelled);
 }
 
 }  // namespace

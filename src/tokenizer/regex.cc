@@ -98,10 +98,33 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
+// PCRE2 asks here at every item of the expression: the only place from which a match can be ended
+// while it is sought. Its own limits count nothing that scans (a*[bc] over a million letters is a
+// trillion steps and one count for each start).
+struct Meter {
+  EncodeBudget& budget;
+  std::size_t last_position = 0;
+};
+
+int on_item(pcre2_callout_block* block, void* data) {
+  constexpr std::size_t kStepsPerItem = 4;
+  constexpr std::size_t kBytesPerStep = 4;
+  auto& meter = *static_cast<Meter*>(data);
+  const std::size_t at = block->current_position;
+  const std::size_t moved =
+      at > meter.last_position ? at - meter.last_position : meter.last_position - at;
+  meter.last_position = at;
+  return meter.budget.spend(kStepsPerItem + moved / kBytesPerStep) ? 0 : PCRE2_ERROR_CALLOUT;
+}
+
 // What one run of matching needs. The larger stack is taken only by texts that ask for it.
 struct MatchState {
-  explicit MatchState(const pcre2_code* code)
-      : data(pcre2_match_data_create_from_pattern(code, nullptr)) {}
+  MatchState(const pcre2_code* code, EncodeBudget& budget)
+      : data(pcre2_match_data_create_from_pattern(code, nullptr)),
+        context(pcre2_match_context_create(nullptr)),
+        meter{budget} {
+    pcre2_set_callout(context, on_item, &meter);
+  }
   ~MatchState() {
     pcre2_match_data_free(data);
     pcre2_match_context_free(context);
@@ -112,24 +135,25 @@ struct MatchState {
 
   void grow_stack() {
     constexpr std::size_t kStackBytes = std::size_t{8} << 20;
-    context = pcre2_match_context_create(nullptr);
     stack = pcre2_jit_stack_create(32768, kStackBytes, nullptr);
     pcre2_jit_stack_assign(context, nullptr, stack);
   }
 
   pcre2_match_data* data;
-  pcre2_match_context* context = nullptr;
+  pcre2_match_context* context;
+  Meter meter;
   pcre2_jit_stack* stack = nullptr;
 };
 
 }  // namespace
 
 struct Regex::Code {
-  explicit Code(pcre2_code* compiled) : code(compiled) {}
+  Code(pcre2_code* compiled, std::string_view text) : code(compiled), expression(text) {}
   ~Code() { pcre2_code_free(code); }
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
   pcre2_code* code;
+  const std::string expression;
 };
 
 Result<Regex> Regex::compile(std::string_view expression) {
@@ -141,26 +165,30 @@ Result<Regex> Regex::compile(std::string_view expression) {
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(
-      reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+  // The callouts cost a fifth to a half of the time that matching takes.
+  constexpr std::uint32_t kOptions =
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()),
+                                   expression.size(), kOptions, &error, &offset, nullptr);
   if (code == nullptr) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("expression {} does not compile at byte {}: {}",
                              base::quoted(expression), offset, message_of(error))};
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT matching is slower, not different
-  return Regex(std::make_shared<const Code>(code));
+  return Regex(std::make_shared<const Code>(code, expression));
 }
 
-Status Regex::for_each_match(std::string_view original,
+Status Regex::for_each_match(std::string_view original, EncodeBudget& budget,
                              const std::function<void(std::size_t, std::size_t)>& on_match) const {
   const std::string copy = familiar_text(original);
   const std::string_view text = copy.empty() ? original : std::string_view(copy);
-  MatchState state(code_->code);
+  MatchState state(code_->code, budget);
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   std::size_t from = 0;
   while (from <= text.size()) {
+    budget.blame(code_->expression);  // whoever hears of a match may run another one
+    if (!budget.spend(1)) break;
     const int found = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
                                   state.data, state.context);
     if (found == PCRE2_ERROR_NOMATCH) break;
@@ -169,9 +197,8 @@ Status Regex::for_each_match(std::string_view original,
       continue;
     }
     if (found < 0) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("the text is too hard for the tokenizer's expression at byte {}: {}",
-                               from, message_of(found))};
+      budget.fail(message_of(found));
+      break;
     }
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(state.data);
     on_match(range[0], range[1]);
@@ -183,7 +210,8 @@ Status Regex::for_each_match(std::string_view original,
       break;
     }
   }
-  return ok_status();
+  budget.blame("");
+  return budget.status();
 }
 
 }  // namespace llorch::tokenizer

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "tokenizer/budget.h"
 
 namespace llorch::tokenizer {
 
@@ -16,8 +17,9 @@ class Regex {
   static Result<Regex> compile(std::string_view expression);
 
   // Calls on_match(begin, end) for each match from left to right; matches may be empty. `text` must
-  // be valid UTF-8. Fails when the expression needs more steps than is sane for the text.
-  Status for_each_match(std::string_view text,
+  // be valid UTF-8. Ends early, and with a failure that names the expression, when the budget is
+  // spent: it is asked at each step within a match too.
+  Status for_each_match(std::string_view text, EncodeBudget& budget,
                         const std::function<void(std::size_t, std::size_t)>& on_match) const;
 
  private:

@@ -32,7 +32,9 @@ class EncodingSink : public WordSink {
  public:
   EncodingSink(const Model& model, Scratch& scratch, std::vector<TokenId>& out)
       : model_(model), scratch_(scratch), out_(out) {}
-  void word(std::string_view word) override { model_.encode(word, scratch_, out_); }
+  void word(std::string_view word) override {
+    if (scratch_.spend(8 + word.size())) model_.encode(word, scratch_, out_);
+  }
 
  private:
   const Model& model_;
@@ -59,7 +61,7 @@ struct HeldTokens {
 };
 
 HeldTokens hold_tokens(const TokenizerParts& parts, std::string_view raw, const TokenZones& zones,
-                       std::size_t offset) {
+                       std::size_t offset, EncodeBudget& budget) {
   HeldTokens held;
   held.placeholder = free_placeholder(raw);
   if (held.placeholder.empty()) {
@@ -70,8 +72,8 @@ HeldTokens hold_tokens(const TokenizerParts& parts, std::string_view raw, const 
   const auto allowed = [&](const AddedTokenMatcher::Found& found) {
     return zones.allows(parts.added[found.token_index], offset + found.begin, offset + found.end);
   };
-  for (auto found = parts.control_matcher.find(raw, 0, allowed); found.ok;
-       found = parts.control_matcher.find(raw, done, allowed)) {
+  for (auto found = parts.control_matcher.find(raw, 0, budget, allowed); found.ok;
+       found = parts.control_matcher.find(raw, done, budget, allowed)) {
     held.text += raw.substr(done, found.begin - done);
     held.text += held.placeholder;
     held.tokens.push_back(found.token_index);
@@ -83,44 +85,53 @@ HeldTokens hold_tokens(const TokenizerParts& parts, std::string_view raw, const 
 
 // Cuts normalized text at the tokens that were held and at those that users may write.
 std::vector<Segment> cut_at_held(const TokenizerParts& parts, std::string_view text,
-                                 const HeldTokens& held) {
+                                 const HeldTokens& held, EncodeBudget& budget) {
   std::size_t next = 0;
+  // Each is looked for again only once it lies behind.
+  std::size_t placeholder = text.find(held.placeholder);
+  AddedTokenMatcher::Found ordinary;
+  bool is_known = false;
   const auto is_ordinary = [&](const AddedTokenMatcher::Found& found) {
     return !parts.added[found.token_index].is_control;
   };
   return cut_at_found(
       [&](std::string_view all, std::size_t from) {
-        const auto ordinary = parts.normalized_matcher.find(all, from, is_ordinary);
-        if (next == held.tokens.size()) return ordinary;
-        const std::size_t at = all.find(held.placeholder, from);
-        if (at == std::string_view::npos || (ordinary.ok && ordinary.begin < at)) return ordinary;
-        return AddedTokenMatcher::Found{at, at + held.placeholder.size(), held.tokens[next++],
-                                        true};
+        if (!is_known || (ordinary.ok && ordinary.begin < from))
+          ordinary = parts.normalized_matcher.find(all, from, budget, is_ordinary);
+        is_known = true;
+        if (placeholder != std::string_view::npos && placeholder < from)
+          placeholder = all.find(held.placeholder, from);
+        const bool has_held = next < held.tokens.size() && placeholder != std::string_view::npos;
+        if (!has_held || (ordinary.ok && ordinary.begin < placeholder)) return ordinary;
+        return AddedTokenMatcher::Found{placeholder, placeholder + held.placeholder.size(),
+                                        held.tokens[next++], true};
       },
       parts.added, text);
 }
 
 // A stretch of raw text between added tokens, `offset` bytes into the whole text.
 Status encode_stretch(const TokenizerParts& parts, std::string_view raw, std::size_t offset,
-                      const TokenZones& zones, WordSink& sink, std::vector<TokenId>& out) {
+                      const TokenZones& zones, EncodeBudget& budget, WordSink& sink,
+                      std::vector<TokenId>& out) {
   const bool is_first = offset == 0;
   if (parts.normalizer.is_identity() && parts.normalized_matcher.empty()) {
-    return parts.pre_tokenizer.split(raw, is_first, sink);
+    return parts.pre_tokenizer.split(raw, is_first, budget, sink);
   }
   const bool holds = zones.has_spans() && !parts.control_matcher.empty();
-  const HeldTokens held = holds ? hold_tokens(parts, raw, zones, offset) : HeldTokens();
-  Result<std::string> normalized = parts.normalizer.apply(holds ? held.text : raw);
+  const HeldTokens held = holds ? hold_tokens(parts, raw, zones, offset, budget) : HeldTokens();
+  Result<std::string> normalized = parts.normalizer.apply(holds ? held.text : raw, budget);
   if (!normalized.ok()) return normalized.error();
   const std::string_view text = normalized.value();
   for (const Segment& segment :
-       holds ? cut_at_held(parts, text, held)
-             : cut_at_tokens(parts.normalized_matcher, parts.added, text, zones)) {
+       holds ? cut_at_held(parts, text, held, budget)
+             : cut_at_tokens(parts.normalized_matcher, parts.added, text, zones, budget)) {
     if (segment.is_token) {
       out.push_back(parts.added[segment.token_index].id);
       continue;
     }
     const bool starts_text = is_first && segment.text.data() == text.data();
-    if (Status status = parts.pre_tokenizer.split(segment.text, starts_text, sink); !status.ok())
+    if (Status status = parts.pre_tokenizer.split(segment.text, starts_text, budget, sink);
+        !status.ok())
       return status;
   }
   return ok_status();
@@ -151,6 +162,9 @@ Status finish_parts(TokenizerParts& parts) {
   mark_control_tokens(parts.added, parts.chat_templates);
   parts.is_special.assign(parts.vocab->size(), false);
   parts.is_control.assign(parts.vocab->size(), false);
+  std::size_t added_bytes = 0;
+  for (const AddedToken& token : parts.added) added_bytes += token.content.size();
+  EncodeBudget budget(added_bytes);
   for (std::size_t i = 0; i < parts.added.size(); ++i) {
     const AddedToken& token = parts.added[i];
     if (Status status = check_id(parts, token.id, token.content); !status.ok()) return status;
@@ -164,7 +178,7 @@ Status finish_parts(TokenizerParts& parts) {
       parts.raw_matcher.add(token.content, i);
       continue;
     }
-    Result<std::string> content = parts.normalizer.apply(token.content);
+    Result<std::string> content = parts.normalizer.apply(token.content, budget);
     if (!content.ok()) return content.error();
     if (!content->empty()) parts.normalized_matcher.add(content.value(), i);
     if (!content->empty() && token.is_control) parts.control_matcher.add(token.content, i);
@@ -205,18 +219,23 @@ Result<std::vector<TokenId>> Tokenizer::encode_in(std::string_view text, const T
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3 + 8);
   if (options.add_special) ids = parts_->prefix;
+  EncodeBudget budget(text.size(), options.limit);
   Scratch scratch;
+  scratch.budget = &budget;
   if (text.size() >= kWorthCaching) scratch.cache = std::make_unique<WordCache>();
   EncodingSink sink(*parts_->model, scratch, ids);
-  for (const Segment& segment : cut_at_tokens(parts_->raw_matcher, parts_->added, text, zones)) {
+  for (const Segment& segment :
+       cut_at_tokens(parts_->raw_matcher, parts_->added, text, zones, budget)) {
     if (segment.is_token) {
       ids.push_back(parts_->added[segment.token_index].id);
       continue;
     }
     const auto offset = static_cast<std::size_t>(segment.text.data() - text.data());
-    Status status = encode_stretch(*parts_, segment.text, offset, zones, sink, ids);
+    Status status = encode_stretch(*parts_, segment.text, offset, zones, budget, sink, ids);
     if (!status.ok()) return status.error();
+    if (budget.is_spent()) break;
   }
+  if (budget.is_spent()) return budget.status().error();
   if (options.add_special) ids.insert(ids.end(), parts_->suffix.begin(), parts_->suffix.end());
   return ids;
 }

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "base/text_span.h"
+#include "base/work_limit.h"
 #include "tokenizer/types.h"
 
 namespace llorch::tokenizer {
@@ -20,10 +21,13 @@ struct TokenizerParts;
 class TextReader;
 class TokenZones;
 
+// What a hostile tokenizer file can make a text cost is bounded by the text's size; these bound it
+// in time as well.
 struct EncodeOptions {
   bool add_special = false;  // what the model wants around a text: begin and end tokens
   bool parse_special =
       false;  // "<|im_start|>" in the text is that token. Never for text that users write.
+  base::WorkLimit limit = {};
 };
 
 // A text of which parts are a template's and the rest is text of users.
@@ -43,7 +47,8 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // InvalidArgument when the text is not UTF-8 (the message says where) or longer than 1 GiB.
+  // InvalidArgument when the text is not UTF-8 (the message says where), longer than 1 GiB, or
+  // takes the tokenizer too long (naming the file's expression where that is why); Cancelled.
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
   // A rendered chat: tokens that structure a conversation count where they lie wholly within a
   // span, and are plain text everywhere else. The ids are those of encode() with parse_special

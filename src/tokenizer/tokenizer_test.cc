@@ -280,31 +280,49 @@ TEST(StreamingDecoder, AgreesWithDecodeForAnyIdsAndIsAlwaysUtf8) {
 
 // After any prompt: what decode makes of both, less what it makes of the prompt; and the bytes of
 // the ids are the bytes of the text.
-TEST(StreamingDecoder, GoesOnAfterAPromptWhereverItEnds) {
-  for (const std::string_view name :
-       {"byte_level", "chat", "metaspace", "sentencepiece", "unigram", "wordpiece"}) {
-    const Tokenizer tokenizer =
-        load_tokenizer(llorch::test::source_path(
-                           fmt::format("tests/golden/tokenizer/{}.tokenizer.json", name)))
-            .take();
-    for (const std::string_view text :
-         {"The quick brown fox", " a  b", "once upon a time, Bob", "x\n y"}) {
-      const Ids ids = tokenizer.encode(text, {.add_special = true}).value();
-      const std::string whole = tokenizer.decode(ids);
-      for (std::size_t cut = 0; cut <= ids.size(); ++cut) {
-        const auto prompt = std::span(ids).first(cut);
-        StreamingDecoder decoder(tokenizer, {}, prompt);
-        std::string streamed, bytes;
-        for (const TokenId id : std::span(ids).subspan(cut)) {
-          if (!tokenizer.is_special(id)) bytes += decoder.bytes_of(id);
-          streamed += decoder.decode_next(id);
-        }
-        streamed += decoder.flush();
-        EXPECT_EQ(tokenizer.decode(prompt) + streamed, whole) << name << ", cut " << cut;
-        EXPECT_EQ(bytes, streamed) << name << ", cut " << cut;
+void expect_continuations(const Tokenizer& tokenizer, const std::string& name) {
+  for (const std::string_view text :
+       {"The quick brown fox", " a  b", "once upon a time, Bob", "x\n y"}) {
+    const Ids ids = tokenizer.encode(text, {.add_special = true}).value();
+    const std::string whole = tokenizer.decode(ids);
+    for (std::size_t cut = 0; cut <= ids.size(); ++cut) {
+      const auto prompt = std::span(ids).first(cut);
+      StreamingDecoder decoder(tokenizer, {}, prompt);
+      std::string streamed, bytes;
+      for (const TokenId id : std::span(ids).subspan(cut)) {
+        if (!tokenizer.is_special(id)) bytes += decoder.bytes_of(id);
+        streamed += decoder.decode_next(id);
       }
+      streamed += decoder.flush();
+      EXPECT_EQ(tokenizer.decode(prompt) + streamed, whole) << name << ", cut " << cut;
+      EXPECT_EQ(bytes, streamed) << name << ", cut " << cut;
     }
   }
+}
+
+TEST(StreamingDecoder, GoesOnAfterAPromptWhereverItEnds) {
+  for (const std::string name :
+       {"byte_level", "chat", "metaspace", "sentencepiece", "unigram", "wordpiece"}) {
+    expect_continuations(load_tokenizer(llorch::test::source_path("tests/golden/tokenizer/" + name +
+                                                                  ".tokenizer.json"))
+                             .take(),
+                         name);
+  }
+}
+
+TEST(StreamingDecoder, GoesOnAfterAPromptOfRealTokenizers) {
+  std::size_t count = 0;
+  for (const std::string name :
+       {"tokenizers/gpt2", "tokenizers/llama3_1", "tokenizers/mistral_7b_v0_3",
+        "tokenizers/tinyllama_llama2", "weights/stories15M/stories15M-Q8_0.gguf",
+        "weights/minimind2-small/hf", "vocab/ggml-vocab-llama-spm.gguf",
+        "vocab/ggml-vocab-phi-3.gguf"}) {
+    const auto path = llorch::test::data_path(name);
+    if (!path) continue;
+    ++count;
+    expect_continuations(load_tokenizer(*path).take(), name);
+  }
+  if (count == 0) GTEST_SKIP() << "real data absent: tokenizers, weights, vocab";
 }
 
 TEST(StreamingDecoder, ACharacterThatThePromptBeganComesWhole) {

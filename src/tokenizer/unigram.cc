@@ -88,7 +88,8 @@ void Unigram::encode(std::string_view word, Scratch& scratch, std::vector<TokenI
     const std::size_t character = utf8_length(word[begin]);
     bool has_single = false;
     std::uint32_t node = 0;
-    for (std::size_t i = begin; i < word.size(); ++i) {
+    std::size_t i = begin;
+    for (; i < word.size(); ++i) {
       const Slot* edge = find_edge(node, static_cast<std::uint8_t>(word[i]));
       if (edge == nullptr) break;
       node = edge->child;
@@ -96,6 +97,7 @@ void Unigram::encode(std::string_view word, Scratch& scratch, std::vector<TokenI
       offer(begin, i + 1, best[begin] + scores_[static_cast<std::size_t>(edge->id)], edge->id);
       has_single = has_single || i + 1 - begin == character;
     }
+    if (!scratch.spend(4 * (i - begin + 1))) return;
     if (!has_single) offer(begin, begin + character, best[begin] + unknown_score_, kNoToken);
     begin += character;
   }

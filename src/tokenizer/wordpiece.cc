@@ -21,6 +21,7 @@ void WordPiece::encode(std::string_view word, Scratch& scratch, std::vector<Toke
     candidate += word.substr(begin);
     TokenId id = vocab_.id_of(candidate);
     while (id == kNoToken) {
+      if (!scratch.spend(8 + candidate.size() / 2)) return;
       candidate.resize(candidate.size() - utf8_last(candidate).bytes);
       if (candidate.size() <= prefix) return give_up();
       id = vocab_.id_of(candidate);

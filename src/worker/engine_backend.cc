@@ -52,6 +52,14 @@ Status check_bytes(const ServingModel& model, std::size_t bytes) {
                            bytes, bytes / longest, context)};
 }
 
+// A model's tokenizer and template are files of strangers: what they take for one text is bounded
+// in time. Real ones take milliseconds for a megabyte.
+base::WorkLimit per_text(base::WorkLimit limit) {
+  constexpr std::chrono::seconds kPerText(2);
+  limit.deadline = std::min(limit.deadline, engine::Clock::now() + kPerText);
+  return limit;
+}
+
 // The ids of a text or a list of ids.
 std::variant<std::vector<engine::TokenId>, PrepareError> encode_prompt(
     const ServingModel& model, const TextRequest::Prompt& prompt, const base::WorkLimit& limit) {
@@ -63,8 +71,9 @@ std::variant<std::vector<engine::TokenId>, PrepareError> encode_prompt(
   // In a rendered prompt the template has written every special token that the model wants.
   Result<std::vector<engine::TokenId>> ids =
       prompt.kind == Kind::Rendered
-          ? model.tokenizer->encode(tokenizer::MarkedPrompt{prompt.text, prompt.template_spans})
-          : model.tokenizer->encode(prompt.text, {.add_special = true, .parse_special = false});
+          ? model.tokenizer->encode(tokenizer::MarkedPrompt{prompt.text, prompt.template_spans},
+                                    {.limit = per_text(limit)})
+          : model.tokenizer->encode(prompt.text, {.add_special = true, .limit = per_text(limit)});
   if (!ids.ok()) return PrepareError{ids.error()};
   return ids.take();
 }
@@ -378,6 +387,7 @@ Result<TextRequest::Prompt> EngineBackend::render_chat(const json::Object& conte
   jinja::RenderOptions options;
   options.special_tokens = {{"bos_token", (*model)->bos_token}, {"eos_token", (*model)->eos_token}};
   options.now = local_now();
+  options.limit = per_text(limit);
   // Far more than any real template takes, far less than what a thread could be kept busy with.
   options.limits.max_steps = 2'000'000;
   options.limits.max_output_bytes = std::size_t{8} << 20;
@@ -397,7 +407,7 @@ Result<worker_http::TokenizedText> EngineBackend::tokenize(std::string_view text
   const Result<const ServingModel*> model = loaded_model();
   if (!model.ok()) return model.error();
   Result<std::vector<engine::TokenId>> ids = (*model)->tokenizer->encode(
-      text, {.add_special = add_special, .parse_special = parse_special});
+      text, {.add_special = add_special, .parse_special = parse_special, .limit = per_text(limit)});
   if (!ids.ok()) return ids.error();
   if (const Status goes_on = limit.check(); !goes_on.ok()) return goes_on.error();
   worker_http::TokenizedText out;

@@ -42,8 +42,10 @@ constexpr std::array kTokenize = {
         "add_special", Honoured,
         R"({"type":"boolean","default":false,"description":"The begin and end tokens that the model wants around a text."})"},
     FieldSpec{
-        "parse_special", Honoured,
+        "special", Honoured,
         R"({"type":"boolean","default":false,"description":"Text like <|im_end|> is that token."})"},
+    FieldSpec{"parse_special", Honoured,
+              R"({"type":"boolean","default":false,"description":"The same as special."})"},
 };
 
 constexpr std::array kDetokenize = {

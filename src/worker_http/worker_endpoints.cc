@@ -258,6 +258,7 @@ http::Response answer_tokenize(const Service& service, const RequestText& reques
     fields.text = reader.required_string("text");
     fields.add_special = reader.optional_bool("add_special").value_or(false);
     fields.parse_special = reader.optional_bool("parse_special").value_or(false);
+    fields.parse_special |= reader.optional_bool("special").value_or(false);
     return fields;
   };
   return answer_fields(request, read, [&](const TokenizeFields& fields) {

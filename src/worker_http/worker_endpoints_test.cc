@@ -121,6 +121,8 @@ TEST(Tokenize, BothWays) {
   EXPECT_EQ(body_of(worker.post("/tokenize",
                                 R"({"text":"hello","add_special":true,"parse_special":true})")),
             R"({"tokens":[1,1005],"pieces":["<s>","hello"],"count":2})");
+  EXPECT_EQ(body_of(worker.post("/tokenize", R"({"text":"hello","special":true})")),
+            R"({"tokens":[1005],"pieces":["hello"],"count":1})");
   EXPECT_EQ(body_of(worker.post("/detokenize", R"({"tokens":[1,2]})")), R"({"text":"<1><2>"})");
   for (const char* bad : {R"({"tokens":[-1]})", R"({"tokens":["1"]})", R"({"tokens":[1.5]})",
                           R"({"tokens":7})", R"({})", R"([])", "{"}) {
