@@ -102,6 +102,14 @@ void Builder::add_literals(NodeId from, std::vector<std::string> texts, NodeId t
   }
 }
 
+void Builder::add_literal(NodeId from, std::string_view text, NodeId to) {
+  if (text.empty()) {
+    add_epsilon(from, to);
+  } else {
+    add_literals(from, {std::string(text)}, to);
+  }
+}
+
 Result<std::shared_ptr<const JsonGrammar>> Builder::finish(RuleId rule) {
   const RuleId root = add_rule("");
   const NodeId value = add_node(root);
@@ -109,6 +117,10 @@ Result<std::shared_ptr<const JsonGrammar>> Builder::finish(RuleId rule) {
   set_final(end);
   add_space(start(root), value);
   add_call(value, rule, end);
+  return finish_exact(root);
+}
+
+Result<std::shared_ptr<const JsonGrammar>> Builder::finish_exact(RuleId root) {
   if (is_full_) {
     return Error{
         ErrorCode::TooLarge,

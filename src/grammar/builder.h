@@ -53,9 +53,12 @@ class Builder {
   void add_space(NodeId from, NodeId to);  // optional whitespace
   // One of the texts; a trie, so that many cost little.
   void add_literals(NodeId from, std::vector<std::string> texts, NodeId to);
+  void add_literal(NodeId from, std::string_view text, NodeId to);  // also an empty one
 
   // Rules that are made once, on first use.
   RuleId string_rule(CountRange length);
+  // A string in which the expression finds a match.
+  Result<RuleId> pattern_rule(std::string_view pattern, CountRange length);
   RuleId integer_rule();
   RuleId number_rule();
   RuleId any_value_rule();
@@ -76,8 +79,10 @@ class Builder {
   void add_object(NodeId from, const std::vector<Property>& properties,
                   std::optional<RuleId> others, NodeId to);
 
-  // A document that is what `rule` matches.
+  // A document that is what `rule` matches, maybe after whitespace.
   Result<std::shared_ptr<const JsonGrammar>> finish(RuleId rule);
+  // The same without the whitespace.
+  Result<std::shared_ptr<const JsonGrammar>> finish_exact(RuleId root);
 
  private:
   struct PendingEdge {
@@ -104,6 +109,8 @@ class Builder {
   bool is_full_ = false;
   RuleId space_rule_ = 0;
   std::map<CountRange, RuleId> string_rules_;
+  std::map<std::pair<std::string, CountRange>, RuleId> pattern_rules_;
+  std::size_t pattern_work_ = 0;
   std::optional<RuleId> integer_rule_;
   std::optional<RuleId> number_rule_;
   std::optional<RuleId> any_value_rule_;

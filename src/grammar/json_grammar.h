@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +36,24 @@ Result<std::shared_ptr<const JsonGrammar>> compile_json_object();
 // Unsupported for a keyword that cannot be enforced, InvalidArgument for a schema that is malformed
 // or that no finite text satisfies, TooLarge beyond the bounds above.
 Result<std::shared_ptr<const JsonGrammar>> compile_json_schema(const json::Value& schema);
+
+// A value that follows `schema`, with text around it that is always the same.
+struct FramedSchema {
+  std::string before;  // this, `after` and a frame's texts: any bytes
+  json::Value schema;
+  std::string after;
+};
+
+// One of `values`; then, where `between` is not empty, any number of times `between` and one of
+// them again; then `closing`. Errors as above, those of a schema with the place of its value in the
+// list. InvalidArgument without values, and where a text is longer than kMaxFrameBytes.
+struct FramedGrammar {
+  std::vector<FramedSchema> values;
+  std::string between;
+  std::string closing;
+};
+inline constexpr std::size_t kMaxFrameBytes = 1'000;
+Result<std::shared_ptr<const JsonGrammar>> compile_framed(const FramedGrammar& frame);
 
 // A reading of the text so far: where it stands in a rule, how often that rule has counted, and
 // which rules wait for it. Readings share the tails of their stacks.

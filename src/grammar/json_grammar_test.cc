@@ -261,5 +261,42 @@ TEST(JsonGrammar, OtherKeysAreNoneOfTheNamedHoweverWritten) {
   EXPECT_FALSE(accepts(grammar, "{\"é\":null,\"ab\":null}")) << "the order is the schema's";
 }
 
+bool follows(const FramedGrammar& frame, std::string_view text) {
+  const auto grammar = compile_framed(frame);
+  EXPECT_TRUE(grammar.ok());
+  JsonState state(*grammar);
+  return state.advance(text) && state.is_complete();
+}
+
+TEST(FramedGrammar, IsAValueWithTextAroundIt) {
+  const json::Value integer = json::parse(R"({"type":"integer"})").take();
+  const json::Value text = json::parse(R"({"type":"string"})").take();
+  FramedGrammar frame;
+  frame.values = {{"<a=", integer, ">"}, {"<b=", text, ">"}};
+  EXPECT_TRUE(follows(frame, "<a=12>"));
+  EXPECT_TRUE(follows(frame, "<b=\"x\">"));
+  EXPECT_FALSE(follows(frame, "<a=\"x\">"));
+  EXPECT_FALSE(follows(frame, "<a=12"));
+  EXPECT_FALSE(follows(frame, " <a=12>"));
+  EXPECT_FALSE(follows(frame, "<a=12><a=1>")) << "one only";
+  frame.between = ", ";
+  frame.closing = "]";
+  EXPECT_TRUE(follows(frame, "<a=12>]"));
+  EXPECT_TRUE(follows(frame, "<a=12>, <b=\"\">, <a=0>]"));
+  EXPECT_FALSE(follows(frame, "<a=12>, ]"));
+  EXPECT_FALSE(follows(frame, "<a=12>"));
+}
+
+TEST(FramedGrammar, NamesTheSchemaThatFails) {
+  FramedGrammar frame;
+  EXPECT_FALSE(compile_framed(frame).ok());
+  frame.values = {{"", json::Value(true), ""}, {"", json::parse(R"({"not":{}})").take(), ""}};
+  const auto grammar = compile_framed(frame);
+  ASSERT_FALSE(grammar.ok());
+  EXPECT_NE(grammar.error().message.find("schema 1"), std::string::npos) << grammar.error().message;
+  frame.values = {{std::string(kMaxFrameBytes + 1, 'x'), json::Value(true), ""}};
+  EXPECT_FALSE(compile_framed(frame).ok());
+}
+
 }  // namespace
 }  // namespace llorch::grammar

@@ -36,7 +36,7 @@ constexpr std::array<std::pair<std::string_view, TypeSet>, 7> kTypeNames = {{
     {"object", kObject},
 }};
 
-constexpr std::array<std::pair<std::string_view, TypeSet>, 13> kImpliedTypes = {{
+constexpr std::array<std::pair<std::string_view, TypeSet>, 14> kImpliedTypes = {{
     {"properties", kObject},
     {"required", kObject},
     {"additionalProperties", kObject},
@@ -46,6 +46,7 @@ constexpr std::array<std::pair<std::string_view, TypeSet>, 13> kImpliedTypes = {
     {"maxItems", kArray},
     {"minLength", kString},
     {"maxLength", kString},
+    {"pattern", kString},
     {"minimum", kInteger | kFraction},
     {"maximum", kInteger | kFraction},
     {"exclusiveMinimum", kInteger | kFraction},

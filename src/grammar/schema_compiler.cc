@@ -34,21 +34,11 @@ constexpr std::string_view kAnnotations[] = {
     "$defs",    "definitions", "nullable", "contentEncoding", "contentMediaType"};
 // Each of these decides alone.
 constexpr std::string_view kDeciders[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
-constexpr std::string_view kConstraints[] = {"type",
-                                             "properties",
-                                             "required",
-                                             "additionalProperties",
-                                             "items",
-                                             "minItems",
-                                             "maxItems",
-                                             "minLength",
-                                             "maxLength",
-                                             "prefixItems",
-                                             "minimum",
-                                             "maximum",
-                                             "exclusiveMinimum",
-                                             "exclusiveMaximum",
-                                             "uniqueItems"};
+constexpr std::string_view kConstraints[] = {
+    "type",      "properties",       "required",         "additionalProperties",
+    "items",     "minItems",         "maxItems",         "minLength",
+    "maxLength", "pattern",          "prefixItems",      "minimum",
+    "maximum",   "exclusiveMinimum", "exclusiveMaximum", "uniqueItems"};
 
 bool contains(KeywordList list, std::string_view keyword) {
   return std::find(list.begin(), list.end(), keyword) != list.end();
@@ -60,17 +50,19 @@ Error error_at(ErrorCode code, const std::string& pointer, std::string_view what
 
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const json::Value& document) : document_(document) {}
+  SchemaCompiler(Builder& builder, const json::Value& document)
+      : document_(document), builder_(builder) {}
 
-  Result<std::shared_ptr<const JsonGrammar>> compile() {
-    const Result<RuleId> root = rule_for({&document_, "#"});
+  // The rule of the whole document.
+  Result<RuleId> compile() {
+    Result<RuleId> root = rule_for({&document_, "#"});
     if (!root.ok()) return root.error();
     while (!jobs_.empty() && !builder_.is_full()) {
       const Job job = std::move(jobs_.front());
       jobs_.pop_front();
       if (Status done = compile_rule(job); !done.ok()) return done.error();
     }
-    return builder_.finish(root.value());
+    return root;
   }
 
  private:
@@ -87,6 +79,7 @@ class SchemaCompiler {
   Status compile_constants(const Job& job, const json::Object& schema, NodeId end);
   Status compile_alternatives(const Job& job, const json::Object& schema, NodeId end);
   Status compile_number(const Job& job, const json::Object& schema, bool is_integer, NodeId end);
+  Status compile_string(const Job& job, const json::Object& schema, NodeId end);
   Status compile_array(const Job& job, const json::Object& schema, NodeId end);
   Status compile_object(const Job& job, const json::Object& schema, NodeId end);
   Result<std::vector<Builder::Property>> read_properties(const Job& job,
@@ -101,7 +94,7 @@ class SchemaCompiler {
   Status check_oneof(const json::Array& branches, const std::string& pointer);
 
   const json::Value& document_;
-  Builder builder_;
+  Builder& builder_;
   std::int64_t budget_ = kDisjointBudget;
   std::unordered_map<const json::Value*, RuleId> rules_;
   std::deque<Job> jobs_;
@@ -296,9 +289,7 @@ Status SchemaCompiler::compile_types(const Job& job, const json::Object& schema,
     if (!done.ok()) return done;
   }
   if ((types & kString) != 0) {
-    const Result<CountRange> length = read_counts(job, schema, "minLength", "maxLength");
-    if (!length.ok()) return length.error();
-    builder_.add_call(from, builder_.string_rule(length.value()), end);
+    if (Status done = compile_string(job, schema, end); !done.ok()) return done;
   }
   if ((types & kArray) != 0) {
     if (Status done = compile_array(job, schema, end); !done.ok()) return done;
@@ -306,6 +297,27 @@ Status SchemaCompiler::compile_types(const Job& job, const json::Object& schema,
   if ((types & kObject) != 0) {
     if (Status done = compile_object(job, schema, end); !done.ok()) return done;
   }
+  return ok_status();
+}
+
+Status SchemaCompiler::compile_string(const Job& job, const json::Object& schema, NodeId end) {
+  const Result<CountRange> length = read_counts(job, schema, "minLength", "maxLength");
+  if (!length.ok()) return length.error();
+  const NodeId from = builder_.start(job.rule);
+  const json::Value* pattern = find(schema, "pattern");
+  if (pattern == nullptr) {
+    builder_.add_call(from, builder_.string_rule(length.value()), end);
+    return ok_status();
+  }
+  const std::string pointer = child_pointer(job.schema.pointer, "pattern");
+  if (!pattern->is_string())
+    return error_at(ErrorCode::InvalidArgument, pointer, "expected a regular expression");
+  const Result<RuleId> rule =
+      builder_.pattern_rule(json::view(pattern->get_string()), length.value());
+  if (!rule.ok()) {
+    return error_at(rule.error().code, pointer, "the regular expression: " + rule.error().message);
+  }
+  builder_.add_call(from, *rule, end);
   return ok_status();
 }
 
@@ -494,7 +506,44 @@ Result<std::shared_ptr<const JsonGrammar>> compile_json_object() {
 }
 
 Result<std::shared_ptr<const JsonGrammar>> compile_json_schema(const json::Value& schema) {
-  return SchemaCompiler(schema).compile();
+  Builder builder;
+  const Result<RuleId> rule = SchemaCompiler(builder, schema).compile();
+  if (!rule.ok()) return rule.error();
+  return builder.finish(*rule);
+}
+
+Result<std::shared_ptr<const JsonGrammar>> compile_framed(const FramedGrammar& frame) {
+  if (frame.values.empty()) return Error{ErrorCode::InvalidArgument, "no value to choose from"};
+  Builder builder;
+  const RuleId root = builder.add_rule("#");
+  const NodeId done = builder.add_node(root);  // a value is written
+  const NodeId end = builder.add_node(root);
+  const NodeId next = frame.between.empty() ? done : builder.add_node(root);
+  builder.set_final(end);
+  const auto is_long = [](const std::string& text) { return text.size() > kMaxFrameBytes; };
+  bool too_long = is_long(frame.between) || is_long(frame.closing);
+  for (std::size_t i = 0; i < frame.values.size(); ++i) {
+    const FramedSchema& value = frame.values[i];
+    too_long = too_long || is_long(value.before) || is_long(value.after);
+    if (too_long) break;
+    const Result<RuleId> rule = SchemaCompiler(builder, value.schema).compile();
+    if (!rule.ok()) {
+      return Error{rule.error().code, fmt::format("schema {}: {}", i, rule.error().message)};
+    }
+    const NodeId before = builder.add_node(root);
+    const NodeId after = builder.add_node(root);
+    builder.add_literal(builder.start(root), value.before, before);
+    if (next != done) builder.add_literal(next, value.before, before);
+    builder.add_call(before, *rule, after);
+    builder.add_literal(after, value.after, done);
+  }
+  if (too_long) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("a text around a schema has more than {} bytes", kMaxFrameBytes)};
+  }
+  if (next != done) builder.add_literal(done, frame.between, next);
+  builder.add_literal(done, frame.closing, end);
+  return builder.finish_exact(root);
 }
 
 }  // namespace llorch::grammar

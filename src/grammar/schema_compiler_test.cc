@@ -27,7 +27,9 @@ struct Refusal {
 TEST(SchemaCompiler, NamesWhatItCannotEnforceAndWhere) {
   using enum ErrorCode;
   const Refusal refusals[] = {
-      {R"({"type":"string","pattern":"a+"})", Unsupported, "#/pattern"},
+      {R"({"type":"string","pattern":"\\ba"})", Unsupported, "#/pattern"},
+      {R"({"type":"string","pattern":"("})", InvalidArgument, "#/pattern"},
+      {R"({"type":"string","pattern":7})", InvalidArgument, "#/pattern"},
       {R"({"properties":{"a/b":{"not":{}}}})", Unsupported, "#/properties/a~1b/not"},
       {R"({"items":{"multipleOf":2}})", Unsupported, "#/items/multipleOf"},
       {R"({"type":"array","uniqueItems":true})", Unsupported, "#/uniqueItems"},
