@@ -378,7 +378,7 @@ TEST(WorkerOpenAi, StructuredOutputHolds) {
   const http::Response refused = worker.post(
       "/v1/chat/completions",
       R"({"messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_schema",
-          "json_schema":{"name":"n","schema":{"type":"string","pattern":"^a"}}}})");
+          "json_schema":{"name":"n","schema":{"type":"string","pattern":"\\ba"}}}})");
   EXPECT_EQ(refused.status, 400);
   EXPECT_THAT(refused.body, HasSubstr("pattern"));
 }
