@@ -1,11 +1,19 @@
 #include "base/home.h"
 
 #include <string>
+#include <system_error>
 
 namespace llorch::base {
 namespace {
 
 namespace fs = std::filesystem;
+
+// As it is where the working directory is gone.
+fs::path make_absolute(const fs::path& path) {
+  std::error_code error;
+  fs::path found = fs::absolute(path, error);
+  return error ? path : found;
+}
 
 std::string text_of(const Environment& environment, const char* name) {
   const char* value = environment(name);
@@ -17,19 +25,19 @@ fs::path xdg_folder(const Environment& environment, const char* variable, const 
   const fs::path set = text_of(environment, variable);
   if (set.is_absolute()) return set / "llorch";
   const std::string user = text_of(environment, "HOME");
-  return user.empty() ? fs::path() : fs::absolute(user) / usual / "llorch";
+  return user.empty() ? fs::path() : make_absolute(user) / usual / "llorch";
 }
 
 fs::path all_in_one(const Environment& environment) {
   const std::string folder = text_of(environment, "LLORCH_HOME");
-  return folder.empty() ? fs::path() : fs::absolute(folder).lexically_normal();
+  return folder.empty() ? fs::path() : make_absolute(folder).lexically_normal();
 }
 
 }  // namespace
 
 fs::path find_config_file(const Environment& environment) {
   if (const std::string file = text_of(environment, "LLORCH_CONFIG"); !file.empty())
-    return fs::absolute(file);
+    return make_absolute(file);
   if (const fs::path folder = all_in_one(environment); !folder.empty())
     return folder / "config.toml";
   const fs::path folder = xdg_folder(environment, "XDG_CONFIG_HOME", ".config");

@@ -23,6 +23,9 @@ inline constexpr std::size_t kRequestBodyBytesMax = std::size_t{2} << 20;
 static_assert(kRequestBodyBytesMax >
               kPromptScalarsMax * 12 + kStopStringsMax * kStopBytesMax * 6 + 16384);
 
+// How long a worker that is asked to stop may be given to finish what runs.
+inline constexpr std::int64_t kDrainSecondsMax = 3600;
+
 // A request can hold far more unknown fields than anybody wants to read about.
 inline constexpr std::size_t kFieldErrorsMax = 64;
 

@@ -51,12 +51,27 @@ void EngineCore::cancel(GenerationId id) {
 }
 
 void EngineCore::cancel_all() {
+  const Error stopping{ErrorCode::Cancelled, "this worker is stopping: the answer ends here"};
   for (Sequences* sequences : {&running_, &waiting_}) {
     for (const std::unique_ptr<Sequence>& sequence : *sequences) {
-      end(*sequence, FinishReason::Cancelled);
+      end(*sequence, FinishReason::Cancelled, stopping);
     }
   }
   remove_ended();
+}
+
+void EngineCore::fail_step(StepHost& host, const Error& error) {
+  for (const std::unique_ptr<Sequence>& sequence : running_) {
+    if (sequence != nullptr && sequence->state() != SequenceState::Ended)
+      end(*sequence, FinishReason::Failed, error);
+  }
+  std::erase_if(running_, [](const std::unique_ptr<Sequence>& s) { return s == nullptr; });
+  std::erase_if(waiting_, [](const std::unique_ptr<Sequence>& s) { return s == nullptr; });
+  remove_ended();
+  ids_.clear();
+  host.step_ended(true, ids_);
+  for (const GenerationId id : ids_) cancel(id);
+  tell(host);
 }
 
 void EngineCore::step(StepHost& host) {
@@ -191,6 +206,10 @@ void EngineCore::collect(const model::StepOutput& output) {
     logit_row += num_logits;
     hidden_row += num_hidden;
     if (sequence.state() == SequenceState::Ended) continue;
+    if (sequence.has_failed()) {
+      end(sequence, FinishReason::Failed);
+      continue;
+    }
     sequence.advance(cache_, shares_[i].rows);
     if (num_hidden > 0) sequence.pool(hidden, runner_->hidden_dim());
     if (num_logits > 0) {
@@ -207,8 +226,12 @@ void EngineCore::collect(const model::StepOutput& output) {
   }
 }
 
-void EngineCore::end(Sequence& sequence, FinishReason reason) {
-  sequence.end(cache_, reason);
+void EngineCore::end(Sequence& sequence, FinishReason reason, std::optional<Error> why) {
+  if (why) {
+    sequence.end(cache_, reason, std::move(*why));
+  } else {
+    sequence.end(cache_, reason);
+  }
   if (sequence.is_generation()) ++stats_.finished[static_cast<std::size_t>(reason)];
 }
 

@@ -45,7 +45,9 @@ class EngineCore {
 
   void add(std::unique_ptr<Sequence> sequence);  // behind all others
   void cancel(GenerationId id);                  // unknown ids are ignored
-  void cancel_all();
+  void cancel_all();                             // the engine stops
+  // The step that was under way came to nothing: all that were in it fail with this.
+  void fail_step(StepHost& host, const Error& error);
   // Nothing to compute and nobody to tell.
   bool idle() const { return running_.empty() && waiting_.empty() && ended_.empty(); }
 
@@ -62,7 +64,7 @@ class EngineCore {
   void carry_out(const StepPlan& plan, Clock::time_point now);
   void add_rows(Sequence& sequence, std::int32_t rows);
   void collect(const model::StepOutput& output);
-  void end(Sequence& sequence, FinishReason reason);
+  void end(Sequence& sequence, FinishReason reason, std::optional<Error> why = {});
   void remove_ended();
   void refresh_stats();
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/job_border.h"
 #include "engine/core.h"
 #include "engine/request_check.h"
 
@@ -221,7 +222,13 @@ class Engine::Impl final : public StepHost {
       for (const GenerationId id : cancelled) core_.cancel(id);
       arrivals.clear();
       cancelled.clear();
-      if (!stopping) core_.step(*this);
+      if (stopping) break;
+      // Memory may run out in a step: that ends what was in it, and nothing else.
+      const Result<bool> stepped = base::run_job<bool>("while computing", [this] {
+        core_.step(*this);
+        return Result<bool>(true);
+      });
+      if (!stepped.ok()) core_.fail_step(*this, stepped.error());
     }
     core_.cancel_all();
     core_.tell(*this);

@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "engine/scripted_runner.h"
@@ -251,8 +252,11 @@ TEST_F(EngineTest, StopEndsWhatRunsAndWhatWaits) {
   std::thread second_stop([&] { engine_->stop(); });
   engine_->stop();
   second_stop.join();
-  EXPECT_EQ(running->end.reason, FinishReason::Cancelled);
-  EXPECT_EQ(waiting->end.reason, FinishReason::Cancelled);
+  for (const auto& cut_off : {running, waiting}) {
+    EXPECT_EQ(cut_off->end.reason, FinishReason::Cancelled);
+    ASSERT_TRUE(cut_off->end.error);
+    EXPECT_NE(cut_off->end.error->message.find("is stopping"), std::string::npos);
+  }
   auto sink = std::make_shared<WaitingSink>();
   const Result<GenerationId> late = engine_->submit(make_request(1, 1), sink);
   ASSERT_FALSE(late.ok());
@@ -336,6 +340,74 @@ TEST_F(EngineTest, TakesAGroupAsAWhole) {
   EXPECT_EQ(engine_->stats().waiting, 3);
   go.raise();
   running->finished.wait();
+}
+
+// A sink that throws wherever it is told to.
+class ThrowingSink final : public GenerationSink {
+ public:
+  enum class At : std::uint8_t { Started, Token, Finished };
+  explicit ThrowingSink(At at) : at_(at) {}
+  void on_started(const GenerationStarted& /*started*/) override { maybe_throw(At::Started); }
+  Verdict on_token(const GeneratedToken& /*token*/) override {
+    maybe_throw(At::Token);
+    return Verdict::Continue;
+  }
+  void on_finished(const GenerationEnd& ended) override {
+    end = ended;
+    finished.raise();
+    maybe_throw(At::Finished);
+  }
+
+  Signal finished;
+  GenerationEnd end;
+
+ private:
+  void maybe_throw(At here) const {
+    if (here == at_) throw std::bad_alloc();
+  }
+  const At at_;
+};
+
+TEST_F(EngineTest, ASinkThatThrowsFailsItsGenerationAlone) {
+  using At = ThrowingSink::At;
+  start();
+  const auto other = submit(make_request(5, 60)).second;
+  for (const At at : {At::Started, At::Token, At::Finished}) {
+    auto sink = std::make_shared<ThrowingSink>(at);
+    ASSERT_TRUE(engine_->submit(make_request(5, 4), sink).ok());
+    sink->finished.wait();
+    if (at == At::Finished) continue;
+    EXPECT_EQ(sink->end.reason, FinishReason::Failed);
+    ASSERT_TRUE(sink->end.error);
+    EXPECT_EQ(sink->end.error->code, ErrorCode::OutOfMemory);
+  }
+  other->finished.wait();
+  EXPECT_EQ(other->end.reason, FinishReason::MaxTokens);
+  engine_->stop();
+  EXPECT_EQ(engine_->stats().blocks_free, engine_->stats().blocks_total);
+}
+
+TEST_F(EngineTest, AStepThatThrowsFailsWhatWasInIt) {
+  Signal submitted;
+  std::atomic<int> steps = 0;
+  start({.max_running = 2}, [&](const model::BatchPlan&) {
+    submitted.wait();
+    if (++steps == 2) throw std::bad_alloc();
+  });
+  const auto first = submit(make_request(5, 10)).second;
+  const auto second = submit(make_request(5, 10)).second;
+  const auto third = submit(make_request(5, 10)).second;
+  submitted.raise();
+  first->finished.wait();
+  EXPECT_EQ(first->end.reason, FinishReason::Failed);
+  ASSERT_TRUE(first->end.error);
+  EXPECT_EQ(first->end.error->code, ErrorCode::OutOfMemory);
+  second->finished.wait();
+  third->finished.wait();
+  EXPECT_EQ(third->end.reason, FinishReason::MaxTokens);
+  submit(make_request(5, 3)).second->finished.wait();
+  engine_->stop();
+  EXPECT_EQ(engine_->stats().blocks_free, engine_->stats().blocks_total);
 }
 
 TEST_F(EngineTest, RefusesWhatCanNeverFit) {

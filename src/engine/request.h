@@ -76,14 +76,14 @@ enum class FinishReason : std::uint8_t {
   MaxTokens,
   EndToken,
   Stopped,    // the sink said so
-  Cancelled,  // cancel(), the sink, or the engine stopping now
+  Cancelled,  // cancel(), the sink, or the engine stopping now (`error` says so)
   TimedOut,   // the deadline passed
   Failed,     // `error` says why
 };
 
 struct GenerationEnd {
   FinishReason reason = FinishReason::MaxTokens;
-  std::optional<Error> error;  // with Failed only
+  std::optional<Error> error;  // with Failed; with Cancelled where the engine stopped
   std::int32_t tokens_out = 0;
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;
@@ -97,7 +97,8 @@ enum class Verdict : std::uint8_t { Continue, Stop, Cancel };
 
 // Hears of one generation, on the engine's thread: on_started once, on_token for each token in
 // order, on_finished exactly once and last, also where nothing was started. By then its cache
-// blocks are free. Must be quick and must not call back into the engine.
+// blocks are free. Must be quick and must not call back into the engine. What it throws fails its
+// own generation and nothing else.
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/job_border.h"
 #include "engine/scheduler.h"
 
 namespace llorch::engine {
@@ -51,6 +52,18 @@ std::int32_t Sequence::find_cached(const kv::BlockCache& cache) {
   return is_generation() ? cache.find_prefix(tokens_, found_) : 0;
 }
 
+// False when the sink threw; its generation fails with that.
+template <class Call>
+bool Sequence::tell_sink(Call&& call) {
+  try {
+    call();
+    return true;
+  } catch (...) {
+    error_ = base::error_of_current_exception("while handing the answer over");
+    return false;
+  }
+}
+
 std::int32_t Sequence::start(kv::BlockCache& cache, Clock::time_point now) {
   CHECK(state_ == SequenceState::Waiting && blocks_.empty());
   state_ = SequenceState::Running;
@@ -62,8 +75,9 @@ std::int32_t Sequence::start(kv::BlockCache& cache, Clock::time_point now) {
   started_ = now;
   cached_tokens_ = num_computed_;
   if (Generation* generation = std::get_if<Generation>(&work_)) {
-    generation->sink->on_started(
-        {.cached_tokens = cached_tokens_, .queue_ms = milliseconds(now - submitted_)});
+    const GenerationStarted started{.cached_tokens = cached_tokens_,
+                                    .queue_ms = milliseconds(now - submitted_)};
+    tell_sink([&] { generation->sink->on_started(started); });
   }
   return cached_tokens_;
 }
@@ -138,8 +152,12 @@ std::optional<FinishReason> Sequence::choose(Sampler& sampler, std::span<const f
   tokens_.push_back(token->id);
   if (!first_token_) first_token_ = now;
   last_token_ = now;
-  const Verdict verdict = generation.sink->on_token(
-      {.id = token->id, .index = index, .logprob = token->logprob, .top = token->top});
+  Verdict verdict = Verdict::Continue;
+  const bool heard = tell_sink([&] {
+    verdict = generation.sink->on_token(
+        {.id = token->id, .index = index, .logprob = token->logprob, .top = token->top});
+  });
+  if (!heard) return FinishReason::Failed;
   if (verdict == Verdict::Stop) return FinishReason::Stopped;
   if (verdict == Verdict::Cancel) return FinishReason::Cancelled;
   if (num_output() == generation.max_tokens) return FinishReason::MaxTokens;
@@ -153,9 +171,17 @@ void Sequence::end(kv::BlockCache& cache, FinishReason reason) {
   reason_ = reason;
 }
 
+void Sequence::end(kv::BlockCache& cache, FinishReason reason, Error why) {
+  end(cache, reason);
+  error_ = std::move(why);
+}
+
 void Sequence::notify(Clock::time_point now) {
   CHECK(state_ == SequenceState::Ended);
-  if (Embedding* embedding = std::get_if<Embedding>(&work_)) return notify_embedding(*embedding);
+  if (const Embedding* embedding = std::get_if<Embedding>(&work_)) {
+    tell_sink([&] { embedding->sink->on_finished(result_of(*embedding)); });
+    return;
+  }
   GenerationEnd end = {.reason = reason_,
                        .error = std::move(error_),
                        .tokens_out = num_output(),
@@ -165,33 +191,28 @@ void Sequence::notify(Clock::time_point now) {
   end.queue_ms = milliseconds(started_.value_or(now) - submitted_);
   if (started_) end.prefill_ms = milliseconds(first_token_.value_or(now) - *started_);
   if (first_token_) end.decode_ms = milliseconds(*last_token_ - *first_token_);
-  std::get<Generation>(work_).sink->on_finished(end);
+  // Nobody is left to hear of a failure here.
+  tell_sink([&] { std::get<Generation>(work_).sink->on_finished(end); });
 }
 
-void Sequence::notify_embedding(Embedding& embedding) {
-  if (reason_ == FinishReason::Cancelled) {
-    embedding.sink->on_finished(Error{ErrorCode::Cancelled, "the embedding was cancelled"});
-    return;
-  }
+Result<std::vector<float>> Sequence::result_of(const Embedding& embedding) const {
+  if (error_) return *error_;
+  if (reason_ == FinishReason::Cancelled)
+    return Error{ErrorCode::Cancelled, "the embedding was cancelled"};
   if (reason_ == FinishReason::TimedOut) {
-    embedding.sink->on_finished(Error{ErrorCode::DeadlineExceeded,
-                                      "the deadline passed before the embedding was computed"});
-    return;
+    return Error{ErrorCode::DeadlineExceeded,
+                 "the deadline passed before the embedding was computed"};
   }
   const double rows = embedding.pooling == Pooling::Mean ? num_prompt_ : 1;
   std::vector<float> pooled;
   pooled.reserve(embedding.sum.size());
   for (const double sum : embedding.sum) pooled.push_back(static_cast<float>(sum / rows));
   const auto bad = std::ranges::find_if(pooled, [](float x) { return !std::isfinite(x); });
-  if (bad != pooled.end()) {
-    embedding.sink->on_finished(
-        Error{ErrorCode::Internal,
-              fmt::format("component {} of the embedding is {}: expected a finite number; the "
-                          "weights of the model may be damaged",
-                          bad - pooled.begin(), *bad)});
-    return;
-  }
-  embedding.sink->on_finished(std::move(pooled));
+  if (bad == pooled.end()) return pooled;
+  return Error{ErrorCode::Internal,
+               fmt::format("component {} of the embedding is {}: expected a finite number; the "
+                           "weights of the model may be damaged",
+                           bad - pooled.begin(), *bad)};
 }
 
 void Sequence::give_back(kv::BlockCache& cache) {

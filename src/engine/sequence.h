@@ -48,7 +48,10 @@ class Sequence {
 
   // Waiting → Running, with the blocks that find_cached found. Returns how many tokens of the
   // prompt they hold, at the first start only.
+  // Its sink may fail: see has_failed().
   std::int32_t start(kv::BlockCache& cache, Clock::time_point now);
+  // Its sink threw: it has to be ended with Failed.
+  bool has_failed() const { return error_.has_value() && state_ != SequenceState::Ended; }
   // Takes the blocks that `rows` more tokens need; the scheduler has counted them.
   void reserve(kv::BlockCache& cache, std::int32_t rows);
   // Whether the row of this token has a hidden row that pooling needs.
@@ -67,6 +70,8 @@ class Sequence {
   // Any state → Ended: gives its blocks back; the sink hears of it with notify(). An embedding that
   // is complete ends with MaxTokens: it has no reason of its own.
   void end(kv::BlockCache& cache, FinishReason reason);
+  // The same for a reason that has words: Failed, or Cancelled by the engine itself.
+  void end(kv::BlockCache& cache, FinishReason reason, Error why);
   // Once, after end().
   void notify(Clock::time_point now);
   FinishReason finish_reason() const { return reason_; }
@@ -87,7 +92,9 @@ class Sequence {
   };
 
   void give_back(kv::BlockCache& cache);
-  void notify_embedding(Embedding& embedding);
+  template <class Call>
+  bool tell_sink(Call&& call);
+  Result<std::vector<float>> result_of(const Embedding& embedding) const;
   std::int32_t num_output() const { return num_tokens() - num_prompt_; }
 
   // Constant after construction.

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <utility>
 
+#include "base/job_border.h"
 #include "base/timestamp.h"
 #include "base/utf8.h"
 #include "contract/error_table.h"
@@ -68,16 +70,19 @@ Downloads::Downloads(const DownloadsOptions& options)
 }
 
 Downloads::~Downloads() {
+  stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Downloads::stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
     for (const EntryPtr& entry : entries_) entry->stop.request_stop();
+    for (const EntryPtr& entry : std::exchange(waiting_, {}))
+      finish(*entry, Error{ErrorCode::Cancelled, "the pool manager is stopping"});
   }
   changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-  const std::scoped_lock lock(mutex_);
-  for (const EntryPtr& entry : waiting_)
-    finish(*entry, Error{ErrorCode::Cancelled, "the pool manager ends"});
 }
 
 Result<Downloads::Started> Downloads::start(Job job) {
@@ -198,13 +203,17 @@ void Downloads::run_jobs() {
 }
 
 void Downloads::run(const EntryPtr& entry) {
-  Result<json::Object> outcome = entry->job.work(
-      [this, &entry](const catalog::DownloadEvent& event) {
-        const std::scoped_lock lock(mutex_);
-        take_event(*entry, event);
-      },
-      entry->stop.get_token());
+  const auto on_event = [this, &entry](const catalog::DownloadEvent& event) {
+    const std::scoped_lock lock(mutex_);
+    take_event(*entry, event);
+  };
+  Result<json::Object> outcome = base::run_job<json::Object>(
+      "while fetching", [&] { return entry->job.work(on_event, entry->stop.get_token()); });
   const std::scoped_lock lock(mutex_);
+  if (stopping_ && !outcome.ok() && outcome.error().code == ErrorCode::Cancelled) {
+    outcome = Error{ErrorCode::Cancelled,
+                    "the pool manager is stopping; asked for again it goes on where it was"};
+  }
   finish(*entry, std::move(outcome));
 }
 

@@ -73,13 +73,16 @@ class Downloads {
   };
 
   explicit Downloads(const DownloadsOptions& options = {});
-  ~Downloads();  // cancels everything and waits
+  ~Downloads();  // stops and waits
   Downloads(const Downloads&) = delete;
   Downloads& operator=(const Downloads&) = delete;
 
   // The same request for the same model joins the one under way; another for that model is a
   // Conflict that names it. QueueFull when too many wait.
   Result<Started> start(Job job);
+  // Cancels everything and takes nothing more, so that whoever watches hears the end while the
+  // server still serves. Does not wait. Idempotent.
+  void stop();
   // Idempotent; NotFound.
   Result<DownloadStatus> cancel(std::string_view id);
 

@@ -72,9 +72,11 @@ Result<contract::PoolWorker> FakeWorkers::start_worker(
   return worker;
 }
 
-Result<contract::PoolWorker> FakeWorkers::stop_worker(std::string_view id) {
+Result<contract::PoolWorker> FakeWorkers::stop_worker(
+    std::string_view id, std::optional<std::chrono::seconds> patience) {
   const std::scoped_lock lock(mutex_);
-  calls_.push_back(fmt::format("stop {}", id));
+  calls_.push_back(patience ? fmt::format("stop {} within {} s", id, patience->count())
+                            : fmt::format("stop {}", id));
   contract::PoolWorker* worker = find(id);
   if (worker == nullptr) return unknown(id);
   worker->state = contract::PoolWorkerState::Draining;

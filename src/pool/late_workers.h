@@ -19,9 +19,10 @@ class LateWorkers final : public Workers {
     Workers* workers = workers_;
     return workers != nullptr ? workers->start_worker(request) : not_yet();
   }
-  Result<contract::PoolWorker> stop_worker(std::string_view id) override {
+  Result<contract::PoolWorker> stop_worker(std::string_view id,
+                                           std::optional<std::chrono::seconds> patience) override {
     Workers* workers = workers_;
-    return workers != nullptr ? workers->stop_worker(id) : not_yet();
+    return workers != nullptr ? workers->stop_worker(id, patience) : not_yet();
   }
   Result<contract::PoolWorker> restart_worker(std::string_view id) override {
     Workers* workers = workers_;

@@ -80,7 +80,8 @@ constexpr std::array kSchemas = {
 "slots":{"type":"integer","minimum":1,"maximum":256},"kv":{"enum":["f16","q8_0"]}}})"},
     NamedSchema{"StopWorkerRequest",
                 R"({"type":"object","additionalProperties":false,"required":["id"],"properties":{
-"id":{"type":"string","minLength":1,"maxLength":64}}})"},
+"id":{"type":"string","minLength":1,"maxLength":64},"timeout_sec":{"type":"integer","minimum":0,"maximum":3600,
+"description":"How long what runs may go on; then it ends with an error. Default 30."}}})"},
     NamedSchema{
         "ReadyCallback",
         R"({"type":"object","required":["worker_id","uri","model_ref","memory_bytes","memory_architecture","worker_type",

@@ -231,8 +231,10 @@ Result<contract::PoolWorker> PoolManager::start_worker(
   return impl_->start(request);
 }
 
-Result<contract::PoolWorker> PoolManager::stop_worker(std::string_view id) {
-  return impl_->ask([id](WorkerTable& table) { return table.stop(id, Clock::now()); });
+Result<contract::PoolWorker> PoolManager::stop_worker(
+    std::string_view id, std::optional<std::chrono::seconds> patience) {
+  return impl_->ask(
+      [id, patience](WorkerTable& table) { return table.stop(id, patience, Clock::now()); });
 }
 
 Result<contract::PoolWorker> PoolManager::restart_worker(std::string_view id) {
@@ -260,7 +262,7 @@ void PoolManager::stop_all(const std::function<void(int running)>& on_progress) 
     table.close();
     return table.running();
   });
-  for (const std::string& id : running) std::ignore = stop_worker(id);
+  for (const std::string& id : running) std::ignore = stop_worker(id, std::nullopt);
   for (;;) {
     running = impl_->ask([](WorkerTable& table) { return table.running(); });
     if (on_progress) on_progress(static_cast<int>(running.size()));

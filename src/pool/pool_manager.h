@@ -51,7 +51,8 @@ class PoolManager final : public Workers {
   PoolManager& operator=(const PoolManager&) = delete;
 
   Result<contract::PoolWorker> start_worker(const contract::StartWorkerRequest& request) override;
-  Result<contract::PoolWorker> stop_worker(std::string_view id) override;
+  Result<contract::PoolWorker> stop_worker(
+      std::string_view id, std::optional<std::chrono::seconds> patience = std::nullopt) override;
   Result<contract::PoolWorker> restart_worker(std::string_view id) override;
   Status worker_ready(const contract::ReadyCallback& callback, std::string_view mark) override;
   std::vector<contract::PoolWorker> workers() const override;

@@ -14,9 +14,10 @@ struct PoolTiming {
   std::chrono::milliseconds token_patience{60'000};
   // An idle worker is asked for one token after so long without work. 0: never.
   std::chrono::milliseconds idle_probe{300'000};
-  std::chrono::milliseconds ready_base{60'000};  // the deadline of an empty file
-  double ready_bytes_per_second = 50e6;          // and what a slow disk brings on top
-  std::chrono::milliseconds drain_patience{30'000};
+  std::chrono::milliseconds ready_base{60'000};        // the deadline of an empty file
+  double ready_bytes_per_second = 50e6;                // and what a slow disk brings on top
+  std::chrono::milliseconds drain_patience{30'000};    // for what a worker that stops still runs
+  std::chrono::milliseconds drain_grace{10'000};       // beyond it: for its last words
   std::chrono::milliseconds term_patience{30'000};     // SIGTERM → SIGKILL
   std::chrono::milliseconds kill_patience{5'000};      // the keeper's obedience
   std::chrono::milliseconds reclaim_patience{10'000};  // for a GPU's memory to be back

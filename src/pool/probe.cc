@@ -118,8 +118,10 @@ Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, double& tokens_per_
 }
 
 bool Prober::ask_shutdown(const ProbeJob& job) {
-  const Result<http::Response> response =
-      client_.send(request_to(job, http::Method::Post, "/shutdown"));
+  http::ClientRequest request = request_to(job, http::Method::Post, "/shutdown");
+  request.headers.set("Content-Type", "application/json");
+  request.body = fmt::format(R"({{"timeout_sec":{}}})", job.drain_time.count());
+  const Result<http::Response> response = client_.send(request);
   return response.ok() && response->status < 300;
 }
 

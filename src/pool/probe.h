@@ -28,9 +28,10 @@ struct ProbeJob {
   std::string worker;
   std::uint64_t start = 0;  // which start of it: an answer about another one is of no use
   std::uint16_t port = 0;
-  int pid = 0;                      // 0: not known yet
-  std::optional<std::int32_t> gpu;  // none: no VRAM to look at
-  bool with_metrics = false;        // Health: also rate and steps
+  int pid = 0;                         // 0: not known yet
+  std::optional<std::int32_t> gpu;     // none: no VRAM to look at
+  bool with_metrics = false;           // Health: also rate and steps
+  std::chrono::seconds drain_time{0};  // Shutdown: how long what runs may go on
   std::chrono::milliseconds timeout{0};
 };
 

@@ -189,7 +189,14 @@ TEST(PoolWorkers, ListShowStopRestart) {
   const std::string stopped = pool.send("POST", "/v2/workers/stop", R"({"id":"worker-cpu-0"})");
   EXPECT_EQ(status_of(stopped), 202);
   EXPECT_EQ(json_of(stopped).at("state"), "draining");
-  EXPECT_THAT(pool.workers.calls(), ElementsAre("restart worker-cpu-0", "stop worker-cpu-0"));
+  EXPECT_EQ(
+      status_of(pool.send("POST", "/v2/workers/stop", R"({"id":"worker-cpu-0","timeout_sec":0})")),
+      202);
+  EXPECT_EQ(status_of(pool.send("POST", "/v2/workers/stop",
+                                R"({"id":"worker-cpu-0","timeout_sec":3601})")),
+            400);
+  EXPECT_THAT(pool.workers.calls(), ElementsAre("restart worker-cpu-0", "stop worker-cpu-0",
+                                                "stop worker-cpu-0 within 0 s"));
 }
 
 TEST(PoolWorkers, UnknownOnesAreNotFound) {
@@ -531,6 +538,28 @@ TEST(PoolDownloads, CancelEndsItAndIsIdempotent) {
   expect_fits("Download", one);
   EXPECT_EQ(json_of(one).at("state"), "cancelled");
   EXPECT_EQ(status_of(pool.get("/v2/downloads/none/events")), 404);
+}
+
+// One that runs and one that waits: whoever watches hears the end when the manager stops.
+TEST(PoolDownloads, AStoppingManagerIsTheLastEvent) {
+  FakePool pool({}, {.max_running = 1});
+  const std::string running = id_of(pool.send("POST", "/v2/models/m/download"));
+  ASSERT_TRUE(pool.script.wait_until_begun());
+  const std::string waiting = id_of(pool.send("POST", "/v2/models/n/download"));
+  std::vector<std::unique_ptr<http::test::RawSocket>> sockets;
+  for (const std::string& id : {running, waiting}) {
+    sockets.push_back(std::make_unique<http::test::RawSocket>(pool.server->port()));
+    sockets.back()->send(
+        http::test::get("/v2/downloads/" + id + "/events", "Connection: close\r\n"));
+    sockets.back()->read_until("event: progress\n");
+  }
+  pool.downloads.stop();
+  for (const auto& socket : sockets) {
+    const std::string rest = socket->read_all();
+    EXPECT_THAT(rest, AllOf(HasSubstr("event: error"), HasSubstr("CANCELLED"),
+                            HasSubstr("manager is stopping")));
+  }
+  EXPECT_EQ(status_of(pool.send("POST", "/v2/models/o/download")), 503);
 }
 
 TEST(PoolDownloads, TheSameAgainJoinsAnotherConflicts) {

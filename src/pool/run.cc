@@ -258,6 +258,7 @@ class PoolProcess {
     logger().info(
         "stopping: workers are drained and stopped; a second signal ends the manager now");
     send_service_notice(notify_socket_, "STOPPING=1");
+    downloads_.stop();  // their streams hear it while the server still serves
     std::thread stopper([this] {
       workers_.stop_all([this](int running) {
         logger().info("workers still running", {{"count", running}});

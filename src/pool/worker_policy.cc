@@ -183,11 +183,21 @@ bool advance_serving(WorkerFacts& facts, TimePoint now, const PoolTiming& timing
   return false;
 }
 
+// The worker itself ends what it runs when its patience is over, so that every answer hears of it;
+// only one that does not is sent a signal.
+TimePoint drain_end(const WorkerFacts& facts, const PoolTiming& timing) {
+  return facts.since + drain_patience(facts, timing) + timing.drain_grace;
+}
+
 // From one way of ending it to the next, harder one.
 bool advance_ending(WorkerFacts& facts, TimePoint now, const PoolTiming& timing,
                     std::vector<Action>& actions) {
+  if (facts.phase == Phase::Draining && std::exchange(facts.drain_asked_anew, false)) {
+    facts.since = now;
+    actions.push_back(Action::AskShutdown);
+  }
   if (facts.phase == Phase::Draining &&
-      (facts.shutdown_failed || now >= facts.since + timing.drain_patience)) {
+      (facts.shutdown_failed || now >= drain_end(facts, timing))) {
     enter(facts, Phase::Terminating, now);
     actions.push_back(Action::SendTerm);
     return true;
@@ -274,7 +284,7 @@ TimePoint find_wake(const WorkerFacts& facts, TimePoint now, const PoolTiming& t
       if (!facts.probing) at(facts.next_probe);
       break;
     case Phase::Draining:
-      at(facts.since + timing.drain_patience);
+      at(drain_end(facts, timing));
       break;
     case Phase::Terminating:
       at(facts.since + timing.term_patience);
@@ -369,9 +379,17 @@ void note_memory(WorkerFacts& facts, bool is_back, TimePoint now) {
   facts.next_probe = std::max(facts.next_probe, now);
 }
 
-void ask_stop(WorkerFacts& facts) {
+void ask_stop(WorkerFacts& facts, std::optional<std::chrono::milliseconds> patience) {
   facts.restart_asked = false;
-  if (facts.phase != Phase::Ended) facts.stop_asked = true;
+  if (facts.phase == Phase::Ended) return;
+  facts.stop_asked = true;
+  if (!patience) return;
+  facts.drain_patience = patience;
+  facts.drain_asked_anew = facts.phase == Phase::Draining;
+}
+
+std::chrono::milliseconds drain_patience(const WorkerFacts& facts, const PoolTiming& timing) {
+  return facts.drain_patience.value_or(timing.drain_patience);
 }
 
 void ask_restart(WorkerFacts& facts) {

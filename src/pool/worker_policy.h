@@ -64,6 +64,8 @@ struct WorkerFacts {
 
   // Orders.
   bool stop_asked = false;
+  std::optional<std::chrono::milliseconds> drain_patience;  // instead of the timing's
+  bool drain_asked_anew = false;                            // while it drains
   bool restart_asked = false;
   bool shutdown_failed = false;  // POST /shutdown did not reach it
 
@@ -125,12 +127,15 @@ void note_health(WorkerFacts& facts, const Result<HealthAnswer>& answer, TimePoi
 void note_token_probe(WorkerFacts& facts, bool failed);
 void note_shutdown(WorkerFacts& facts, bool failed);
 void note_memory(WorkerFacts& facts, bool is_back, TimePoint now);
-void ask_stop(WorkerFacts& facts);
+void ask_stop(WorkerFacts& facts, std::optional<std::chrono::milliseconds> patience = {});
 void ask_restart(WorkerFacts& facts);
 
 // Decides and moves the facts on. An action is given once; calling again at the same time gives
 // none.
 Step next_step(WorkerFacts& facts, TimePoint now, const PoolTiming& timing);
+
+// How long it may go on with what it runs once it is asked to stop.
+std::chrono::milliseconds drain_patience(const WorkerFacts& facts, const PoolTiming& timing);
 
 // What the API shows.
 contract::PoolWorkerState shown_state(const WorkerFacts& facts);

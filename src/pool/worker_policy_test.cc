@@ -127,13 +127,29 @@ TEST(WorkerPolicy, StopGoesFromAskingToKilling) {
   EXPECT_THAT(life.stop(), ElementsAre(Action::EndBegan, Action::AskShutdown));
   EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Draining);
   EXPECT_THAT(life.stop(), IsEmpty()) << "idempotent";
-  EXPECT_THAT(life.after(life.timing.drain_patience), ElementsAre(Action::SendTerm));
+  EXPECT_THAT(life.after(life.timing.drain_patience), IsEmpty()) << "its last words";
+  EXPECT_THAT(life.after(life.timing.drain_grace), ElementsAre(Action::SendTerm));
   EXPECT_THAT(life.after(life.timing.term_patience), ElementsAre(Action::OrderKill));
   EXPECT_THAT(life.after(life.timing.kill_patience), ElementsAre(Action::KillKeeper));
   EXPECT_THAT(life.after(seconds(100)), IsEmpty());
   EXPECT_THAT(life.end({}), ElementsAre(Action::Ended));
   EXPECT_EQ(life.facts.category, ExitCategory::Stopped);
   EXPECT_EQ(shown_state(life.facts), PoolWorkerState::Stopped);
+}
+
+TEST(WorkerPolicy, AStopHasThePatienceThatWasAskedFor) {
+  Life life;
+  life.ready();
+  ask_stop(life.facts, seconds(600));
+  EXPECT_THAT(life.step(), ElementsAre(Action::EndBegan, Action::AskShutdown));
+  EXPECT_EQ(drain_patience(life.facts, life.timing), seconds(600));
+  EXPECT_THAT(life.after(seconds(500)), IsEmpty());
+  // Asked again it counts anew, and the worker hears of it.
+  ask_stop(life.facts, seconds(0));
+  EXPECT_THAT(life.step(), ElementsAre(Action::AskShutdown));
+  EXPECT_EQ(drain_patience(life.facts, life.timing), seconds(0));
+  EXPECT_THAT(life.step(), IsEmpty());
+  EXPECT_THAT(life.after(life.timing.drain_grace), ElementsAre(Action::SendTerm));
 }
 
 TEST(WorkerPolicy, AWorkerThatCannotBeAskedIsSignalledAtOnce) {

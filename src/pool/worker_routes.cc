@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "contract/limits.h"
 #include "contract/worker_info.h"
 #include "http/sse.h"
 #include "pool/log_tail.h"
@@ -171,9 +172,12 @@ Result<http::Response> stop_worker(const Service& service, const http::Request& 
   if (!body.ok()) return body.error();
   json::FieldReader reader(*body);
   const std::string id = reader.required_string("id", {1, kWorkerIdBytesMax});
+  const auto wanted = reader.optional_integer("timeout_sec", 0, contract::kDrainSecondsMax);
   std::vector<json::FieldError> errors = reader.finish();
   if (!errors.empty()) return failures_response(request, std::move(errors));
-  return worker_response(202, service.pool.workers.stop_worker(id));
+  std::optional<std::chrono::seconds> patience;
+  if (wanted) patience = std::chrono::seconds(*wanted);
+  return worker_response(202, service.pool.workers.stop_worker(id, patience));
 }
 
 Result<http::Response> restart_worker(const Service& service, const http::Request& request) {

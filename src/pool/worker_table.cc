@@ -329,12 +329,14 @@ void WorkerTable::adopt_one(const fs::path& file, TimePoint now) {
 
 // --- Orders --------------------------------------------------------------------------------------
 
-Result<contract::PoolWorker> WorkerTable::stop(std::string_view id, TimePoint now) {
+Result<contract::PoolWorker> WorkerTable::stop(std::string_view id,
+                                               std::optional<std::chrono::seconds> patience,
+                                               TimePoint now) {
   const auto found = workers_.find(id);
   if (found == workers_.end()) return unknown(id);
   Worker& worker = found->second;
   const bool had_ended = worker.facts.phase == Phase::Ended;
-  ask_stop(worker.facts);
+  ask_stop(worker.facts, patience);
   advance_one(worker, now);
   const contract::PoolWorker shown = show_one(worker);
   if (had_ended) {
@@ -504,7 +506,11 @@ void WorkerTable::submit(Worker& worker, ProbeJob::Kind kind) {
   job.with_metrics = worker.tokens_per_second > 0;
   job.timeout = options_.timing.health_timeout;
   if (kind == ProbeJob::Kind::Token) job.timeout = options_.timing.token_patience + kTokenSlack;
-  if (kind == ProbeJob::Kind::Shutdown) job.timeout = kShutdownTimeout;
+  if (kind == ProbeJob::Kind::Shutdown) {
+    job.timeout = kShutdownTimeout;
+    job.drain_time =
+        std::chrono::floor<std::chrono::seconds>(drain_patience(worker.facts, options_.timing));
+  }
   hooks_.probe(std::move(job));
 }
 

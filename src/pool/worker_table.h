@@ -40,7 +40,8 @@ class WorkerTable {
 
   Result<contract::PoolWorker> spawn(const PreparedStart& start, TimePoint now);
   void take_plan(const std::string& id, const Result<PreparedStart>& plan, TimePoint now);
-  Result<contract::PoolWorker> stop(std::string_view id, TimePoint now);
+  Result<contract::PoolWorker> stop(std::string_view id,
+                                    std::optional<std::chrono::seconds> patience, TimePoint now);
   Result<contract::PoolWorker> restart(std::string_view id, TimePoint now);
   Status ready(const contract::ReadyCallback& callback, std::string_view mark, TimePoint now);
   void take(const ProbeResult& result, TimePoint now);

@@ -2,7 +2,9 @@
 // manager; tests of the API put a recording fake behind it.
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +27,10 @@ class Workers {
       const contract::StartWorkerRequest& request) = 0;
   // Drains, then SIGTERM, then SIGKILL, then sees that the memory is back. Answers at once with
   // state draining; a worker that has ended is forgotten. Idempotent.
-  virtual Result<contract::PoolWorker> stop_worker(std::string_view id) = 0;
+  // `patience`: how long what it runs may go on; none: as PoolTiming has it. Asked again with one
+  // it counts anew.
+  virtual Result<contract::PoolWorker> stop_worker(
+      std::string_view id, std::optional<std::chrono::seconds> patience = std::nullopt) = 0;
   // Stop, then start with the same request under the same id.
   virtual Result<contract::PoolWorker> restart_worker(std::string_view id) = 0;
   // `mark`: what the caller proves itself with. Forbidden when that is not what the worker was

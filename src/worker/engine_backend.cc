@@ -176,7 +176,7 @@ std::string describe_hang(const engine::EngineStats& stats, engine::Clock::time_
       running.count() / 1000, step_limit.count() / 1000);
 }
 
-EngineBackend::EngineBackend(std::function<void()> on_shutdown,
+EngineBackend::EngineBackend(std::function<void(Patience)> on_shutdown,
                              std::chrono::milliseconds step_limit)
     : on_shutdown_(std::move(on_shutdown)), step_limit_(step_limit) {}
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,12 @@ namespace llorch::worker {
 // Answers from the first moment; has a model once set_model was called. Any thread.
 class EngineBackend final : public worker_http::InferenceBackend {
  public:
+  // How long what runs may go on; none: until its own end.
+  using Patience = std::optional<std::chrono::seconds>;
+
   // `on_shutdown` may be called on an io thread, several times. A step that takes longer than
   // `step_limit` makes the worker unhealthy until it ends.
-  EngineBackend(std::function<void()> on_shutdown, std::chrono::milliseconds step_limit);
+  EngineBackend(std::function<void(Patience)> on_shutdown, std::chrono::milliseconds step_limit);
   ~EngineBackend() override;
 
   // What the start-up tells.
@@ -31,7 +35,7 @@ class EngineBackend final : public worker_http::InferenceBackend {
   // From now on nothing is accepted; what runs goes on.
   void begin_drain();
   bool is_idle() const;  // nothing runs or waits
-  // Cancels what runs. Idempotent.
+  // Ends what runs: each listener hears that the worker stops. Idempotent.
   void stop();
 
   worker_http::LoadStatus status() const override;
@@ -54,7 +58,7 @@ class EngineBackend final : public worker_http::InferenceBackend {
                                               bool parse_special,
                                               const base::WorkLimit& limit) const override;
   Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;
-  void request_shutdown() override { on_shutdown_(); }
+  void request_shutdown(Patience patience) override { on_shutdown_(patience); }
 
  private:
   using State = worker_http::LoadStatus::State;
@@ -63,7 +67,7 @@ class EngineBackend final : public worker_http::InferenceBackend {
   Result<const ServingModel*> accepting_model() const;
   Result<const ServingModel*> loaded_model() const;
 
-  const std::function<void()> on_shutdown_;
+  const std::function<void(Patience)> on_shutdown_;
   const std::chrono::milliseconds step_limit_;
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   const std::shared_ptr<JobTable> jobs_ = std::make_shared<JobTable>();

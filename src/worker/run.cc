@@ -4,12 +4,15 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <thread>
 
 #include "api/answers.h"
 #include "base/descriptors.h"
+#include "base/job_border.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -27,11 +30,13 @@ namespace llorch::worker {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kExitFailure = 1;
 constexpr int kExitInterrupted = 130;
 constexpr milliseconds kDrainTick{20};
 constexpr milliseconds kLastAnswers{5'000};  // for what was answered but not yet read
+constexpr milliseconds kLastWords{1'000};    // the same when it has to be quick
 constexpr int kIoThreads = 4;
 constexpr std::size_t kDescriptorReserve = 256;  // for files, the callback and what libraries open
 
@@ -82,7 +87,8 @@ class Worker {
       : program_(program),
         options_(std::move(options)),
         backend_(
-            [this] {
+            [this](EngineBackend::Patience patience) {
+              if (patience) drain_by_ = Clock::now() + *patience;
               shutdown_wanted_ = true;
               wakeups_.wake();
             },
@@ -143,8 +149,13 @@ class Worker {
 
   // On the starter's thread: everything from loading to the callback.
   void start(const std::stop_token& stop) {
-    Status outcome = load(stop);
-    if (outcome.ok() && !options_.callback_url.empty()) outcome = tell_ready(stop);
+    const auto all_of_it = [&]() -> Result<bool> {
+      Status outcome = load(stop);
+      if (outcome.ok() && !options_.callback_url.empty()) outcome = tell_ready(stop);
+      if (!outcome.ok()) return outcome.error();
+      return true;
+    };
+    const Result<bool> outcome = base::run_job<bool>("while loading the model", all_of_it);
     if (outcome.ok() || stop.stop_requested()) return;
     failure_ = outcome.error();
     failed_ = true;
@@ -190,29 +201,31 @@ class Worker {
     return send_ready_callback(options_.callback_url, callback, options_.callback_mark, {}, stop);
   }
 
-  // Accept nothing, let what runs finish, then close. A second signal ends it now.
+  // Accept nothing, let what runs finish while there is patience, then close. A second signal ends
+  // the patience. Whatever is cut off hears of it before its connection closes.
   int shut_down() {
     logger().info("draining");
     backend_.begin_drain();
     starter_.request_stop();
     // Every request has a deadline of its own, so this ends.
-    const auto deadline =
-        std::chrono::steady_clock::now() + options_.inference_timeout + kLastAnswers;
+    const Clock::time_point deadline = Clock::now() + options_.inference_timeout + kLastAnswers;
     bool is_interrupted = false;
-    while (!is_interrupted && !backend_.is_idle() && std::chrono::steady_clock::now() < deadline)
+    while (!is_interrupted && !backend_.is_idle() &&
+           Clock::now() < std::min(deadline, drain_by_.load()))
       is_interrupted = wakeups_.wait_for_signal(static_cast<int>(kDrainTick.count()));
-    if (!is_interrupted) {
-      std::jthread drainer([this] {
-        server_->drain(kLastAnswers);
-        drained_ = true;
-        wakeups_.wake();
-      });
-      while (!is_interrupted && !drained_) is_interrupted = wakeups_.wait_for_signal(-1);
-      if (is_interrupted) server_->stop();
-    }
+    const bool is_idle = backend_.is_idle();
+    if (!is_idle) logger().info("ending what still runs");
     backend_.stop();
+    std::jthread drainer([this, patience = is_interrupted ? kLastWords : kLastAnswers] {
+      server_->drain(patience);
+      drained_ = true;
+      wakeups_.wake();
+    });
+    bool is_hurried = false;
+    while (!is_hurried && !drained_) is_hurried = wakeups_.wait_for_signal(-1);
     server_->stop();
     starter_.join();
+    is_interrupted |= is_hurried;
     logger().info("stopped", {{"interrupted", is_interrupted}});
     return is_interrupted ? kExitInterrupted : 0;
   }
@@ -221,6 +234,7 @@ class Worker {
   const WorkerOptions options_;
   base::Wakeups wakeups_;
   std::atomic<bool> shutdown_wanted_ = false;
+  std::atomic<Clock::time_point> drain_by_ = Clock::time_point::max();
   std::atomic<bool> failed_ = false;  // failure_ is set before it
   std::atomic<bool> drained_ = false;
   std::optional<Error> failure_;

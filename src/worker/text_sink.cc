@@ -89,7 +89,7 @@ Result<contract::InferenceResult> TextSink::result_of(const engine::GenerationEn
   contract::InferenceResult result;
   switch (end.reason) {
     case engine::FinishReason::Cancelled:
-      return Error{ErrorCode::Cancelled, "the job was cancelled"};
+      return end.error.value_or(Error{ErrorCode::Cancelled, "the job was cancelled"});
     case engine::FinishReason::TimedOut:
       return Error{ErrorCode::DeadlineExceeded,
                    fmt::format("the deadline passed after {} tokens", end.tokens_out)};

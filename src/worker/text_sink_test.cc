@@ -268,7 +268,7 @@ TEST(EngineBackend, AStepBeyondItsLimitIsAHang) {
 // Before there is a model: every question has an answer, none waits.
 TEST(EngineBackend, SaysLoadingUntilItHasAModel) {
   int shutdowns = 0;
-  EngineBackend backend([&] { ++shutdowns; }, std::chrono::seconds(1));
+  EngineBackend backend([&](EngineBackend::Patience) { ++shutdowns; }, std::chrono::seconds(1));
   backend.set_progress(0.25);
   EXPECT_EQ(backend.status().state, worker_http::LoadStatus::State::Loading);
   EXPECT_EQ(backend.status().load_progress, 0.25);
@@ -282,7 +282,7 @@ TEST(EngineBackend, SaysLoadingUntilItHasAModel) {
   EXPECT_EQ(backend.render_chat({}, {}).error().code, ErrorCode::Unavailable);
   EXPECT_EQ(backend.cancel("x").error().code, ErrorCode::NotFound);
   backend.abandon(1);
-  backend.request_shutdown();
+  backend.request_shutdown({});
   EXPECT_EQ(shutdowns, 1);
   backend.begin_drain();
   backend.set_ready();

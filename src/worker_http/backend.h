@@ -216,8 +216,9 @@ class InferenceBackend {
                                          const base::WorkLimit& limit) const = 0;
   virtual Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const = 0;
 
-  // Begins the drain that ends the process. Idempotent.
-  virtual void request_shutdown() = 0;
+  // Begins the drain that ends the process. `patience`: how long what runs may go on from now;
+  // none: until its own end. Asked again it counts anew.
+  virtual void request_shutdown(std::optional<std::chrono::seconds> patience) = 0;
 };
 
 }  // namespace llorch::worker_http

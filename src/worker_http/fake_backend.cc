@@ -208,9 +208,15 @@ Result<std::string> FakeBackend::detokenize(const std::vector<std::int32_t>& ids
   return text;
 }
 
-void FakeBackend::request_shutdown() {
+std::optional<std::chrono::seconds> FakeBackend::shutdown_patience() {
+  const std::lock_guard lock(mutex_);
+  return shutdown_patience_;
+}
+
+void FakeBackend::request_shutdown(std::optional<std::chrono::seconds> patience) {
   const std::lock_guard lock(mutex_);
   shutdown_requested_ = true;
+  shutdown_patience_ = patience;
 }
 
 std::shared_ptr<FakeJob> FakeBackend::job(std::size_t index) {

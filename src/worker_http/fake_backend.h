@@ -78,6 +78,7 @@ class FakeBackend final : public InferenceBackend {
   bool wait_until_abandoned(std::size_t index);
   std::vector<std::string> cancelled();
   bool shutdown_requested();
+  std::optional<std::chrono::seconds> shutdown_patience();
 
   LoadStatus status() const override { return load.get(); }
   WorkerStats stats() const override { return numbers.get(); }
@@ -93,7 +94,7 @@ class FakeBackend final : public InferenceBackend {
   Result<TokenizedText> tokenize(std::string_view text, bool add_special, bool parse_special,
                                  const base::WorkLimit& limit) const override;
   Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;
-  void request_shutdown() override;
+  void request_shutdown(std::optional<std::chrono::seconds> patience) override;
 
  private:
   void serve();
@@ -105,6 +106,7 @@ class FakeBackend final : public InferenceBackend {
   std::vector<std::shared_ptr<FakeJob>> jobs_;
   std::vector<std::string> cancelled_;
   bool shutdown_requested_ = false;
+  std::optional<std::chrono::seconds> shutdown_patience_;
   bool stopping_ = false;
   std::deque<std::function<void()>> tasks_;  // for the fake's thread
   std::thread thread_;

@@ -36,6 +36,10 @@ constexpr std::array kExecute = {
 
 constexpr std::array kCancel = {FieldSpec{"job_id", Required, R"({"type":"string"})"}};
 
+constexpr std::array kShutdown = {FieldSpec{
+    "timeout_sec", Honoured,
+    R"({"type":"integer","minimum":0,"maximum":3600,"description":"How long what runs may go on; then it ends with an error. Default: until its own end."})"}};
+
 constexpr std::array kTokenize = {
     FieldSpec{"text", Required, R"({"type":"string"})"},
     FieldSpec{
@@ -178,6 +182,10 @@ std::span<const FieldSpec> execute_fields() {
 std::span<const FieldSpec> cancel_fields() {
   return kCancel;
 }
+std::span<const FieldSpec> shutdown_fields() {
+  return kShutdown;
+}
+
 std::span<const FieldSpec> tokenize_fields() {
   return kTokenize;
 }

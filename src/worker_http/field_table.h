@@ -26,6 +26,7 @@ struct FieldSpec {
 
 std::span<const FieldSpec> execute_fields();
 std::span<const FieldSpec> cancel_fields();
+std::span<const FieldSpec> shutdown_fields();
 std::span<const FieldSpec> tokenize_fields();
 std::span<const FieldSpec> detokenize_fields();
 // Every field of OpenAI's request schemas is in one of these.

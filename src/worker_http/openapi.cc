@@ -2,6 +2,7 @@
 // answers from the texts below. Tests hold real answers against it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "api/openapi.h"
@@ -195,8 +196,13 @@ json::Object operation(const Endpoint& endpoint) {
   json::Array parameters = path_parameters(endpoint.path);
   if (!parameters.empty()) out["parameters"] = std::move(parameters);
   if (endpoint.fields != nullptr) {
-    out["requestBody"] = json::Object{
-        {"required", true}, {"content", content("application/json", ref(endpoint.request_schema))}};
+    const auto fields = endpoint.fields();
+    const bool is_required = std::any_of(fields.begin(), fields.end(), [](const FieldSpec& field) {
+      return field.treatment == Treatment::Required;
+    });
+    out["requestBody"] =
+        json::Object{{"required", is_required},
+                     {"content", content("application/json", ref(endpoint.request_schema))}};
   }
   const std::string_view error = endpoint.openai ? "OpenAiError" : "Error";
   json::Object responses{{fmt::format("{}", endpoint.status), success(endpoint)}};

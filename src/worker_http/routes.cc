@@ -66,7 +66,7 @@ constexpr std::array kEndpoints = {
     Endpoint{Method::Post, "/cancel", "End a job soon. Idempotent.", answer_cancel, cancel_fields,
              "CancelRequest", 202, "CancelAnswer", "", false},
     Endpoint{Method::Post, "/shutdown", "Finish what runs, accept nothing more, exit.",
-             answer_shutdown, nullptr, "", 202, "ShutdownAnswer", "", false},
+             answer_shutdown, shutdown_fields, "ShutdownRequest", 202, "ShutdownAnswer", "", false},
     Endpoint{Method::Get, "/metrics", "Counters, gauges and histograms for Prometheus.",
              answer_metrics, nullptr, "", 200, "", "", false},
     Endpoint{Method::Post, "/tokenize", "Text to token ids.", answer_tokenize, tokenize_fields,

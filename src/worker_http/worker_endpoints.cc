@@ -235,9 +235,18 @@ http::Response answer_metrics(const Service& service, const RequestText&) {
           service.metrics->render(service.backend)};
 }
 
-http::Response answer_shutdown(const Service& service, const RequestText&) {
-  service.backend.request_shutdown();
-  return json_response(202, json::Object{{"status", "draining"}});
+http::Response answer_shutdown(const Service& service, const RequestText& request) {
+  using Patience = std::optional<std::chrono::seconds>;
+  const auto shut_down = [&](const Patience& patience) {
+    service.backend.request_shutdown(patience);
+    return json_response(202, json::Object{{"status", "draining"}});
+  };
+  if (request.body.empty()) return shut_down(std::nullopt);
+  const auto read = [](json::FieldReader& reader) {
+    const auto wanted = reader.optional_integer("timeout_sec", 0, contract::kDrainSecondsMax);
+    return wanted ? Patience(std::chrono::seconds(*wanted)) : std::nullopt;
+  };
+  return answer_fields(request, read, shut_down);
 }
 
 http::Response answer_cancel(const Service& service, const RequestText& request) {

@@ -109,9 +109,17 @@ TEST(WorkerRoutes, AnswersToHostileBodiesStaySmall) {
 TEST(Shutdown, IsAcceptedAndPassedOn) {
   TestWorker worker;
   EXPECT_FALSE(worker.backend.shutdown_requested());
-  const std::string response = worker.post("/shutdown", "", "");
-  EXPECT_EQ(status_of(response), 202);
+  for (const char* bad : {R"({"timeout":5})", R"({"timeout_sec":-1})", R"({"timeout_sec":3601})",
+                          R"({"timeout_sec":"5"})", "[]", "{"}) {
+    EXPECT_EQ(status_of(worker.post("/shutdown", bad)), 400) << bad;
+  }
+  EXPECT_THAT(worker.post("/shutdown", R"({"force":true})"), HasSubstr("\"field\":\"force\""));
+  EXPECT_FALSE(worker.backend.shutdown_requested());
+  EXPECT_EQ(status_of(worker.post("/shutdown", "")), 202);
   EXPECT_TRUE(worker.backend.shutdown_requested());
+  EXPECT_EQ(worker.backend.shutdown_patience(), std::nullopt);
+  EXPECT_EQ(status_of(worker.post("/shutdown", R"({"timeout_sec":7})")), 202);
+  EXPECT_EQ(worker.backend.shutdown_patience(), std::chrono::seconds(7));
 }
 
 TEST(Tokenize, BothWays) {

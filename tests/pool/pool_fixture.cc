@@ -115,6 +115,7 @@ pool::PoolManagerOptions make_pool_options(const fs::path& root, std::string cal
   options.timing.idle_probe = milliseconds(0);
   options.timing.ready_base = milliseconds(20'000);
   options.timing.drain_patience = milliseconds(3'000);
+  options.timing.drain_grace = milliseconds(500);
   options.timing.term_patience = milliseconds(3'000);
   options.timing.kill_patience = milliseconds(3'000);
   options.timing.reclaim_patience = milliseconds(500);

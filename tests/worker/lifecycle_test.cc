@@ -245,7 +245,67 @@ TEST(WorkerShutdown, TheSecondSignalIsNow) {
   EXPECT_LT(std::chrono::steady_clock::now() - since, seconds(5));
   client.join();
   EXPECT_FALSE(outcome.end.has_value());
+  ASSERT_TRUE(outcome.error.has_value()) << "a stream that is cut off says so";
+  EXPECT_EQ(outcome.error->code, ErrorCode::Cancelled);
+  EXPECT_THAT(outcome.error->message, HasSubstr("is stopping"));
 }
+
+// Forty streams, some running and some waiting: however the worker is told to hurry, each of them
+// ends with `end` or `error`, and OpenAI's with an error or [DONE].
+class WorkerShutdownStreams : public testing::TestWithParam<std::string> {};
+
+TEST_P(WorkerShutdownStreams, EveryOneHasALastEvent) {
+  constexpr int kStreams = 40;
+  WorkerFixture worker(kSlow);
+  ASSERT_TRUE(worker.wait_until_healthy());
+  std::vector<ExecuteOutcome> outcomes(kStreams);
+  std::vector<std::string> chats(kStreams);
+  std::vector<std::thread> clients;
+  for (std::size_t i = 0; i < kStreams; ++i) {
+    clients.emplace_back([&, i] {
+      if (i % 4 == 0) {
+        chats[i] = worker
+                       .post("/v1/completions",
+                             R"({"prompt":"x","max_tokens":1500,"temperature":0,"stream":true})")
+                       .body;
+        return;
+      }
+      outcomes[i] = worker.execute(
+          fmt::format(R"({{"job_id":"j{}","prompt":"x","max_tokens":1500,"temperature":0}})", i));
+    });
+  }
+  const auto all_accepted = [&] {
+    const contract::HealthReport health = worker.health();
+    return health.slots_busy + health.queue_depth == kStreams;
+  };
+  while (!all_accepted()) std::this_thread::yield();
+  const std::string how = GetParam();
+  if (how == "signals") {
+    worker.process().signal(SIGTERM);
+    ASSERT_TRUE(worker.process().wait_for_err("draining"));
+    worker.process().signal(SIGTERM);
+  } else {
+    EXPECT_EQ(worker.post("/shutdown", how).status, 202);
+  }
+  EXPECT_EQ(worker.process().wait(seconds(20)), how == "signals" ? 130 : 0);
+  for (std::thread& client : clients) client.join();
+  for (std::size_t i = 0; i < kStreams; ++i) {
+    if (i % 4 == 0) {
+      const bool has_last = chats[i].find("\"error\":{") != std::string::npos ||
+                            chats[i].find("data: [DONE]") != std::string::npos;
+      EXPECT_TRUE(has_last) << i << ": " << chats[i];
+      continue;
+    }
+    EXPECT_TRUE(outcomes[i].end.has_value() || outcomes[i].error.has_value())
+        << i << ": status " << outcomes[i].status << " " << outcomes[i].body;
+    if (outcomes[i].error) {
+      EXPECT_THAT(outcomes[i].error->message, HasSubstr("is stopping"));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(However, WorkerShutdownStreams,
+                         testing::Values("signals", R"({"timeout_sec":0})"));
 
 TEST(WorkerShutdown, ByRequest) {
   WorkerFixture worker;
