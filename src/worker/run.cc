@@ -63,6 +63,8 @@ void keep_heap_tight() {
   constexpr int kLargeBytes = 1 << 20;
   ::mallopt(M_MMAP_THRESHOLD, kLargeBytes);
   ::mallopt(M_TRIM_THRESHOLD, kLargeBytes);
+  // Each further arena keeps what its threads freed, and nobody else uses it.
+  ::mallopt(M_ARENA_MAX, 1);
 #endif
 }
 
