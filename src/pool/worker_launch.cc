@@ -259,6 +259,7 @@ LaunchPlan make_launch(const PreparedStart& start, const PoolManagerOptions& opt
   launch.program = is_cuda ? options.planner.worker_cuda : options.planner.worker_cpu;
   launch.arguments = {"--worker-id",    names.id,
                       "--model",        start.model.path,
+                      "--alias",        start.model.id,
                       "--port",         std::to_string(names.port),
                       "--callback-url", options.callback_url};
   if (is_cuda) {

@@ -16,9 +16,9 @@ std::string StreamingDecoder::bytes_of(TokenId id) const {
   return tokenizer_.is_special(id) ? std::string(tokenizer_.piece(id)) : reader_.bytes_of(id);
 }
 
-std::string StreamingDecoder::decode_next(TokenId id) {
+std::string StreamingDecoder::decode_next(TokenId id, bool shows_special) {
   std::string text;
-  if (options_.keep_special || !tokenizer_.is_special(id)) reader_.add(id, text);
+  if (shows_special || options_.keep_special || !tokenizer_.is_special(id)) reader_.add(id, text);
   return text;
 }
 

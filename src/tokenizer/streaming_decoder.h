@@ -21,8 +21,9 @@ class StreamingDecoder {
 
   // What `id` adds to the text if it comes next, as bytes; a special token as its name.
   std::string bytes_of(TokenId id) const;
-  std::string decode_next(TokenId id);  // may be empty
-  std::string flush();                  // the end: what was held, as U+FFFD. Nothing may follow.
+  // May be empty. `shows_special`: a special token's name, whatever the options say.
+  std::string decode_next(TokenId id, bool shows_special = false);
+  std::string flush();  // the end: what was held, as U+FFFD. Nothing may follow.
 
  private:
   const Tokenizer& tokenizer_;

@@ -330,13 +330,15 @@ Result<std::vector<Ticket>> EngineBackend::submit(
     uses.push_back(*use);
     const std::uint64_t seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
     auto sink = std::make_shared<TextSink>(
-        TextSinkContext{.job_id = request.job_id,
-                        .model = model.info.id,
-                        .seed = seed,
-                        .prompt_tokens = static_cast<std::int64_t>(prepared.prompt.size()),
-                        .stop = request.sampling.stop,
-                        .with_logprobs = request.top_logprobs.has_value(),
-                        .arrived = request.arrived},
+        TextSinkContext{
+            .job_id = request.job_id,
+            .model = model.info.id,
+            .seed = seed,
+            .prompt_tokens = static_cast<std::int64_t>(prepared.prompt.size()),
+            .stop = request.sampling.stop,
+            .with_logprobs = request.top_logprobs.has_value(),
+            .markers = request.shows_markers ? model.marker_ids : std::vector<engine::TokenId>(),
+            .arrived = request.arrived},
         *model.tokenizer, prepared.prompt, std::move(submission.listener));
     sink->set_job(jobs_, *use);
     generations.push_back({to_generation(model, request, prepared, seed), std::move(sink)});

@@ -22,6 +22,20 @@ class JsonConstraint final : public engine::TokenConstraint {
   grammar::TokenMasker masker_;
 };
 
+// Arguments follow their schema; where that cannot be enforced and need not be, any object.
+Result<GrammarPtr> compile_calls(const worker_http::OutputFormat& format) {
+  grammar::FramedGrammar frame;
+  frame.between = format.between;
+  frame.closing = format.closing;
+  for (const worker_http::OutputFormat::Call& call : format.calls) {
+    const bool holds = call.strict || grammar::compile_json_schema(call.schema).ok();
+    frame.values.push_back({call.before,
+                            holds ? call.schema : json::Value(json::Object{{"type", "object"}}),
+                            call.after});
+  }
+  return grammar::compile_framed(frame);
+}
+
 }  // namespace
 
 Result<GrammarPtr> compile_format(const worker_http::OutputFormat& format,
@@ -32,8 +46,9 @@ Result<GrammarPtr> compile_format(const worker_http::OutputFormat& format,
     return Error{ErrorCode::InvalidArgument,
                  "this model cannot be held to JSON: " + model.mask_table.error().message};
   }
-  Result<GrammarPtr> grammar = format.kind == Kind::JsonObject
-                                   ? grammar::compile_json_object()
+  Result<GrammarPtr> grammar = format.kind == Kind::JsonObject ? grammar::compile_json_object()
+                               : format.kind == Kind::ToolCalls
+                                   ? compile_calls(format)
                                    : grammar::compile_json_schema(format.schema);
   // Malformed, too large or beyond what can be enforced: in each case the schema's fault.
   if (!grammar.ok()) return Error{ErrorCode::InvalidArgument, grammar.error().message};

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/settings.h"
+#include "base/utf8.h"
 #include "base/version.h"
 #include "contract/worker_info.h"
 
@@ -41,6 +42,14 @@ CLI::Validator worker_id_rule() {
           "ID"};
 }
 
+CLI::Validator alias_rule() {
+  return {[](std::string& text) {
+            const bool fits = !text.empty() && text.size() <= 256 && base::is_valid_utf8(text);
+            return fits ? std::string() : std::string("must be 1 to 256 bytes of UTF-8");
+          },
+          "NAME"};
+}
+
 struct Raw {
   std::uint64_t kv_memory = 0;
   std::int64_t timeout_sec = 300;
@@ -58,6 +67,11 @@ void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerO
       ->required();
   app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
       ->required(!is_plan);
+  app.add_option("--alias", options.aliases,
+                 "a further name that clients may use for the model; may be given several times")
+      ->check(alias_rule())
+      ->expected(1)
+      ->take_all();
   app.add_option("--callback-url", options.callback_url, "told by POST when the worker is ready");
   app.add_option("--host", options.host, "address to listen on; any but loopback needs a token")
       ->capture_default_str();

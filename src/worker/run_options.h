@@ -24,7 +24,8 @@ struct WorkerOptions {
   std::string worker_id;
   std::string model;
   std::uint16_t port = 0;
-  std::string callback_url;   // empty: nobody is told
+  std::vector<std::string> aliases;  // further names of the model for clients
+  std::string callback_url;          // empty: nobody is told
   std::string callback_mark;  // from the environment: proves to whoever started us that it is us
   std::string host = "127.0.0.1";
   int threads = 0;           // 0: one for each core

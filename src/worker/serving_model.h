@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "compute/backend.h"
@@ -23,6 +24,7 @@ struct ServingModel {
   std::shared_ptr<const TokenTexts> texts;
   std::optional<jinja::ChatTemplate> chat;
   std::optional<jinja::ChatTemplate> chat_with_tools;  // where the model has one of its own
+  std::vector<engine::TokenId> marker_ids;             // the special tokens of info.style; sorted
   std::string bos_token;
   std::string eos_token;
   // For JSON output; the error says why this vocabulary has none.

@@ -90,6 +90,21 @@ std::string piece_of(const tokenizer::Tokenizer& tokenizer, std::optional<std::i
   return id ? base::to_valid_utf8(tokenizer.piece(*id)) : std::string();
 }
 
+// How the model calls tools and thinks, by the template that it would be told of tools by.
+void add_style(const tokenizer::Tokenizer& tokenizer, ServingModel& model) {
+  const std::string* source = tokenizer.chat_template("tool_use");
+  if (source == nullptr) source = tokenizer.chat_template("default");
+  worker_http::AnswerStyle& style = model.info.style;
+  style = worker_http::detect_answer_style(source != nullptr ? *source : std::string());
+  for (const std::string_view marker : worker_http::known_markers()) {
+    const std::optional<tokenizer::TokenId> id = tokenizer.find_piece(marker);
+    if (!id || !tokenizer.is_special(*id) || tokenizer.is_end(*id)) continue;
+    style.special_markers.emplace_back(marker);
+    model.marker_ids.push_back(*id);
+  }
+  std::sort(model.marker_ids.begin(), model.marker_ids.end());
+}
+
 Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
                      ServingModel& model) {
   Result<tokenizer::Tokenizer> loaded = path == builtin_model::kName
@@ -103,6 +118,7 @@ Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
   model.texts = std::make_shared<const TokenTexts>(std::move(texts));
   model.chat = parse_template(tokenizer, "default");
   model.chat_with_tools = parse_template(tokenizer, "tool_use");
+  add_style(tokenizer, model);
   model.bos_token = piece_of(tokenizer, tokenizer.bos());
   model.eos_token = piece_of(tokenizer, tokenizer.eos());
   return ok_status();
@@ -208,6 +224,7 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   info.vocab_size = opened->plan.config.vocab_size;
   info.created = file_time(options.model);
   info.has_chat_template = model->chat.has_value();
+  info.aliases = options.aliases;
   // The vocabulary was read, the weights were not yet: what is mapped so far is of no more use.
   for (const std::shared_ptr<const base::MappedFile>& mapped : file->files())
     mapped->forget(mapped->bytes());

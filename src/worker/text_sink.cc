@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -55,12 +56,16 @@ void TextSink::report(const engine::GeneratedToken& token) {
 
 bool TextSink::deliver(std::string text) {
   if (ttft_ms_ < 0) ttft_ms_ = since_arrival_ms();
-  return listener_->on_text({std::move(text), std::exchange(reports_, {})});
+  return listener_->on_text(
+      {std::move(text), std::exchange(reports_, {}), std::exchange(num_tokens_, 0)});
 }
 
 engine::Verdict TextSink::on_token(const engine::GeneratedToken& token) {
   if (context_.with_logprobs) report(token);
-  tokenizer::StopMatcher::Output out = matcher_.add(decoder_.decode_next(token.id));
+  ++num_tokens_;
+  const bool is_marker =
+      std::binary_search(context_.markers.begin(), context_.markers.end(), token.id);
+  tokenizer::StopMatcher::Output out = matcher_.add(decoder_.decode_next(token.id, is_marker));
   const bool is_stopped = out.is_stopped;
   if (is_stopped) stop_ = std::move(out.stop);
   if (!out.text.empty() && !deliver(std::move(out.text))) return engine::Verdict::Cancel;

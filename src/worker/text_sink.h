@@ -24,6 +24,7 @@ struct TextSinkContext {
   std::int64_t prompt_tokens = 0;
   std::vector<std::string> stop;
   bool with_logprobs = false;
+  std::vector<engine::TokenId> markers = {};  // special tokens that are part of the text; sorted
   engine::Clock::time_point arrived = engine::Clock::now();
 };
 
@@ -57,6 +58,7 @@ class TextSink final : public engine::GenerationSink {
   tokenizer::StreamingDecoder decoder_;
   tokenizer::StopMatcher matcher_;
   std::vector<worker_http::TokenReport> reports_;  // since the last piece
+  std::int64_t num_tokens_ = 0;                    // since the last piece
   std::string stop_;                               // the stop string that came
   double ttft_ms_ = -1;
 };

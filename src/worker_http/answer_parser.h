@@ -21,6 +21,7 @@ namespace llorch::worker_http {
 struct ToolSpec {
   std::string name;
   json::Value parameters;  // a JSON Schema; null when the client gave none
+  bool strict = false;     // calls that must be made follow the schema, or the request is refused
 };
 using ToolList = std::vector<ToolSpec>;
 

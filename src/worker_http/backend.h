@@ -23,14 +23,26 @@
 #include "base/work_limit.h"
 #include "contract/inference.h"
 #include "contract/sampling_config.h"
+#include "worker_http/answer_style.h"
 
 namespace llorch::worker_http {
 
 // What the output must be; enforced while sampling.
 struct OutputFormat {
-  enum class Kind : std::uint8_t { Text, JsonObject, JsonSchema };
+  enum class Kind : std::uint8_t { Text, JsonObject, JsonSchema, ToolCalls };
   Kind kind = Kind::Text;
   json::Value schema;  // with JsonSchema
+  // With ToolCalls: one of these; where `between` is not empty maybe more, with it in between; then
+  // `closing`.
+  struct Call {
+    std::string before;  // the arguments
+    json::Value schema;  // of the arguments
+    std::string after;
+    bool strict = false;  // else arguments whose schema cannot be enforced are any object
+  };
+  std::vector<Call> calls;
+  std::string between;
+  std::string closing;
 };
 
 // What prepare() made of a request: ids and a compiled format. Immutable, so the choices of a
@@ -76,6 +88,8 @@ struct TextRequest {
   std::vector<std::pair<std::int32_t, float>> logit_bias;
   std::optional<std::int32_t> top_logprobs;
   OutputFormat format;
+  // Special tokens that are markers of the model's style (ModelInfo::style) are part of the text.
+  bool shows_markers = false;
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   PreparedPtr prepared;  // of prompt, max_tokens and format, which nobody looks at once it is there
@@ -97,6 +111,7 @@ struct TokenReport {
 struct TextPiece {
   std::string text;
   std::vector<TokenReport> tokens;
+  std::int64_t num_tokens = 0;  // that it took
 };
 
 // Hears of one request, on the engine's thread and in this order: on_started, on_text…, on_end
@@ -148,6 +163,8 @@ struct ModelInfo {
   std::int64_t parameters = 0;
   std::int64_t created = 0;  // seconds since the epoch: the file's time
   bool has_chat_template = false;
+  AnswerStyle style;                 // how it calls tools and thinks
+  std::vector<std::string> aliases;  // further names that clients may use
 };
 
 struct LoadStatus {

@@ -72,6 +72,8 @@ ModelInfo fake_model() {
   info.memory_bytes = 4096;
   info.created = 1700000000;
   info.has_chat_template = true;
+  info.style.dialect = ToolDialect::Hermes;
+  info.style.template_takes_tools = true;
   return info;
 }
 

@@ -68,6 +68,11 @@ constexpr std::string_view kFlag = R"({"type":"boolean","default":false})";
 constexpr std::string_view kString = R"({"type":"string"})";
 constexpr std::string_view kSeed =
     R"({"type":"integer","description":"Choice k draws with seed + k."})";
+constexpr std::string_view kTopK =
+    R"({"type":"integer","minimum":0,"default":0,"description":"0 is off."})";
+constexpr std::string_view kMinP = R"({"type":"number","minimum":0,"maximum":1,"default":0})";
+constexpr std::string_view kRepetition =
+    R"({"type":"number","exclusiveMinimum":0,"maximum":2,"default":1,"description":"Over prompt and output."})";
 constexpr std::string_view kStreamOptions =
     R"({"type":"object","properties":{"include_usage":{"type":"boolean"},"include_obfuscation":{"type":"boolean"}},"additionalProperties":false})";
 
@@ -89,6 +94,9 @@ constexpr std::array kCompletion = {
     FieldSpec{"stream_options", Honoured, kStreamOptions},
     FieldSpec{"temperature", Honoured, kTemperature},
     FieldSpec{"top_p", Honoured, kTopP},
+    FieldSpec{"top_k", Honoured, kTopK},
+    FieldSpec{"min_p", Honoured, kMinP},
+    FieldSpec{"repetition_penalty", Honoured, kRepetition},
     FieldSpec{"user", Bookkeeping, kString},
     FieldSpec{"best_of", Refused, R"({"type":"integer"})", "1"},
     FieldSpec{"suffix", Refused, kString, R"("")"},
@@ -118,10 +126,23 @@ constexpr std::array kChat = {
     FieldSpec{"stream_options", Honoured, kStreamOptions},
     FieldSpec{"temperature", Honoured, kTemperature},
     FieldSpec{"top_p", Honoured, kTopP},
+    FieldSpec{"top_k", Honoured, kTopK},
+    FieldSpec{"min_p", Honoured, kMinP},
+    FieldSpec{"repetition_penalty", Honoured, kRepetition},
     FieldSpec{
         "tools", Honoured,
-        R"({"type":"array","maxItems":128,"items":{"type":"object"},"description":"Handed to the model's chat template; a call comes back as the model wrote it, in the text."})"},
-    FieldSpec{"tool_choice", Honoured, R"({"enum":["auto","none"]})"},
+        R"({"type":"array","maxItems":128,"items":{"type":"object"},"description":"Told to the model by its chat template, or by a system message where that takes none; calls come back as tool_calls."})"},
+    FieldSpec{
+        "tool_choice", Honoured,
+        R"({"oneOf":[{"enum":["auto","none","required"]},{"type":"object"}],"description":"required and a named function are enforced."})"},
+    FieldSpec{"parallel_tool_calls", Honoured,
+              R"({"type":"boolean","default":true,"description":"false: at most one call."})"},
+    FieldSpec{
+        "documents", Honoured,
+        R"({"type":"array","maxItems":1024,"items":{"type":"object"},"description":"Handed to the model's chat template."})"},
+    FieldSpec{
+        "chat_template_kwargs", Honoured,
+        R"({"type":"object","description":"Further variables of the model's chat template, such as enable_thinking."})"},
     FieldSpec{"metadata", Bookkeeping, R"({"type":"object"})"},
     FieldSpec{"prediction", Bookkeeping, R"({"type":"object"})"},
     FieldSpec{"prompt_cache_key", Bookkeeping, kString},
@@ -136,7 +157,6 @@ constexpr std::array kChat = {
     FieldSpec{"functions", Refused, R"({"type":"array"})", "[]"},
     FieldSpec{"modalities", Refused, R"({"type":"array"})", R"(["text"])"},
     FieldSpec{"moderation", Refused, R"({"type":"object"})"},
-    FieldSpec{"parallel_tool_calls", Refused, R"({"type":"boolean"})", "true"},
     FieldSpec{"reasoning_effort", Refused, kString, R"("medium")"},
     FieldSpec{"verbosity", Refused, kString, R"("medium")"},
     FieldSpec{"web_search_options", Refused, R"({"type":"object"})"},
@@ -150,6 +170,7 @@ constexpr std::array kChatMessage = {
     FieldSpec{"name", Honoured, kString},
     FieldSpec{"tool_calls", Honoured, R"({"type":"array","items":{"type":"object"}})"},
     FieldSpec{"tool_call_id", Honoured, kString},
+    FieldSpec{"reasoning_content", Honoured, kString},
     FieldSpec{"refusal", Bookkeeping, {}},
     FieldSpec{"annotations", Bookkeeping, {}},
     FieldSpec{"audio", Refused, {}},

@@ -6,6 +6,7 @@
 
 #include "base/utf8.h"
 #include "base/version.h"
+#include "worker_http/openai_tools.h"
 
 namespace llorch::worker_http {
 namespace {
@@ -77,6 +78,8 @@ OpenAiAnswer::OpenAiAnswer(AnswerHead head, std::vector<std::string> echoes)
   for (std::size_t i = 0; i < echoes.size(); ++i) {
     choices_[i].text_chars = base::count_scalars(echoes[i]);
     choices_[i].echo = std::move(echoes[i]);
+    if (head_.kind == AnswerKind::Chat && !head_.parser.is_idle())
+      choices_[i].parser = std::make_unique<AnswerParser>(head_.parser);
   }
 }
 
@@ -122,50 +125,163 @@ void OpenAiAnswer::note(std::size_t index, const contract::StartedEvent& started
 }
 
 void OpenAiAnswer::note(std::size_t index, const GenerationResult& result) {
+  Choice& choice = choices_[index];
   ++ended_;
+  choice.is_over = true;
   if (!result.ok()) {
     if (!failure_) failure_ = result.error();
     return;
   }
-  choices_[index].tokens_out = result->tokens_out;
-  choices_[index].prompt_tokens = result->prompt_tokens;
-  choices_[index].finish_reason = finish_reason_of(result->stop_reason);
+  choice.tokens_out = result->tokens_out;
+  choice.prompt_tokens = result->prompt_tokens;
+  choice.finish_reason = finish_reason_of(result->stop_reason);
+}
+
+AnswerParts OpenAiAnswer::parse(Choice& choice, std::string_view text) {
+  if (choice.parser) return choice.parser->add(text);
+  if (text.empty()) return {};
+  return {{AnswerPart::Kind::Content, std::string(text), 0}};
+}
+
+AnswerParts OpenAiAnswer::end_parts(Choice& choice) {
+  if (!choice.parser) return {};
+  const bool was_cut = choice.finish_reason == "length";
+  AnswerParts parts = choice.parser->finish(was_cut);
+  if (!was_cut && choice.parser->num_calls() > 0) choice.finish_reason = "tool_calls";
+  return parts;
+}
+
+void OpenAiAnswer::end_if_satisfied(Choice& choice) {
+  if (!choice.parser || !choice.parser->is_satisfied() || choice.is_over) return;
+  choice.is_over = true;
+  choice.finish_reason = "tool_calls";
+  ++ended_;
+}
+
+json::Value OpenAiAnswer::take_logprobs(Choice& choice) {
+  if (choice.tokens.empty()) return nullptr;
+  json::Value logprobs = logprobs_json(choice.tokens, choice.text_chars);
+  choice.text_chars += count_chars(choice.tokens);
+  choice.tokens.clear();
+  return logprobs;
+}
+
+json::Object OpenAiAnswer::delta_of(std::size_t index, const AnswerPart& part) const {
+  switch (part.kind) {
+    case AnswerPart::Kind::Content:
+      return {{"content", part.text}};
+    case AnswerPart::Kind::Reasoning:
+      return {{"reasoning_content", part.text}};
+    case AnswerPart::Kind::CallBegin: {
+      json::Object call{{"index", part.call},
+                        {"id", call_id(head_.id, index, part.call, head_.parser.dialect)},
+                        {"type", "function"},
+                        {"function", json::Object{{"name", part.text}, {"arguments", ""}}}};
+      return {{"tool_calls", json::Array{std::move(call)}}};
+    }
+    case AnswerPart::Kind::CallArguments: {
+      json::Object call{{"index", part.call}, {"function", json::Object{{"arguments", part.text}}}};
+      return {{"tool_calls", json::Array{std::move(call)}}};
+    }
+  }
+  return {};
+}
+
+void OpenAiAnswer::add_piece(std::size_t index, const TextPiece& piece,
+                             std::vector<std::string>& out) {
+  Choice& choice = choices_[index];
+  choice.tokens_out += piece.num_tokens;
+  choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  if (head_.kind == AnswerKind::Completion) {
+    out.push_back(chunk(index, json::Value(piece.text), take_logprobs(choice), nullptr));
+    return;
+  }
+  AnswerParts parts = parse(choice, piece.text);
+  // Log-probabilities alone are told, too, where nobody may hold the text back.
+  if (parts.empty() && !choice.parser) parts.push_back({AnswerPart::Kind::Content, "", 0});
+  for (const AnswerPart& part : parts)
+    out.push_back(chunk(index, delta_of(index, part), take_logprobs(choice), nullptr));
+  end_if_satisfied(choice);
+  if (choice.is_over) add_end(index, out);
+}
+
+void OpenAiAnswer::add_end(std::size_t index, std::vector<std::string>& out) {
+  Choice& choice = choices_[index];
+  for (const AnswerPart& part : end_parts(choice))
+    out.push_back(chunk(index, delta_of(index, part), take_logprobs(choice), nullptr));
+  json::Value delta = head_.kind == AnswerKind::Chat ? json::Value(json::Object()) : "";
+  out.push_back(
+      chunk(index, std::move(delta), take_logprobs(choice), json::Value(choice.finish_reason)));
 }
 
 std::vector<std::string> OpenAiAnswer::chunks(const JobEvent& event) {
   Choice& choice = choices_[event.choice];
   std::vector<std::string> out;
+  if (choice.is_over) return out;
   if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
     note(event.choice, *started);
     if (head_.kind == AnswerKind::Chat || !choice.echo.empty())
       out.push_back(first_chunk(event.choice));
   } else if (const auto* piece = std::get_if<TextPiece>(&event.what)) {
-    json::Value logprobs = logprobs_json(piece->tokens, choice.text_chars);
-    choice.text_chars += count_chars(piece->tokens);
-    json::Value delta = head_.kind == AnswerKind::Chat
-                            ? json::Value(json::Object{{"content", piece->text}})
-                            : json::Value(piece->text);
-    out.push_back(chunk(event.choice, std::move(delta), std::move(logprobs), nullptr));
+    add_piece(event.choice, *piece, out);
   } else {
     note(event.choice, std::get<GenerationResult>(event.what));
-    if (failure_) return out;
-    json::Value delta = head_.kind == AnswerKind::Chat ? json::Value(json::Object()) : "";
-    out.push_back(
-        chunk(event.choice, std::move(delta), nullptr, json::Value(choice.finish_reason)));
+    if (!failure_) add_end(event.choice, out);
   }
   return out;
 }
 
+void OpenAiAnswer::remember(Choice& choice, AnswerParts parts) {
+  for (AnswerPart& part : parts) {
+    switch (part.kind) {
+      case AnswerPart::Kind::Content:
+        choice.text += part.text;
+        break;
+      case AnswerPart::Kind::Reasoning:
+        choice.reasoning += part.text;
+        break;
+      case AnswerPart::Kind::CallBegin:
+        choice.calls.push_back({std::move(part.text), ""});
+        break;
+      case AnswerPart::Kind::CallArguments:
+        choice.calls[part.call].arguments += part.text;
+        break;
+    }
+  }
+}
+
 void OpenAiAnswer::take(JobEvent event) {
   Choice& choice = choices_[event.choice];
+  if (choice.is_over) return;
   if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
     note(event.choice, *started);
   } else if (auto* piece = std::get_if<TextPiece>(&event.what)) {
-    choice.text += piece->text;
+    choice.tokens_out += piece->num_tokens;
+    remember(choice, parse(choice, piece->text));
     for (TokenReport& report : piece->tokens) choice.tokens.push_back(std::move(report));
+    end_if_satisfied(choice);
   } else {
     note(event.choice, std::get<GenerationResult>(event.what));
+    remember(choice, end_parts(choice));
   }
+}
+
+json::Object OpenAiAnswer::message_of(std::size_t index) const {
+  const Choice& choice = choices_[index];
+  json::Object message{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+  if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
+  if (choice.calls.empty()) return message;
+  if (choice.text.empty()) message["content"] = nullptr;
+  json::Array calls;
+  for (std::size_t i = 0; i < choice.calls.size(); ++i) {
+    const Call& call = choice.calls[i];
+    calls.push_back(json::Object{
+        {"id", call_id(head_.id, index, i, head_.parser.dialect)},
+        {"type", "function"},
+        {"function", json::Object{{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  message["tool_calls"] = std::move(calls);
+  return message;
 }
 
 json::Object OpenAiAnswer::whole() const {
@@ -175,8 +291,7 @@ json::Object OpenAiAnswer::whole() const {
     const Choice& choice = choices_[i];
     json::Object entry{{"index", i}};
     if (is_chat) {
-      entry["message"] =
-          json::Object{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      entry["message"] = message_of(i);
     } else {
       entry["text"] = choice.echo + choice.text;
     }

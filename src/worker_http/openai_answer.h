@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "worker_http/answer_parser.h"
 #include "worker_http/job_feed.h"
 
 namespace llorch::worker_http {
@@ -24,6 +26,7 @@ struct AnswerHead {
   bool include_usage = false;
   bool with_logprobs = false;
   std::size_t choices_per_prompt = 1;
+  ParserSettings parser;  // of a chat's answers
 };
 
 // Fed with the events of all choices in their order. Belongs to the handler's coroutine.
@@ -49,11 +52,19 @@ class OpenAiAnswer {
   std::int64_t tokens_out() const;
 
  private:
+  struct Call {
+    std::string name;
+    std::string arguments;
+  };
   struct Choice {
     std::string echo;
     std::string text;
-    std::vector<TokenReport> tokens;
-    std::size_t text_chars = 0;  // of what was said so far, for text_offset
+    std::string reasoning;
+    std::vector<Call> calls;
+    std::unique_ptr<AnswerParser> parser;  // null: all text is content
+    bool is_over = false;                  // what comes now is of no interest
+    std::vector<TokenReport> tokens;       // in a stream: those that no chunk has told yet
+    std::size_t text_chars = 0;            // of what was said so far, for text_offset
     std::int64_t prompt_tokens = 0;
     std::int64_t cached_tokens = 0;
     std::int64_t tokens_out = 0;
@@ -64,6 +75,18 @@ class OpenAiAnswer {
   std::string chunk(std::size_t index, json::Value delta, json::Value logprobs,
                     json::Value finish_reason) const;
   std::string first_chunk(std::size_t index);
+  void add_piece(std::size_t index, const TextPiece& piece, std::vector<std::string>& out);
+  void add_end(std::size_t index, std::vector<std::string>& out);
+  json::Object delta_of(std::size_t index, const AnswerPart& part) const;
+  json::Object message_of(std::size_t index) const;
+  // The tokens since the last chunk, as its log-probabilities.
+  json::Value take_logprobs(Choice& choice);
+  AnswerParts parse(Choice& choice, std::string_view text);
+  // The answer is over for this choice: the rest of its parts.
+  AnswerParts end_parts(Choice& choice);
+  static void remember(Choice& choice, AnswerParts parts);
+  // As many calls as were asked for: the choice ends here, whatever else it would say.
+  void end_if_satisfied(Choice& choice);
   json::Value logprobs_json(const std::vector<TokenReport>& tokens, std::size_t first_char) const;
   void note(std::size_t index, const contract::StartedEvent& started);
   void note(std::size_t index, const GenerationResult& result);

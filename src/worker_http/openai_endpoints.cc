@@ -38,11 +38,9 @@ std::int64_t epoch_seconds() {
       .count();
 }
 
-json::Object model_json(const ModelInfo& model) {
-  return {{"id", model.id},
-          {"object", "model"},
-          {"created", model.created},
-          {"owned_by", "llama-orch"}};
+json::Object model_json(const ModelInfo& model, std::string_view name) {
+  return {
+      {"id", name}, {"object", "model"}, {"created", model.created}, {"owned_by", "llama-orch"}};
 }
 
 // A request that was read, prepared and accepted: its choices run or wait.
@@ -83,7 +81,15 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
                    "messages",
                    "no_chat_template"};
   }
-  Result<TextRequest::Prompt> prompt = backend.render_chat(request.chat, limit);
+  const AnswerStyle& style = backend.model()->style;
+  const auto render = [&](DescribeIn where) {
+    return backend.render_chat(adapt_chat(request.chat, style, request.tools, where), limit);
+  };
+  Result<TextRequest::Prompt> prompt = render(DescribeIn::SystemMessage);
+  // Some templates have no system messages.
+  const bool tries_again = !prompt.ok() && prompt.error().code != ErrorCode::Unavailable &&
+                           needs_description(style, request.tools) && !limit.is_over();
+  if (tries_again) prompt = render(DescribeIn::FirstUserMessage);
   // Ours, or nobody waits; anything else the template stumbles over is the messages' fault.
   if (!prompt.ok() && (prompt.error().code == ErrorCode::Unavailable || limit.is_over()))
     return Refusal{prompt.error(), "", ""};
@@ -93,6 +99,16 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
                    "messages",
                    ""};
   }
+  const bool is_constrained = request.settings.format.kind != OutputFormat::Kind::Text;
+  AnswerPlan plan = plan_answer(style, request.tools, prompt->text, is_constrained);
+  if (!plan.prompt_end.empty()) {
+    const std::size_t begin = prompt->text.size();
+    prompt->text += plan.prompt_end;
+    prompt->template_spans.push_back({begin, prompt->text.size()});
+  }
+  if (plan.format) request.settings.format = std::move(*plan.format);
+  request.settings.shows_markers = plan.shows_markers;
+  request.parser = std::move(plan.parser);
   request.prompts.push_back(prompt.take());
   return std::nullopt;
 }
@@ -126,7 +142,7 @@ Refusal refusal_of(const PrepareError& refused, AnswerKind kind, const OpenAiTex
     case Blame::MaxTokens:
       return {refused.error, request.max_tokens_field, ""};
     case Blame::Format:
-      return {refused.error, "response_format", ""};
+      return {refused.error, request.tools.is_forced() ? "tools" : "response_format", ""};
     case Blame::Other:
       break;
   }
@@ -184,7 +200,8 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
                   .model = service.backend.model()->id,
                   .include_usage = request.include_usage,
                   .with_logprobs = request.settings.top_logprobs.has_value(),
-                  .choices_per_prompt = request.n};
+                  .choices_per_prompt = request.n,
+                  .parser = std::move(request.parser)};
   auto choices = prepare_choices(service, request, kind, head.id, limit);
   if (auto* refusal = std::get_if<Refusal>(&choices)) return std::move(*refusal);
   AcceptedText accepted{head.id, request.stream, nullptr,
@@ -301,7 +318,10 @@ http::Task<Status> answer_text(ServicePtr service, const http::Request& request,
 http::Task<Status> list_models(ServicePtr service, const http::Request&,
                                http::Responder& responder) {
   json::Array data;
-  if (const ModelInfo* model = service->backend.model()) data.push_back(model_json(*model));
+  if (const ModelInfo* model = service->backend.model()) {
+    data.push_back(model_json(*model, model->id));
+    for (const std::string& alias : model->aliases) data.push_back(model_json(*model, alias));
+  }
   http::Response response =
       json_response(200, json::Object{{"object", "list"}, {"data", std::move(data)}});
   co_return co_await responder.send(std::move(response));
@@ -309,11 +329,11 @@ http::Task<Status> list_models(ServicePtr service, const http::Request&,
 
 http::Task<Status> show_model(ServicePtr service, const http::Request& request,
                               http::Responder& responder) {
-  const std::optional<Refusal> refusal =
-      check_model(service->backend, request.path_params.at("model"));
+  const std::string& name = request.path_params.at("model");
+  const std::optional<Refusal> refusal = check_model(service->backend, name);
   http::Response response =
       refusal ? openai_error_response(refusal->error, refusal->param, refusal->code)
-              : json_response(200, model_json(*service->backend.model()));
+              : json_response(200, model_json(*service->backend.model(), name));
   co_return co_await responder.send(std::move(response));
 }
 

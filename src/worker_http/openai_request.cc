@@ -21,7 +21,7 @@ constexpr std::int64_t kChatTopLogprobsMax = 20;
 constexpr std::int64_t kCompletionLogprobsMax = 5;
 constexpr std::int32_t kCompletionMaxTokens = 16;  // OpenAI's default
 constexpr std::size_t kLogitBiasMax = 1024;
-constexpr std::size_t kToolsMax = 128;
+constexpr std::size_t kDocumentsMax = 1024;
 constexpr double kBiasMax = 100;
 
 using Ids = std::vector<std::int32_t>;
@@ -160,6 +160,10 @@ void read_common(json::FieldReader& reader, const OpenAiLimits& limits,
   contract::SamplingConfig& sampling = settings.sampling;
   sampling.temperature = read_float(reader, "temperature", 1, {.min = 0, .max = 2});
   sampling.top_p = read_float(reader, "top_p", 1, {.min = 0, .max = 1});
+  sampling.min_p = read_float(reader, "min_p", 0, {.min = 0, .max = 1});
+  sampling.top_k = reader.optional_integer("top_k", 0, kInt64Max).value_or(0);
+  sampling.repetition_penalty =
+      read_float(reader, "repetition_penalty", 1, {.min = 0, .max = 2, .above_min = true});
   sampling.stop = read_stop(reader);
   if (const auto seed =
           reader.optional_integer("seed", std::numeric_limits<std::int64_t>::min(), kInt64Max))
@@ -217,107 +221,43 @@ OutputFormat read_response_format(json::FieldReader& reader) {
   return out;
 }
 
+// What else the template is told: documents, and variables of its own.
+void read_template_variables(json::FieldReader& reader, json::Object& chat) {
+  if (const json::Array* documents = reader.optional_array("documents")) {
+    const bool are_objects =
+        std::all_of(documents->begin(), documents->end(),
+                    [](const json::Value& document) { return document.is_object(); });
+    if (!are_objects || documents->size() > kDocumentsMax) {
+      reader.fail("documents", fmt::format("at most {} objects", kDocumentsMax),
+                  fmt::format("must be a list of at most {} objects, as the model's chat template "
+                              "wants them ({{\"title\":…,\"text\":…}})",
+                              kDocumentsMax));
+    } else if (!documents->empty()) {
+      chat["documents"] = *documents;
+    }
+  }
+  const json::Object* variables = reader.optional_object("chat_template_kwargs");
+  if (variables == nullptr) return;
+  for (const auto& variable : *variables) {
+    const std::string_view name = json::view(variable.key());
+    static constexpr std::string_view kTaken[] = {"messages", "tools", "documents", "bos_token",
+                                                  "eos_token"};
+    if (std::find(std::begin(kTaken), std::end(kTaken), name) != std::end(kTaken)) {
+      reader.fail("chat_template_kwargs", "variables of the template",
+                  fmt::format("may not set {}: that has a field of its own or belongs to the model",
+                              base::quoted(name)));
+      continue;
+    }
+    chat[variable.key()] = variable.value();
+  }
+}
+
 void read_chat_logprobs(json::FieldReader& reader, TextRequest& settings) {
   const bool wanted = reader.optional_bool("logprobs").value_or(false);
   const auto top = reader.optional_integer("top_logprobs", 0, kChatTopLogprobsMax);
   if (top && !wanted)
     reader.fail("top_logprobs", "with logprobs only", "is allowed only when logprobs is true");
   if (wanted) settings.top_logprobs = static_cast<std::int32_t>(top.value_or(0));
-}
-
-void read_tools(json::FieldReader& reader, json::Object& chat) {
-  const json::Array* tools = reader.optional_array("tools");
-  bool with_tools = tools != nullptr && !tools->empty();
-  if (tools != nullptr && tools->size() > kToolsMax) {
-    reader.fail("tools", fmt::format("at most {}", kToolsMax),
-                fmt::format("has {} entries, more than {}", tools->size(), kToolsMax));
-  }
-  for (std::size_t i = 0; with_tools && i < tools->size(); ++i) {
-    const json::Object* tool = (*tools)[i].if_object();
-    const json::Value* type = tool != nullptr ? tool->if_contains("type") : nullptr;
-    const json::Value* function = tool != nullptr ? tool->if_contains("function") : nullptr;
-    if (type == nullptr || *type != json::Value("function") || function == nullptr ||
-        !function->is_object()) {
-      reader.fail(fmt::format("tools[{}]", i), "function tool",
-                  "must be {\"type\":\"function\",\"function\":{…}}: no other kind is supported");
-      break;
-    }
-  }
-  if (const json::Value* choice = reader.optional_value("tool_choice")) {
-    if (*choice == json::Value("none")) {
-      with_tools = false;
-    } else if (*choice != json::Value("auto")) {
-      reader.fail("tool_choice", "auto or none",
-                  "may be \"auto\" or \"none\": this server cannot force a tool call");
-    }
-  }
-  if (with_tools) chat["tools"] = *tools;
-}
-
-// The text of a message's content; failures are reported under `where`.
-json::Value read_content(const json::Value& content, const std::string& where,
-                         json::FieldReader& reader) {
-  if (content.is_string() || content.is_null()) return content;
-  const json::Array* parts = content.if_array();
-  if (parts == nullptr) {
-    reader.fail(where, "string or array", "must be a string or an array of text parts");
-    return nullptr;
-  }
-  std::string joined;
-  for (std::size_t i = 0; i < parts->size(); ++i) {
-    const json::Object* part = (*parts)[i].if_object();
-    const json::Value* type = part != nullptr ? part->if_contains("type") : nullptr;
-    const json::Value* text = part != nullptr ? part->if_contains("text") : nullptr;
-    if (type == nullptr || *type != json::Value("text") || text == nullptr || !text->is_string()) {
-      reader.fail(fmt::format("{}[{}]", where, i), "text part",
-                  "must be {\"type\":\"text\",\"text\":…}: this server takes text only");
-      return nullptr;
-    }
-    joined += json::view(text->get_string());
-  }
-  return json::Value(joined);
-}
-
-// OpenAI carries the arguments of a call as JSON text; templates write objects.
-json::Value read_tool_calls(const json::Array& calls) {
-  json::Array out = calls;
-  for (json::Value& call : out) {
-    json::Object* object = call.if_object();
-    json::Value* function = object != nullptr ? object->if_contains("function") : nullptr;
-    json::Object* inner = function != nullptr ? function->if_object() : nullptr;
-    json::Value* arguments = inner != nullptr ? inner->if_contains("arguments") : nullptr;
-    if (arguments == nullptr || !arguments->is_string()) continue;
-    Result<json::Value> parsed = json::parse(json::view(arguments->get_string()));
-    if (parsed.ok() && parsed->is_object()) *arguments = parsed.take();
-  }
-  return out;
-}
-
-json::Object read_message(const json::Object& message, const std::string& where,
-                          json::FieldReader& outer) {
-  json::FieldReader reader(message, where + ".");
-  json::Object out;
-  std::string role = reader.required_string("role");
-  if (role == "developer") role = "system";
-  if (!role.empty() && role != "system" && role != "user" && role != "assistant" && role != "tool")
-    reader.fail("role", "known role",
-                "must be \"developer\", \"system\", \"user\", \"assistant\" or \"tool\"");
-  out["role"] = role;
-  const json::Array* calls = reader.optional_array("tool_calls");
-  const json::Value* content = reader.optional_value("content");
-  if (content != nullptr) {
-    out["content"] = read_content(*content, where + ".content", outer);
-  } else if (calls == nullptr) {
-    reader.fail("content", "required", "is required");
-  } else {
-    out["content"] = "";  // templates join it to text
-  }
-  if (calls != nullptr) out["tool_calls"] = read_tool_calls(*calls);
-  if (auto name = reader.optional_string("name")) out["name"] = *name;
-  if (auto id = reader.optional_string("tool_call_id")) out["tool_call_id"] = *id;
-  apply_treatments(chat_message_fields(), message, reader);
-  outer.add(reader.finish());
-  return out;
 }
 
 TextRequest::Prompt to_prompt(TextOrIds input) {
@@ -332,20 +272,6 @@ TextRequest::Prompt to_prompt(TextOrIds input) {
 }
 
 }  // namespace
-
-json::Array read_messages(const json::Array& messages, json::FieldReader& reader) {
-  json::Array out;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const std::string where = fmt::format("messages[{}]", i);
-    const json::Object* message = messages[i].if_object();
-    if (message == nullptr) {
-      reader.fail(where, "object", "must be an object with role and content");
-      continue;
-    }
-    out.push_back(read_message(*message, where, reader));
-  }
-  return out;
-}
 
 Result<OpenAiTextRequest> read_completion_request(const json::Object& body,
                                                   const OpenAiLimits& limits,
@@ -386,7 +312,8 @@ Result<OpenAiTextRequest> read_chat_request(const json::Object& body, const Open
     request.chat["messages"] = read_messages(*messages, reader);
   }
   request.chat["add_generation_prompt"] = true;
-  read_tools(reader, request.chat);
+  read_template_variables(reader, request.chat);
+  request.tools = read_tools(reader, request.chat);
   read_common(reader, limits, request);
   const auto max_tokens = read_max_tokens(reader, "max_tokens");
   const auto max_completion_tokens = read_max_tokens(reader, "max_completion_tokens");
@@ -398,6 +325,11 @@ Result<OpenAiTextRequest> read_chat_request(const json::Object& body, const Open
   if (max_completion_tokens) request.max_tokens_field = "max_completion_tokens";
   read_chat_logprobs(reader, request.settings);
   request.settings.format = read_response_format(reader);
+  if (request.tools.is_active() && request.settings.format.kind != OutputFormat::Kind::Text) {
+    reader.fail("response_format", "not with tools",
+                "cannot be combined with tools, because an answer is either a call or in this "
+                "format: set tool_choice to \"none\" or leave one of them out");
+  }
   apply_treatments(chat_fields(), body, reader);
   errors = reader.finish();
   if (!errors.empty()) return summary_of(errors);

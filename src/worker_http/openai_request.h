@@ -11,6 +11,7 @@
 #include "base/json_fields.h"
 #include "base/result.h"
 #include "worker_http/backend.h"
+#include "worker_http/openai_tools.h"
 
 namespace llorch::worker_http {
 
@@ -19,6 +20,8 @@ struct OpenAiTextRequest {
   std::string model;                            // empty: the one that is here
   std::vector<TextRequest::Prompt> prompts;     // completions; for chat made from `chat`
   json::Object chat;                            // the variables of the chat template
+  ToolRequest tools;                            // of a chat
+  ParserSettings parser;                        // of the answers to a rendered chat
   TextRequest settings;                         // all but job id, prompt and times
   std::string max_tokens_field = "max_tokens";  // what the client calls it
   std::size_t n = 1;                            // choices for each prompt

@@ -119,8 +119,11 @@ constexpr std::array kSchemas = {
 "model":{"type":"string"},"system_fingerprint":{"type":"string"},"choices":{"type":"array","items":{"type":"object",
 "additionalProperties":false,"required":["index","message","logprobs","finish_reason"],"properties":{"index":{"type":"integer"},
 "message":{"type":"object","additionalProperties":false,"required":["role","content","refusal"],"properties":{
-"role":{"const":"assistant"},"content":{"type":"string"},"refusal":{"type":"null"}}},
-"logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},"finish_reason":{"enum":["stop","length"]}}}},
+"role":{"const":"assistant"},"content":{"type":["string","null"]},"refusal":{"type":"null"},"reasoning_content":{"type":"string"},
+"tool_calls":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["id","type","function"],"properties":{
+"id":{"type":"string"},"type":{"const":"function"},"function":{"type":"object","additionalProperties":false,
+"required":["name","arguments"],"properties":{"name":{"type":"string"},"arguments":{"type":"string"}}}}}}}},
+"logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},"finish_reason":{"enum":["stop","length","tool_calls"]}}}},
 "usage":{"$ref":"#/components/schemas/Usage"}}})"},
     NamedSchema{
         "ChatCompletionChunk",
@@ -129,8 +132,11 @@ constexpr std::array kSchemas = {
 "system_fingerprint":{"type":"string"},"choices":{"type":"array","items":{"type":"object","additionalProperties":false,
 "required":["index","delta","finish_reason"],"properties":{"index":{"type":"integer"},"delta":{"type":"object",
 "additionalProperties":false,"properties":{"role":{"const":"assistant"},"content":{"type":"string"},
-"refusal":{"type":"null"}}},"logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},
-"finish_reason":{"enum":["stop","length",null]}}}},"usage":{"oneOf":[{"type":"null"},{"$ref":"#/components/schemas/Usage"}]}}})"},
+"refusal":{"type":"null"},"reasoning_content":{"type":"string"},"tool_calls":{"type":"array","items":{"type":"object",
+"additionalProperties":false,"required":["index","function"],"properties":{"index":{"type":"integer"},"id":{"type":"string"},
+"type":{"const":"function"},"function":{"type":"object","additionalProperties":false,"properties":{"name":{"type":"string"},
+"arguments":{"type":"string"}}}}}}}},"logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},
+"finish_reason":{"enum":["stop","length","tool_calls",null]}}}},"usage":{"oneOf":[{"type":"null"},{"$ref":"#/components/schemas/Usage"}]}}})"},
     NamedSchema{
         "EmbeddingList",
         R"({"type":"object","additionalProperties":false,"required":["object","data","model","usage"],"properties":{

@@ -77,7 +77,9 @@ std::optional<Refusal> check_model(const InferenceBackend& backend, const std::s
   if (const Status loaded = check_model_loaded(backend); !loaded.ok())
     return Refusal{loaded.error(), "", ""};
   const std::string& id = backend.model()->id;
+  const std::vector<std::string>& aliases = backend.model()->aliases;
   if (wanted.empty() || wanted == id) return std::nullopt;
+  if (std::find(aliases.begin(), aliases.end(), wanted) != aliases.end()) return std::nullopt;
   return Refusal{
       {ErrorCode::NotFound, fmt::format("the model {} is not here; this worker serves {}",
                                         base::quoted(wanted), base::quoted(id))},
