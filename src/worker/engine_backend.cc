@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "worker/fill_in_middle.h"
 #include "worker/json_constraint.h"
 #include "worker/text_sink.h"
 
@@ -32,6 +33,8 @@ using Blame = PrepareError::Blame;
 
 // What the generations of a request share, and what is needed to make each.
 struct Prepared final : worker_http::PreparedRequest {
+  std::int64_t prompt_tokens() const override { return static_cast<std::int64_t>(prompt.size()); }
+
   std::vector<engine::TokenId> prompt;
   std::int32_t max_tokens = 0;
   GrammarPtr grammar;
@@ -60,10 +63,30 @@ base::WorkLimit per_text(base::WorkLimit limit) {
   return limit;
 }
 
+// A prompt and what is to follow the answer.
+std::variant<std::vector<engine::TokenId>, PrepareError> encode_fill(
+    const ServingModel& model, const TextRequest::Prompt& prompt, const base::WorkLimit& limit) {
+  if (!model.fill_tokens) {
+    return PrepareError{
+        {ErrorCode::InvalidArgument, "this model has no tokens to fill in the middle with"}};
+  }
+  const auto encode = [&](const std::string& text) -> Result<std::vector<engine::TokenId>> {
+    if (const Status fits = check_bytes(model, text.size()); !fits.ok()) return fits.error();
+    return model.tokenizer->encode(text, {.limit = per_text(limit)});
+  };
+  Result<std::vector<engine::TokenId>> before = prompt.ids;
+  if (prompt.kind != TextRequest::Prompt::Kind::Ids) before = encode(prompt.text);
+  if (!before.ok()) return PrepareError{before.error()};
+  const Result<std::vector<engine::TokenId>> after = encode(*prompt.suffix);
+  if (!after.ok()) return PrepareError{after.error()};
+  return fill_prompt(*model.fill_tokens, model.tokenizer->prefix_ids(), *before, *after);
+}
+
 // The ids of a text or a list of ids.
 std::variant<std::vector<engine::TokenId>, PrepareError> encode_prompt(
     const ServingModel& model, const TextRequest::Prompt& prompt, const base::WorkLimit& limit) {
   using Kind = TextRequest::Prompt::Kind;
+  if (prompt.suffix) return encode_fill(model, prompt, limit);
   if (prompt.kind == Kind::Ids) return prompt.ids;
   if (const Status fits = check_bytes(model, prompt.text.size()); !fits.ok())
     return too_long(fits.error().message);

@@ -12,6 +12,7 @@
 #include "grammar/token_mask.h"
 #include "template/chat_template.h"
 #include "tokenizer/tokenizer.h"
+#include "worker/fill_in_middle.h"
 #include "worker/token_texts.h"
 #include "worker_http/backend.h"
 
@@ -25,6 +26,7 @@ struct ServingModel {
   std::optional<jinja::ChatTemplate> chat;
   std::optional<jinja::ChatTemplate> chat_with_tools;  // where the model has one of its own
   std::vector<engine::TokenId> marker_ids;             // the special tokens of info.style; sorted
+  std::optional<FillTokens> fill_tokens;
   std::string bos_token;
   std::string eos_token;
   // For JSON output; the error says why this vocabulary has none.

@@ -119,6 +119,8 @@ Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
   model.chat = parse_template(tokenizer, "default");
   model.chat_with_tools = parse_template(tokenizer, "tool_use");
   add_style(tokenizer, model);
+  model.fill_tokens = find_fill_tokens(tokenizer);
+  model.info.fills_in_middle = model.fill_tokens.has_value();
   model.bos_token = piece_of(tokenizer, tokenizer.bos());
   model.eos_token = piece_of(tokenizer, tokenizer.eos());
   return ok_status();
@@ -225,6 +227,7 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   info.created = file_time(options.model);
   info.has_chat_template = model->chat.has_value();
   info.aliases = options.aliases;
+  info.embedding_width = opened->plan.config.hidden_dim;
   // The vocabulary was read, the weights were not yet: what is mapped so far is of no more use.
   for (const std::shared_ptr<const base::MappedFile>& mapped : file->files())
     mapped->forget(mapped->bytes());

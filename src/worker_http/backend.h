@@ -50,6 +50,7 @@ struct OutputFormat {
 class PreparedRequest {
  public:
   virtual ~PreparedRequest() = default;
+  virtual std::int64_t prompt_tokens() const = 0;
 };
 using PreparedPtr = std::shared_ptr<const PreparedRequest>;
 
@@ -76,6 +77,8 @@ struct TextRequest {
     std::string text;
     std::vector<base::TextSpan> template_spans;  // of a rendered one: what is not users' text
     std::vector<std::int32_t> ids;
+    std::optional<std::string>
+        suffix;  // what follows the answer; with text as users write it, or ids
   };
   Prompt prompt;
   contract::SamplingConfig sampling;
@@ -163,6 +166,8 @@ struct ModelInfo {
   std::int64_t parameters = 0;
   std::int64_t created = 0;  // seconds since the epoch: the file's time
   bool has_chat_template = false;
+  bool fills_in_middle = false;      // prompts may have a suffix
+  std::int32_t embedding_width = 0;  // of a vector; 0: not known
   AnswerStyle style;                 // how it calls tools and thinks
   std::vector<std::string> aliases;  // further names that clients may use
 };

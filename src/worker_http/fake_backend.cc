@@ -20,6 +20,7 @@ constexpr std::chrono::seconds kPatience{10};
 template <class Request>
 struct Remembered final : PreparedRequest {
   explicit Remembered(Request asked) : request(std::move(asked)) {}
+  std::int64_t prompt_tokens() const override { return 3; }
   const Request request;
 };
 
@@ -72,6 +73,7 @@ ModelInfo fake_model() {
   info.memory_bytes = 4096;
   info.created = 1700000000;
   info.has_chat_template = true;
+  info.embedding_width = 3;
   info.style.dialect = ToolDialect::Hermes;
   info.style.template_takes_tools = true;
   return info;

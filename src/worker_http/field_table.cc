@@ -86,10 +86,15 @@ constexpr std::array kCompletion = {
     FieldSpec{"presence_penalty", Honoured, kPenalty},
     FieldSpec{"logit_bias", Honoured, kLogitBias},
     FieldSpec{"logprobs", Honoured, R"({"type":"integer","minimum":0,"maximum":5})"},
-    FieldSpec{"max_tokens", Honoured, R"({"type":"integer","minimum":1,"default":16})"},
+    FieldSpec{
+        "max_tokens", Honoured,
+        R"({"type":"integer","minimum":0,"default":16,"description":"0 counts the prompt and writes nothing."})"},
     FieldSpec{"n", Honoured, kChoices},
     FieldSpec{"seed", Honoured, kSeed},
     FieldSpec{"stop", Honoured, kStringOrStrings},
+    FieldSpec{
+        "suffix", Honoured,
+        R"({"type":"string","description":"What follows the answer; for models with fill-in-the-middle tokens."})"},
     FieldSpec{"stream", Honoured, kFlag},
     FieldSpec{"stream_options", Honoured, kStreamOptions},
     FieldSpec{"temperature", Honoured, kTemperature},
@@ -99,7 +104,6 @@ constexpr std::array kCompletion = {
     FieldSpec{"repetition_penalty", Honoured, kRepetition},
     FieldSpec{"user", Bookkeeping, kString},
     FieldSpec{"best_of", Refused, R"({"type":"integer"})", "1"},
-    FieldSpec{"suffix", Refused, kString, R"("")"},
 };
 
 constexpr std::array kChat = {
@@ -184,7 +188,9 @@ constexpr std::array kEmbedding = {
     FieldSpec{"model", Honoured, kString},
     FieldSpec{"encoding_format", Honoured, R"({"enum":["float","base64"],"default":"float"})"},
     FieldSpec{"user", Bookkeeping, kString},
-    FieldSpec{"dimensions", Refused, R"({"type":"integer"})"},
+    FieldSpec{
+        "dimensions", Honoured,
+        R"({"type":"integer","minimum":1,"description":"The first so many of each vector, at length 1 again."})"},
 };
 
 bool asks_for_nothing(const json::Value& value, std::string_view neutral) {

@@ -93,6 +93,7 @@ std::string vector_text(std::vector<float>& values, bool base64) {
 struct PreparedInputs {
   std::vector<PreparedPtr> inputs;
   bool base64 = false;
+  std::optional<std::size_t> dimensions;
 };
 using InputsOutcome = std::variant<PreparedInputs, http::Response>;
 
@@ -107,7 +108,14 @@ InputsOutcome prepare_inputs(const Service& service, const RequestText& request,
   if (!parsed.ok()) return openai_error_response(parsed.error(), errors);
   if (const auto missing = check_model(service.backend, parsed->model))
     return openai_error_response(missing->error, missing->param, missing->code);
-  PreparedInputs prepared{{}, parsed->base64};
+  const auto width = static_cast<std::size_t>(service.backend.model()->embedding_width);
+  if (parsed->dimensions && *parsed->dimensions > width) {
+    return openai_error_response({ErrorCode::InvalidArgument,
+                                  fmt::format("dimensions is {}, but this model's vectors have {}",
+                                              *parsed->dimensions, width)},
+                                 "dimensions");
+  }
+  PreparedInputs prepared{{}, parsed->base64, parsed->dimensions};
   for (auto& input : parsed->inputs) {
     EmbedRequest embed;
     embed.input = std::move(input);
@@ -169,11 +177,14 @@ http::Task<Result<Collected>> collect(std::shared_ptr<EmbeddingJobs> jobs,
 }
 
 // Written piece by piece: as one JSON value the vectors of a full request take gigabytes.
-http::Response embedding_response(const std::string& model, Collected& collected, bool base64) {
+http::Response embedding_response(const std::string& model, Collected& collected, bool base64,
+                                  std::optional<std::size_t> dimensions) {
   std::string body = R"({"object":"list","data":[)";
   for (std::size_t i = 0; i < collected.vectors.size(); ++i) {
     body +=
         fmt::format(R"({}{{"object":"embedding","index":{},"embedding":)", i == 0 ? "" : ",", i);
+    if (dimensions && *dimensions < collected.vectors[i].size())
+      collected.vectors[i].resize(*dimensions);
     body += vector_text(collected.vectors[i], base64);
     body += '}';
     collected.vectors[i] = {};
@@ -209,8 +220,8 @@ http::Task<Status> answer_embeddings(ServicePtr service, const http::Request& re
   }
   std::function<Result<http::Response>()> write =
       [model = service->backend.model()->id, base64 = prepared.base64,
-       all = std::make_shared<Collected>(collected.take())] {
-        return Result<http::Response>(embedding_response(model, *all, base64));
+       dimensions = prepared.dimensions, all = std::make_shared<Collected>(collected.take())] {
+        return Result<http::Response>(embedding_response(model, *all, base64, dimensions));
       };
   Result<http::Response> response = co_await work.write<http::Response>(std::move(write));
   if (!response.ok()) co_return response.error();

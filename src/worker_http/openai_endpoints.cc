@@ -127,6 +127,14 @@ std::variant<OpenAiTextRequest, Refusal> read_request(const Service& service,
   if (!parsed.ok()) return Refusal{parsed.error(), errors.empty() ? "" : errors[0].field, ""};
   if (auto refusal = check_model(service.backend, parsed->model)) return *refusal;
   if (auto refusal = check_logit_bias(service.backend, parsed->settings)) return *refusal;
+  const bool fills = !parsed->prompts.empty() && parsed->prompts[0].suffix;
+  if (fills && !service.backend.model()->fills_in_middle) {
+    return Refusal{{ErrorCode::InvalidArgument,
+                    "suffix: this model has no fill-in-the-middle tokens, so it cannot write "
+                    "what stands before a text; leave the suffix out or serve a code model"},
+                   "suffix",
+                   ""};
+  }
   if (kind == AnswerKind::Chat) {
     if (auto refusal = render_prompt(service.backend, *parsed, limit)) return *refusal;
   }
@@ -180,6 +188,20 @@ std::variant<std::vector<TextRequest>, Refusal> prepare_choices(const Service& s
   return choices;
 }
 
+// Nothing is to be written: only the prompts are counted.
+void end_at_once(Generations& generations, const std::vector<TextRequest>& requests) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    contract::StartedEvent started;
+    started.prompt_tokens = requests[i].prepared->prompt_tokens();
+    contract::InferenceResult result;
+    result.stop_reason = contract::StopReason::MaxTokens;
+    result.prompt_tokens = started.prompt_tokens;
+    const std::shared_ptr<TextListener> listener = generations.feed().make_listener(i);
+    listener->on_started(started);
+    listener->on_end(result);
+  }
+}
+
 // All of a request up to its places in the queue; on a work thread.
 TextOutcome accept_text(const Service& service, const RequestText& body, AnswerKind kind,
                         TextRequest times, const base::WorkLimit& limit) {
@@ -206,8 +228,11 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
   if (auto* refusal = std::get_if<Refusal>(&choices)) return std::move(*refusal);
   AcceptedText accepted{head.id, request.stream, nullptr,
                         std::make_unique<Generations>(service, echoes.size())};
+  auto& requests = std::get<std::vector<TextRequest>>(choices);
+  const bool is_empty = request.settings.sampling.max_tokens == 0;
+  if (is_empty) end_at_once(*accepted.generations, requests);
   const Status submitted =
-      accepted.generations->submit(std::get<std::vector<TextRequest>>(std::move(choices)));
+      is_empty ? ok_status() : accepted.generations->submit(std::move(requests));
   if (!submitted.ok()) {
     const bool too_many = submitted.error().code == ErrorCode::InvalidArgument;
     return Refusal{submitted.error(), too_many ? "n" : "", ""};

@@ -174,8 +174,9 @@ void read_common(json::FieldReader& reader, const OpenAiLimits& limits,
   read_stream(reader, request);
 }
 
-std::optional<std::int32_t> read_max_tokens(json::FieldReader& reader, std::string_view field) {
-  const auto value = reader.optional_integer(field, 1, contract::kMaxTokensMax);
+std::optional<std::int32_t> read_max_tokens(json::FieldReader& reader, std::string_view field,
+                                            std::int64_t least = 1) {
+  const auto value = reader.optional_integer(field, least, contract::kMaxTokensMax);
   if (!value) return std::nullopt;
   return static_cast<std::int32_t>(*value);
 }
@@ -281,10 +282,12 @@ Result<OpenAiTextRequest> read_completion_request(const json::Object& body,
   std::vector<TextOrIds> prompts = read_inputs(reader, "prompt", limits.max_choices);
   check_not_empty(reader, "prompt", prompts);
   read_common(reader, limits, request);
-  const std::optional<std::int32_t> max_tokens = read_max_tokens(reader, "max_tokens");
+  const std::optional<std::int32_t> max_tokens = read_max_tokens(reader, "max_tokens", 0);
   request.settings.sampling.max_tokens = max_tokens.value_or(kCompletionMaxTokens);
   request.settings.shorten_to_fit = !max_tokens;
   request.echo = reader.optional_bool("echo").value_or(false);
+  std::optional<std::string> suffix = reader.optional_string("suffix");
+  if (suffix && suffix->empty()) suffix.reset();  // asks for nothing
   if (const auto top = reader.optional_integer("logprobs", 0, kCompletionLogprobsMax)) {
     request.settings.top_logprobs = static_cast<std::int32_t>(*top);
     if (request.echo)
@@ -299,7 +302,10 @@ Result<OpenAiTextRequest> read_completion_request(const json::Object& body,
   apply_treatments(completion_fields(), body, reader);
   errors = reader.finish();
   if (!errors.empty()) return summary_of(errors);
-  for (TextOrIds& prompt : prompts) request.prompts.push_back(to_prompt(std::move(prompt)));
+  for (TextOrIds& prompt : prompts) {
+    request.prompts.push_back(to_prompt(std::move(prompt)));
+    request.prompts.back().suffix = suffix;
+  }
   return request;
 }
 
@@ -348,6 +354,8 @@ Result<OpenAiEmbeddingRequest> read_embedding_request(const json::Object& body,
   if (format != "float" && format != "base64")
     reader.fail("encoding_format", "float or base64", "must be \"float\" or \"base64\"");
   request.base64 = format == "base64";
+  if (const auto dimensions = reader.optional_integer("dimensions", 1, kInt32Max))
+    request.dimensions = static_cast<std::size_t>(*dimensions);
   apply_treatments(embedding_fields(), body, reader);
   errors = reader.finish();
   if (!errors.empty()) return summary_of(errors);

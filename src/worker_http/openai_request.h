@@ -34,6 +34,7 @@ struct OpenAiEmbeddingRequest {
   std::string model;
   std::vector<std::variant<std::string, std::vector<std::int32_t>>> inputs;
   bool base64 = false;
+  std::optional<std::size_t> dimensions;
 };
 
 struct OpenAiLimits {

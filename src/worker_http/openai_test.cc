@@ -514,7 +514,7 @@ TEST(Embeddings, Refusals) {
   };
   for (const char* body :
        {R"({})", R"({"input":""})", R"({"input":[]})", R"({"input":[[]]})",
-        R"({"input":"x","dimensions":3})", R"({"input":"x","encoding_format":"hex"})",
+        R"({"input":"x","dimensions":4})", R"({"input":"x","encoding_format":"hex"})",
         R"({"input":"x","other":3})", R"({"input":"x"})"}) {
     EXPECT_EQ(status_of(worker.post("/v1/embeddings", body)), 400) << body;
   }

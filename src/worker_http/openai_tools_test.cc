@@ -342,6 +342,53 @@ TEST(ChatFields, TemplateVariablesThoughtsAndForeignKeysOfMessages) {
       R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"","reasoning_content":"hm"}],"add_generation_prompt":true,"documents":[{"text":"d"}],"enable_thinking":false})");
 }
 
+TEST(Completions, ZeroTokensCountThePrompt) {
+  TestWorker worker;
+  const std::string response =
+      worker.post("/v1/completions", R"({"prompt":["a","b"],"max_tokens":0,"echo":true})");
+  ASSERT_EQ(status_of(response), 200) << response;
+  const json::Value body = json_of(response);
+  EXPECT_EQ(body.at("choices").at(1).at("text"), "b");
+  EXPECT_EQ(body.at("choices").at(1).at("finish_reason"), "length");
+  EXPECT_EQ(body.at("usage").at("prompt_tokens"), 6);
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 0);
+  EXPECT_EQ(worker.backend.num_jobs(), 0U);
+  const auto chunks =
+      chunks_of(worker.post("/v1/completions", R"({"prompt":"a","max_tokens":0,"stream":true})"));
+  ASSERT_EQ(chunks.size(), 1U);
+  EXPECT_EQ(chunks[0].at("choices").at(0).at("finish_reason"), "length");
+}
+
+TEST(Completions, ASuffixNeedsAModelThatFillsGaps) {
+  TestWorker worker;
+  worker.backend.script = says("x");
+  const std::string body = R"({"prompt":"def f(","suffix":"):"})";
+  const std::string refused = worker.post("/v1/completions", body);
+  EXPECT_EQ(status_of(refused), 400);
+  EXPECT_EQ(json_of(refused).at("error").at("param"), "suffix");
+  auto info = std::make_shared<ModelInfo>(*worker.backend.info.get());
+  info->fills_in_middle = true;
+  worker.backend.info = std::move(info);
+  EXPECT_EQ(status_of(worker.post("/v1/completions", body)), 200);
+  EXPECT_EQ(worker.backend.job(0)->request.prompt.suffix, "):");
+}
+
+TEST(Embeddings, DimensionsAreTheFirstOnesAtLengthOne) {
+  TestWorker worker;
+  worker.backend.embedding = [](const EmbedRequest&) -> Result<EmbeddingListener::Embedding> {
+    return EmbeddingListener::Embedding{{3, 4, 12}, 2};
+  };
+  const std::string response = worker.post("/v1/embeddings", R"({"input":"x","dimensions":2})");
+  ASSERT_EQ(status_of(response), 200) << response;
+  const json::Array values = json_of(response).at("data").at(0).at("embedding").get_array();
+  ASSERT_EQ(values.size(), 2U);
+  EXPECT_NEAR(values[0].to_number<double>(), 0.6, 1e-6);
+  EXPECT_NEAR(values[1].to_number<double>(), 0.8, 1e-6);
+  const std::string wide = worker.post("/v1/embeddings", R"({"input":"x","dimensions":4})");
+  EXPECT_EQ(status_of(wide), 400);
+  EXPECT_EQ(json_of(wide).at("error").at("param"), "dimensions");
+}
+
 TEST(Models, AliasesAreNamesOfTheModel) {
   TestWorker worker;
   auto info = std::make_shared<ModelInfo>(*worker.backend.info.get());

@@ -1,0 +1,57 @@
+#include "worker/fill_in_middle.h"
+
+#include <array>
+#include <string_view>
+
+namespace llorch::worker {
+namespace {
+
+struct Names {
+  std::string_view prefix;
+  std::string_view suffix;
+  std::string_view middle;  // empty: none
+  bool suffix_first = false;
+};
+
+// Qwen coder and Granite; StarCoder; Code Llama; CodeGemma is as Qwen; DeepSeek coder; Codestral.
+constexpr std::array kNames = {
+    Names{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+    Names{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},
+    Names{"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},
+    Names{"▁<PRE>", "▁<SUF>", "▁<MID>"},
+    Names{"<PRE>", "<SUF>", "<MID>"},
+    Names{"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"},
+    Names{"[PREFIX]", "[SUFFIX]", "", true},
+};
+
+}  // namespace
+
+std::optional<FillTokens> find_fill_tokens(const tokenizer::Tokenizer& tokenizer) {
+  for (const Names& names : kNames) {
+    const auto prefix = tokenizer.find_piece(names.prefix);
+    const auto suffix = tokenizer.find_piece(names.suffix);
+    if (!prefix || !suffix) continue;
+    FillTokens tokens{.prefix = *prefix, .suffix = *suffix, .suffix_first = names.suffix_first};
+    if (!names.middle.empty()) tokens.middle = tokenizer.find_piece(names.middle);
+    if (names.middle.empty() || tokens.middle) return tokens;
+  }
+  return std::nullopt;
+}
+
+std::vector<tokenizer::TokenId> fill_prompt(const FillTokens& tokens,
+                                            std::span<const tokenizer::TokenId> begin,
+                                            std::span<const tokenizer::TokenId> before,
+                                            std::span<const tokenizer::TokenId> after) {
+  std::vector<tokenizer::TokenId> out(begin.begin(), begin.end());
+  const auto add = [&](tokenizer::TokenId token, std::span<const tokenizer::TokenId> text) {
+    out.push_back(token);
+    out.insert(out.end(), text.begin(), text.end());
+  };
+  if (tokens.suffix_first) add(tokens.suffix, after);
+  add(tokens.prefix, before);
+  if (!tokens.suffix_first) add(tokens.suffix, after);
+  if (tokens.middle) out.push_back(*tokens.middle);
+  return out;
+}
+
+}  // namespace llorch::worker
