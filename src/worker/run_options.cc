@@ -70,7 +70,7 @@ void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerO
   app.add_option("--alias", options.aliases,
                  "a further name that clients may use for the model; may be given several times")
       ->check(alias_rule())
-      ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
   app.add_option("--callback-url", options.callback_url, "told by POST when the worker is ready");
   app.add_option("--host", options.host, "address to listen on; any but loopback needs a token")

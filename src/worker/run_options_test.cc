@@ -47,6 +47,14 @@ TEST_F(Options, LogsArePrettyForPeopleAndJsonForMachines) {
   EXPECT_EQ(parse({"--log-format", "pretty"}, false).options->log_format, base::LogFormat::Pretty);
 }
 
+TEST_F(Options, AliasesMayBeSeveral) {
+  EXPECT_TRUE(parse().options->aliases.empty());
+  const ParsedCommand parsed = parse({"--alias", "gpt-4", "--alias", "org/model"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->aliases, (std::vector<std::string>{"gpt-4", "org/model"}));
+  EXPECT_EQ(parse({"--alias", ""}).exit_code, 2);
+}
+
 TEST_F(Options, OriginsMayBeSeveral) {
   using ::testing::ElementsAre;
   EXPECT_TRUE(parse().options->allow_origins.empty());

@@ -71,6 +71,24 @@ class TextSinkTest : public ::testing::Test {
   std::int32_t index_ = 0;
 };
 
+TEST_F(TextSinkTest, MarkersAreTextAndOtherSpecialTokensAreNot) {
+  const std::vector<engine::TokenId> marker = ids("<|im_start|>");
+  ASSERT_EQ(marker.size(), 1U);
+  TextSinkContext context;
+  context.markers = marker;
+  auto sink = make(context);
+  say(*sink, "a<|im_start|>b<|im_end|>c");
+  sink->on_finished({.reason = engine::FinishReason::MaxTokens});
+  std::string text;
+  std::int64_t num_tokens = 0;
+  for (const worker_http::TextPiece& piece : recorder_->pieces) {
+    text += piece.text;
+    num_tokens += piece.num_tokens;
+  }
+  EXPECT_EQ(text, "a<|im_start|>bc");
+  EXPECT_EQ(num_tokens, 5);
+}
+
 TEST_F(TextSinkTest, PassesTextOnAndReportsTheEnd) {
   const auto sink = make({.job_id = "j", .model = "m", .seed = 9, .prompt_tokens = 4});
   sink->on_started({.cached_tokens = 2, .queue_ms = 1.5});

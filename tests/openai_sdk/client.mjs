@@ -139,10 +139,58 @@ check('errors have the shape the SDK knows', async () => {
     assert.equal(error.code, 'model_not_found');
     return true;
   });
-  await assert.rejects(client.embeddings.create({ model, input: 'x', dimensions: 3 }),
+  await assert.rejects(client.embeddings.create({ model, input: 'x', dimensions: 1000000 }),
     (error) => error.param === 'dimensions');
   // Bookkeeping changes nothing.
   await wrong({ max_tokens: 1, user: 'u', metadata: { a: 'b' }, store: true, service_tier: 'auto' });
+});
+
+check('dimensions shorten a vector', async () => {
+  const answer = await client.embeddings.create({ model, input: 'x', dimensions: 3, encoding_format: 'float' });
+  assert.equal(answer.data[0].embedding.length, 3);
+  const length = Math.hypot(...answer.data[0].embedding);
+  assert.ok(Math.abs(length - 1) < 1e-4, `length ${length}`);
+});
+
+const weather = { type: 'function', function: { name: 'get_weather', strict: true, parameters: {
+  type: 'object', additionalProperties: false, required: ['unit', 'mail'], properties: {
+    unit: { enum: ['celsius', 'fahrenheit'] },
+    mail: { type: 'string', maxLength: 20, pattern: '^(?!\\.)(?!.*\\.\\.)[a-z.]{1,5}@([a-z]{1,5}\\.)[a-z]{2,3}$' } } } } };
+
+function checkCall(call) {
+  assert.equal(call.type, 'function');
+  assert.equal(call.function.name, 'get_weather');
+  const given = JSON.parse(call.function.arguments);
+  assert.ok(['celsius', 'fahrenheit'].includes(given.unit), call.function.arguments);
+  assert.match(given.mail, /^(?!\.)(?!.*\.\.)[a-z.]{1,5}@([a-z]{1,5}\.)[a-z]{2,3}$/);
+}
+
+check('a call that must be made is one', async () => {
+  for (const tool_choice of ['required', { type: 'function', function: { name: 'get_weather' } }]) {
+    const answer = await client.chat.completions.create({
+      model, messages, tools: [weather], tool_choice, parallel_tool_calls: false });
+    assert.equal(answer.choices[0].finish_reason, 'tool_calls');
+    assert.equal(answer.choices[0].message.content, null);
+    assert.equal(answer.choices[0].message.tool_calls.length, 1);
+    checkCall(answer.choices[0].message.tool_calls[0]);
+  }
+});
+
+check("the SDK's own helper puts a streamed call together", async () => {
+  const stream = client.chat.completions.stream({
+    model, messages, tools: [weather], tool_choice: 'required', parallel_tool_calls: false });
+  const answer = await stream.finalChatCompletion();
+  assert.equal(answer.choices[0].finish_reason, 'tool_calls');
+  checkCall(answer.choices[0].message.tool_calls[0]);
+});
+
+check('a call and its result can be sent back', async () => {
+  const call = { id: 'call_1', type: 'function', function: { name: 'get_weather', arguments: '{}' } };
+  const answer = await client.chat.completions.create({
+    model, max_tokens: 2, tools: [weather],
+    messages: [...messages, { role: 'assistant', content: null, tool_calls: [call] },
+      { role: 'tool', tool_call_id: 'call_1', content: '20' }] });
+  assert.equal(answer.object, 'chat.completion');
 });
 
 check('abort stops the worker', async () => {
