@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <set>
 
 #include "base/file_lock.h"
 #include "catalog/model_catalog.h"
@@ -63,13 +64,44 @@ fs::path target_of(const fs::path& part) {
   return text.substr(0, text.rfind(kPart));
 }
 
+// The catalog, and where its models lie, links followed once for all of them.
+class Used {
+ public:
+  explicit Used(const CatalogContent& content) : content_(content) {
+    for (const ModelEntry& entry : content.models) {
+      if (!entry.path.empty()) paths_.insert(real_path(entry.path));
+    }
+  }
+
+  const ModelEntry* entry(const std::string& id) const { return content_.find(id); }
+
+  // Whether a model is this path or lies below it.
+  bool is_used(const fs::path& path) const {
+    const std::string real = real_path(path);
+    const auto at_or_behind = paths_.lower_bound(real);
+    if (at_or_behind != paths_.end() && *at_or_behind == real) return true;
+    const auto below = paths_.lower_bound(real + "/");
+    return below != paths_.end() && below->starts_with(real + "/");
+  }
+
+ private:
+  static std::string real_path(const fs::path& path) {
+    std::error_code error;
+    const fs::path real = fs::weakly_canonical(path, error);
+    return error ? path.string() : real.string();
+  }
+
+  const CatalogContent& content_;
+  std::set<std::string> paths_;
+};
+
 // One folder of Home::models(), looked at against the catalog.
 class ModelFolder {
  public:
-  ModelFolder(const CatalogContent& content, fs::path folder)
-      : content_(content), folder_(std::move(folder)), model_(folder_.filename().string()) {
+  ModelFolder(const Used& used, fs::path folder)
+      : used_(used), folder_(std::move(folder)), model_(folder_.filename().string()) {
     if (const std::optional<UnderWay> was = load_under_way(folder_)) ref_ = was->ref;
-    if (const ModelEntry* entry = content_.find(model_); entry != nullptr && ref_.empty())
+    if (const ModelEntry* entry = used_.entry(model_); entry != nullptr && ref_.empty())
       ref_ = entry->repo;
   }
 
@@ -98,17 +130,9 @@ class ModelFolder {
     return file == kDownloadLockName || file.starts_with(kUnderWayName);
   }
 
-  bool is_used(const fs::path& path) const {
-    return std::any_of(content_.models.begin(), content_.models.end(),
-                       [&](const ModelEntry& entry) {
-                         return !entry.path.empty() &&
-                                (fs::path(entry.path) == path || is_inside(entry.path, path));
-                       });
-  }
-
   // True: it stays.
   bool look_at(const fs::path& child) {
-    if (is_used(child)) {
+    if (used_.is_used(child)) {
       find_parts(child);
       return true;
     }
@@ -123,7 +147,7 @@ class ModelFolder {
       return false;
     }
     // A revision of ours: the entry has another one, or its name can only be a commit's.
-    const ModelEntry* entry = content_.find(model_);
+    const ModelEntry* entry = used_.entry(model_);
     const bool is_ours = is_hash_name(file) || load_under_way(folder_) ||
                          (entry != nullptr && is_inside(entry->path, folder_));
     if (!is_ours) return true;
@@ -144,7 +168,7 @@ class ModelFolder {
     found_.push_back({kind, model_, path, ref_, bytes_below(path)});
   }
 
-  const CatalogContent& content_;
+  const Used& used_;
   const fs::path folder_;
   const std::string model_;
   std::string ref_;
@@ -229,9 +253,10 @@ Result<std::vector<Leftover>> find_leftovers(const base::Home& home,
   const Result<CatalogContent> content = ModelCatalog(home.catalog_file()).read();
   if (!content.ok()) return content.error();
   std::vector<Leftover> all;
+  const Used used(*content);
   for (const fs::path& folder : list_folders(home.models(), in_use)) {
     if (base::FileLock::is_held(folder / kDownloadLockName)) continue;
-    std::vector<Leftover> found = ModelFolder(*content, folder).find();
+    std::vector<Leftover> found = ModelFolder(used, folder).find();
     std::move(found.begin(), found.end(), std::back_inserter(all));
   }
   std::vector<Leftover> hashes = find_hashes(home, *content);
@@ -256,7 +281,7 @@ Result<std::vector<Leftover>> remove_leftovers(const base::Home& home,
     // As it is now: one may have ended between the look and the lock.
     const Result<CatalogContent> content = catalog.read();
     if (!content.ok()) return content.error();
-    std::vector<Leftover> found = ModelFolder(*content, folder).find();
+    std::vector<Leftover> found = ModelFolder(Used(*content), folder).find();
     const Status gone = remove_all_of(found, removed);
     (*lock)->remove_file();
     if (!gone.ok()) return gone.error();
