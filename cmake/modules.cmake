@@ -48,6 +48,12 @@ function(llorch_test name)
     set(arg_LABELS unit)
   endif()
   add_executable(${name} ${arg_SOURCES})
+  # The catalog looks into weight files through the program, as a child of its own.
+  foreach(module catalog pool cli)
+    if(module IN_LIST arg_MODULES)
+      add_dependencies(${name} llorch-pool)
+    endif()
+  endforeach()
   list(TRANSFORM arg_MODULES PREPEND llorch_)
   target_link_libraries(${name} PRIVATE ${arg_MODULES} ${arg_LIBS} llorch_test_support
                                         GTest::gmock GTest::gtest_main llorch_flags)

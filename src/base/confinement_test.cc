@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +96,84 @@ TEST_F(ConfinementTest, ReadableIsNotExecutable) {
   EXPECT_EQ(run({.readable = {"/etc"}, .executable = {"/usr", "/lib", "/lib64", "/bin"}}), 7);
 }
 
+// A socket that listens on a port of its own on loopback.
+class Listener {
+ public:
+  explicit Listener(std::uint16_t port = 0) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_port = htons(port);
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    is_bound_ = ::bind(fd_, address(), sizeof address_) == 0;
+    socklen_t bytes = sizeof address_;
+    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address_), &bytes);
+    ::listen(fd_, 4);
+  }
+  ~Listener() { ::close(fd_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  bool is_bound() const { return is_bound_; }
+  std::uint16_t port() const { return ntohs(address_.sin_port); }
+  bool can_connect() const {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    return fd >= 0 && ::connect(fd, address(), sizeof address_) == 0;
+  }
+
+ private:
+  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&address_); }
+  int fd_;
+  sockaddr_in address_{};
+  bool is_bound_ = false;
+};
+
+TEST_F(ConfinementTest, OnlyListedPortsAreReached) {
+  const Listener allowed;
+  const Listener other;
+  const std::uint16_t own = Listener().port();
+  const auto rules = prepare({.network = NetworkRules{.bind = {own}, .connect = {allowed.port()}}});
+  if (!rules->limits_ports()) GTEST_SKIP() << "this kernel has no rules for ports";
+  EXPECT_THAT(rules->describe(), HasSubstr("files and ports by landlock"));
+  EXPECT_EQ(confined(*rules, [&] { return allowed.can_connect(); }), 0);
+  EXPECT_EQ(confined(*rules, [&] { return other.can_connect(); }), EACCES);
+  EXPECT_EQ(confined(*rules, [&] { return Listener(own).is_bound(); }), 0);
+  EXPECT_NE(confined(*rules, [&] { return Listener().is_bound(); }), 0);
+}
+
+TEST_F(ConfinementTest, OtherSocketsAreNotMade) {
+  const auto can_make = [](const NetworkRules& network, int family, int type, int protocol) {
+    return confined(*prepare({.network = network}),
+                    [&] { return ::socket(family, type, protocol) >= 0; });
+  };
+  const NetworkRules tcp{.bind = {1}, .connect = {}};
+  EXPECT_EQ(can_make(tcp, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), 0);
+  EXPECT_EQ(can_make(tcp, AF_INET6, SOCK_STREAM, IPPROTO_TCP), 0);
+  EXPECT_EQ(can_make(tcp, AF_INET, SOCK_STREAM, 262), EACCES) << "multipath TCP has no rules";
+  EXPECT_EQ(can_make(tcp, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), EACCES);
+  EXPECT_EQ(can_make(tcp, AF_INET6, SOCK_DGRAM, 0), EACCES);
+  EXPECT_EQ(can_make(tcp, AF_NETLINK, SOCK_RAW, 0), EACCES);
+  EXPECT_EQ(can_make(tcp, AF_UNIX, SOCK_STREAM, 0), EACCES);
+  EXPECT_EQ(can_make({.local_sockets = true}, AF_UNIX, SOCK_STREAM, 0), 0);
+  EXPECT_EQ(can_make({}, AF_INET, SOCK_STREAM, 0), EACCES) << "without ports there is no network";
+}
+
+TEST_F(ConfinementTest, AProgramRunsAndNothingElseDoes) {
+  ConfinementRules rules = rules_to_run("/bin/true", "");
+  const auto run = [&rules](const char* program, std::vector<std::string> arguments) {
+    ProcessOptions options;
+    options.program = program;
+    options.arguments = std::move(arguments);
+    options.confinement = prepare(rules);
+    Result<std::unique_ptr<Process>> process = Process::spawn(options);
+    return process.ok() ? (*process)->wait_for(std::chrono::seconds(10))->code : -1;
+  };
+  EXPECT_EQ(run("/bin/true", {}), 0);
+  EXPECT_EQ(run("/bin/sh", {"-c", "exit 0"}), -1);
+  rules.executable.emplace_back("/bin/cat");
+  EXPECT_EQ(run("/bin/cat", {"/etc/ld.so.cache"}), 0);
+  EXPECT_NE(run("/bin/cat", {"/etc/passwd"}), 0);
+  EXPECT_NE(run("/lib64/ld-linux-x86-64.so.2", {"/bin/sh", "-c", "exit 0"}), 0)
+      << "the loader runs what can be read";
+}
+
 TEST_F(ConfinementTest, ReachesNoOtherProcess) {
   const auto rules = prepare({});
   ASSERT_TRUE(rules->limits_calls());
@@ -105,6 +185,10 @@ TEST_F(ConfinementTest, ReachesNoOtherProcess) {
   int abi = 0;
   ASSERT_EQ(std::sscanf(rules->describe().c_str(), "files by landlock (ABI %d)", &abi), 1);
   const pid_t us = ::getpid();
+  const std::string environment = "/proc/" + std::to_string(us) + "/environ";
+  EXPECT_EQ(confined(*rules, [&] { return can_open(environment, O_RDONLY); }), EACCES)
+      << "the keys of others are in their environment";
+  EXPECT_EQ(confined(*rules, [] { return can_open("/proc/self/status", O_RDONLY); }), 0);
   EXPECT_EQ(confined(*rules, [us] { return ::kill(us, 0) == 0; }), abi >= 6 ? EPERM : 0);
 }
 

@@ -42,15 +42,24 @@ Error system_error(std::string_view what, const std::filesystem::path& path) {
   return {code, fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(number))};
 }
 
+Error not_regular(const std::filesystem::path& path, mode_t mode) {
+  return {ErrorCode::InvalidArgument,
+          fmt::format("{} is {}, not a regular file", path.string(), describe_file_kind(mode))};
+}
+
 // Opens a regular file for reading and reports its size.
 struct OpenFile {
   int fd;
   std::size_t size;
 };
 Result<OpenFile> open_regular_file(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return system_error("open", path);
+  // Looked at before and behind the opening: to open some devices is to use them, and what lies at
+  // the path may change in between. Without O_NONBLOCK a pipe would wait for its writer for ever.
   struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return system_error("open", path);
+  if (!S_ISREG(info.st_mode)) return not_regular(path, info.st_mode);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return system_error("open", path);
   if (::fstat(fd, &info) != 0) {
     Error error = system_error("stat", path);
     ::close(fd);
@@ -58,8 +67,7 @@ Result<OpenFile> open_regular_file(const std::filesystem::path& path) {
   }
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{} is not a regular file", path.string())};
+    return not_regular(path, info.st_mode);
   }
   return OpenFile{fd, static_cast<std::size_t>(info.st_size)};
 }
@@ -77,6 +85,24 @@ Status write_all(int fd, std::span<const std::byte> content, const std::filesyst
 }
 
 }  // namespace
+
+std::string_view describe_file_kind(unsigned mode) {
+  switch (mode & S_IFMT) {
+    case S_IFREG:
+      return "a regular file";
+    case S_IFDIR:
+      return "a folder";
+    case S_IFIFO:
+      return "a pipe";
+    case S_IFSOCK:
+      return "a socket";
+    case S_IFCHR:
+    case S_IFBLK:
+      return "a device";
+    default:
+      return "something else";
+  }
+}
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
   Result<OpenFile> opened = open_regular_file(path);

@@ -38,6 +38,9 @@ class MappedFile {
   std::size_t size_;
 };
 
+// What st_mode says, for people: "a pipe", "a folder".
+std::string_view describe_file_kind(unsigned mode);
+
 // Reads every page of the memory once, so that what is mapped is there before it is needed and
 // counts from now on.
 void touch_pages(std::span<const std::byte> memory);

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/file.h"
+
 namespace llorch::base {
 namespace {
 
@@ -21,7 +23,23 @@ Error system_error(std::string_view what, const std::filesystem::path& path) {
   return {code, fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(number))};
 }
 
+FileStamp make_stamp(const struct stat& info) {
+  const auto ns = [](const timespec& time) {
+    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
+  return {.size = info.st_size,
+          .modified_ns = ns(info.st_mtim),
+          .changed_ns = ns(info.st_ctim),
+          .inode = static_cast<std::int64_t>(info.st_ino)};
+}
+
 }  // namespace
+
+std::optional<FileStamp> stamp_of(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return make_stamp(info);
+}
 
 Result<std::shared_ptr<PositionedFile>> PositionedFile::open(const std::filesystem::path& path,
                                                              Mode mode) {
@@ -34,7 +52,8 @@ Result<std::shared_ptr<PositionedFile>> PositionedFile::open(const std::filesyst
   if (::fstat(fd, &info) != 0) return system_error("stat", path);
   if (!S_ISREG(info.st_mode))
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{} is not a regular file", path.string())};
+                 fmt::format("{} is {}, not a regular file", path.string(),
+                             describe_file_kind(info.st_mode))};
   return file;
 }
 
@@ -45,9 +64,7 @@ PositionedFile::~PositionedFile() {
 Result<FileStamp> PositionedFile::stamp() const {
   struct stat info {};
   if (::fstat(fd_, &info) != 0) return system_error("stat", path_);
-  return FileStamp{
-      .size = info.st_size,
-      .modified_ns = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+  return make_stamp(info);
 }
 
 void PositionedFile::expect_sequential_reading() const {

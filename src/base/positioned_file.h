@@ -5,19 +5,26 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/result.h"
 
 namespace llorch::base {
 
-// What tells that a file may have changed: cheap to ask for, and no proof.
+// What tells that a file may have changed: cheap to ask for, and no proof. Whoever sets the time of
+// the last change back cannot set that of its inode.
 struct FileStamp {
   std::int64_t size = 0;
   std::int64_t modified_ns = 0;  // since 1970
+  std::int64_t changed_ns = 0;   // the same of its inode
+  std::int64_t inode = 0;        // its bits; only ever compared
 
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
+
+// Of what lies at the path, links followed; nothing when that is no regular file. Opens nothing.
+std::optional<FileStamp> stamp_of(const std::filesystem::path& path);
 
 // Open for the life of the object; a file that is removed meanwhile stays readable. Regular files
 // only.

@@ -208,9 +208,14 @@ Result<std::vector<FileChunks>> parse_chunk_list(const json::Value& value, std::
 
 Result<FileChunks> hash_file(const std::filesystem::path& file, std::string relative_path,
                              const HashProgress& progress, std::int64_t chunk_bytes) {
-  Result<std::shared_ptr<base::PositionedFile>> opened = base::PositionedFile::open(file);
+  const Result<std::shared_ptr<base::PositionedFile>> opened = base::PositionedFile::open(file);
   if (!opened.ok()) return opened.error();
-  const base::PositionedFile& source = **opened;
+  return hash_file(**opened, std::move(relative_path), progress, chunk_bytes);
+}
+
+Result<FileChunks> hash_file(const base::PositionedFile& source, std::string relative_path,
+                             const HashProgress& progress, std::int64_t chunk_bytes) {
+  const std::filesystem::path& file = source.path();
   const Result<base::FileStamp> before = source.stamp();
   if (!before.ok()) return before.error();
   source.expect_sequential_reading();

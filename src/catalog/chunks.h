@@ -47,6 +47,8 @@ using HashProgress = std::function<bool(std::int64_t bytes)>;
 
 // Reads the whole file once for both kinds of hash; they are computed on two threads. Conflict when
 // the file is written to meanwhile.
+Result<FileChunks> hash_file(const base::PositionedFile& source, std::string relative_path,
+                             const HashProgress& progress, std::int64_t chunk_bytes = kChunkBytes);
 Result<FileChunks> hash_file(const std::filesystem::path& file, std::string relative_path,
                              const HashProgress& progress, std::int64_t chunk_bytes = kChunkBytes);
 

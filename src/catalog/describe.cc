@@ -1,7 +1,6 @@
 #include "catalog/describe.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "builtin_model/builtin_model.h"
+#include "catalog/look.h"
 #include "catalog/model_names.h"
 #include "catalog/supported.h"
 #include "formats/open.h"
@@ -24,7 +24,6 @@ using contract::ModelFile;
 
 constexpr std::size_t kTextBytesMax = 200;
 
-// What lies beside weights in Hugging Face layout and is part of the model.
 constexpr std::array<std::string_view, 11> kSideFiles = {"config.json",
                                                          "generation_config.json",
                                                          "tokenizer.json",
@@ -38,17 +37,6 @@ constexpr std::array<std::string_view, 11> kSideFiles = {"config.json",
                                                          "chat_template.json"};
 constexpr std::array<std::string_view, 2> kIndexFiles = {"model.safetensors.index.json",
                                                          "pytorch_model.bin.index.json"};
-
-struct FileFacts {
-  std::int64_t size = 0;
-  std::int64_t modified_ms = 0;
-};
-
-std::optional<FileFacts> stat_file(const fs::path& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
-  return FileFacts{info.st_size, info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1'000'000};
-}
 
 // A file's own words: text that can go anywhere, of a length that can too.
 std::string clean(std::string_view text) {
@@ -71,23 +59,21 @@ std::string_view format_word(formats::FileFormat format) {
   return "";
 }
 
-Result<ModelFile> describe_file(const fs::path& folder, const fs::path& path,
+Result<ModelFile> describe_file(const fs::path& folder, const std::string& relative,
                                 const ModelEntry& before) {
-  const std::optional<FileFacts> facts = stat_file(path);
-  const std::string relative = path.lexically_relative(folder).generic_string();
-  if (!facts) {
-    return Error{ErrorCode::NotFound, fmt::format("{} went away while it was read", path.string())};
+  const std::optional<base::FileStamp> stamp = base::stamp_of(folder / relative);
+  if (!stamp) {
+    return Error{ErrorCode::Conflict,
+                 fmt::format("{} went away while it was read", (folder / relative).string())};
   }
-  if (!contract::is_relative_file_path(relative)) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{} has a name that a catalog cannot hold: rename it",
-                             base::quoted(path.string()))};
-  }
-  ModelFile file{relative, facts->size, {}, facts->modified_ms};
+  ModelFile file;
+  file.path = relative;
+  file.size = stamp->size;
+  note_stamp(*stamp, file);
   for (const ModelFile& old : before.files) {
-    const bool same =
-        old.path == relative && old.size == facts->size && old.modified_ms == facts->modified_ms;
-    if (same) file.sha256 = old.sha256;
+    if (old.path != relative || !is_as_noted(old, *stamp)) continue;
+    file.sha256 = old.sha256;
+    file.damaged = old.damaged;
   }
   return file;
 }
@@ -100,7 +86,7 @@ std::vector<fs::path> list_paths(const formats::WeightFile& weights, const fs::p
   const bool is_sharded =
       !paths.empty() && paths.front().filename().string().find("-of-") != std::string::npos;
   const auto add_if_there = [&](std::string_view name) {
-    if (stat_file(folder / name)) paths.push_back(folder / name);
+    if (base::stamp_of(folder / name)) paths.push_back(folder / name);
   };
   if (is_sharded) std::for_each(kIndexFiles.begin(), kIndexFiles.end(), add_if_there);
   std::for_each(kSideFiles.begin(), kSideFiles.end(), add_if_there);
@@ -128,6 +114,36 @@ void describe_weights(const formats::WeightFile& weights, ModelEntry& entry) {
   entry.unsupported = std::move(support.reason);
 }
 
+Result<ModelEntry> read_facts(const fs::path& path) {
+  const Result<formats::WeightFile> weights = formats::open_weights(path);
+  if (!weights.ok()) return weights.error();
+  std::error_code error;
+  const fs::path folder = fs::is_directory(path, error) ? path : path.parent_path();
+  ModelEntry facts;
+  facts.id = "facts";  // an entry has one
+  for (const fs::path& one : list_paths(*weights, folder)) {
+    const std::string relative = one.lexically_relative(folder).generic_string();
+    if (!contract::is_relative_file_path(relative)) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} has a name that a catalog cannot hold: rename it",
+                               base::quoted(one.string()))};
+    }
+    facts.files.push_back({.path = relative});
+  }
+  describe_weights(*weights, facts);
+  // Weights in a folder of their own are called "model" everywhere.
+  if (facts.name.empty())
+    facts.name = clean(facts.format == "gguf" && folder != path ? path.stem().string()
+                                                                : telling_part(folder));
+  return facts;
+}
+
+std::vector<std::string_view> side_file_names() {
+  std::vector<std::string_view> names(kSideFiles.begin(), kSideFiles.end());
+  names.insert(names.end(), kIndexFiles.begin(), kIndexFiles.end());
+  return names;
+}
+
 Status describe_files(const fs::path& path, ModelEntry& entry) {
   std::error_code error;
   fs::path whole = fs::absolute(path, error).lexically_normal();
@@ -139,24 +155,29 @@ Status describe_files(const fs::path& path, ModelEntry& entry) {
                  fmt::format("{} is not UTF-8, which a catalog needs: rename it",
                              base::quoted(whole.string()))};
   }
-  const Result<formats::WeightFile> weights = formats::open_weights(whole);
-  if (!weights.ok()) return weights.error();
+  Result<ModelEntry> facts = look_into(whole);
+  if (!facts.ok()) return facts.error();
   ModelEntry described = entry;
   described.path = whole.string();
   const fs::path folder = fs::is_directory(whole, error) ? whole : whole.parent_path();
   described.files.clear();
   described.size_bytes = 0;
-  for (const fs::path& one : list_paths(*weights, folder)) {
-    Result<ModelFile> file = describe_file(folder, one, entry);
+  for (const ModelFile& one : facts->files) {
+    Result<ModelFile> file = describe_file(folder, one.path, entry);
     if (!file.ok()) return file.error();
     described.size_bytes += file->size;
     described.files.push_back(file.take());
   }
-  describe_weights(*weights, described);
-  // Weights in a folder of their own are called "model" everywhere.
-  if (described.name.empty())
-    described.name = clean(described.format == "gguf" && folder != whole ? whole.stem().string()
-                                                                         : telling_part(folder));
+  described.format = facts->format;
+  described.architecture = facts->architecture;
+  described.quantization = facts->quantization;
+  described.context_length = facts->context_length;
+  described.vocab_size = facts->vocab_size;
+  described.parameters = facts->parameters;
+  described.backends = std::move(facts->backends);
+  described.unsupported = std::move(facts->unsupported);
+  if (described.name.empty()) described.name = facts->name;
+  if (described.license.empty()) described.license = facts->license;
   described.downloaded = true;
   entry = std::move(described);
   return ok_status();
@@ -183,10 +204,39 @@ std::string_view name(FilesState state) {
       return "ready";
     case FilesState::Changed:
       return "changed";
+    case FilesState::Damaged:
+      return "damaged";
     case FilesState::Missing:
       return "missing";
   }
   return "";
+}
+
+bool is_as_noted(const ModelFile& file, const base::FileStamp& stamp) {
+  const auto is_same = [](std::int64_t noted, std::int64_t now) {
+    return noted == 0 || noted == now;
+  };
+  return file.size == stamp.size && is_same(file.modified_ms, stamp.modified_ns / 1'000'000) &&
+         is_same(file.changed_ns, stamp.changed_ns) && is_same(file.inode, stamp.inode);
+}
+
+void note_stamp(const base::FileStamp& stamp, ModelFile& file) {
+  file.modified_ms = stamp.modified_ns / 1'000'000;
+  file.changed_ns = stamp.changed_ns;
+  file.inode = stamp.inode;
+}
+
+std::string_view state_of(const ModelEntry& entry) {
+  const FilesState state = check_files(entry);
+  if (state == FilesState::Ready && entry.backends.empty() && !entry.unsupported.empty())
+    return "unsupported";
+  return name(state);
+}
+
+json::Object show_entry(const ModelEntry& entry) {
+  json::Object object = contract::to_json(entry);
+  object["state"] = state_of(entry);
+  return object;
 }
 
 FilesState check_files(const ModelEntry& entry) {
@@ -198,10 +248,13 @@ FilesState check_files(const ModelEntry& entry) {
   const fs::path folder = model_folder(entry);
   FilesState state = FilesState::Ready;
   for (const ModelFile& file : entry.files) {
-    const std::optional<FileFacts> facts = stat_file(folder / file.path);
-    if (!facts) return FilesState::Missing;
-    const bool is_older = file.modified_ms != 0 && file.modified_ms != facts->modified_ms;
-    if (facts->size != file.size || is_older) state = FilesState::Changed;
+    const std::optional<base::FileStamp> stamp = base::stamp_of(folder / file.path);
+    if (!stamp) return FilesState::Missing;
+    // One that changed since may have been mended.
+    if (!is_as_noted(file, *stamp))
+      state = FilesState::Changed;
+    else if (file.damaged && state == FilesState::Ready)
+      state = FilesState::Damaged;
   }
   return state;
 }

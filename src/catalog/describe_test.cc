@@ -160,7 +160,13 @@ TEST(CheckFiles, SeesWhatBecameOfTheFiles) {
   fs::last_write_time(config, time + std::chrono::seconds(1));
   EXPECT_EQ(check_files(entry), FilesState::Changed);
   fs::last_write_time(config, time);
+  EXPECT_EQ(check_files(entry), FilesState::Changed) << "the time of its inode cannot be set back";
+  entry = describe(dir / "tiny");
   EXPECT_EQ(check_files(entry), FilesState::Ready);
+  entry.files[0].damaged = true;
+  EXPECT_EQ(check_files(entry), FilesState::Damaged);
+  EXPECT_EQ(show_entry(entry).at("state"), "damaged");
+  entry.files[0].damaged = false;
 
   std::ofstream(config, std::ios::app) << "\n";
   fs::last_write_time(config, time);

@@ -124,6 +124,16 @@ Result<Neighbour> parse_neighbour(std::string_view text, std::string token) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{} is not a host: expected HOST, HOST:PORT or http://HOST:PORT",
                              base::quoted(text))};
+  const bool is_token =
+      token.size() <= kTextBytesMax && std::all_of(token.begin(), token.end(), [](char c) {
+        return c > ' ' && c < '\x7F';  // what a header can hold, in one word
+      });
+  if (!is_token)
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("the token for {} has characters that no token has: expected printable "
+                    "ASCII without spaces",
+                    base::quoted(text))};
   return Neighbour{.url = has_port ? fmt::format("{}{}", scheme, rest)
                                    : fmt::format("{}{}:{}", scheme, rest, kPoolPort),
                    .token = std::move(token)};

@@ -32,6 +32,12 @@ Status check_id(std::string_view id) {
                            base::quoted(id))};
 }
 
+Status check_unused(std::string_view id, const FindUse& find_use) {
+  const std::string use = find_use ? find_use(id) : std::string();
+  if (use.empty()) return ok_status();
+  return Error{ErrorCode::Conflict, use};
+}
+
 Status check_text(std::string_view what, std::string_view text) {
   if (base::is_valid_utf8(text)) return ok_status();
   return Error{ErrorCode::InvalidArgument,
@@ -54,7 +60,12 @@ Result<std::string> canonical_repo(const std::string& repo) {
 // from what they say.
 Status read_files(const std::string& path, std::string_view architecture, ModelEntry& entry) {
   ModelEntry described = entry;
-  if (Status read = describe_files(path, described); !read.ok()) return read;
+  if (Status read = describe_files(path, described); !read.ok()) {
+    // Whoever named the path named something that is no model.
+    const ErrorCode code = read.error().code;
+    const bool is_no_model = code == ErrorCode::Corrupt || code == ErrorCode::Unsupported;
+    return Error{is_no_model ? ErrorCode::InvalidArgument : code, read.error().message};
+  }
   if (described.architecture.empty()) described.architecture = architecture;
   if (!architecture.empty() && described.architecture != architecture) {
     return Error{
@@ -192,8 +203,11 @@ Result<ModelEntry> register_model(const ModelCatalog& catalog, const RegisterReq
 }
 
 Result<ModelEntry> update_model(const ModelCatalog& catalog, std::string_view id,
-                                const UpdateRequest& request) {
+                                const UpdateRequest& request, const FindUse& find_use) {
   if (Status good = refuse_builtin(id); !good.ok()) return good.error();
+  if (request.path || request.downloaded) {
+    if (Status unused = check_unused(id, find_use); !unused.ok()) return unused.error();
+  }
   const Status updated = catalog.update([&](CatalogContent& content) -> Status {
     ModelEntry* entry = content.find(id);
     if (entry == nullptr) return no_such_model(content, id);
@@ -204,8 +218,9 @@ Result<ModelEntry> update_model(const ModelCatalog& catalog, std::string_view id
 }
 
 Result<ModelEntry> remove_model(const ModelCatalog& catalog, const base::Home& home,
-                                std::string_view id, bool files) {
+                                std::string_view id, bool files, const FindUse& find_use) {
   if (Status good = check_id(id); !good.ok()) return good.error();
+  if (Status unused = check_unused(id, find_use); !unused.ok()) return unused.error();
   const fs::path folder = home.models() / id;
   std::error_code error;
   const bool has_folder =

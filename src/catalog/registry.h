@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,8 +31,13 @@ struct RegisterRequest {
 Result<contract::ModelEntry> register_model(const ModelCatalog& catalog,
                                             const RegisterRequest& request);
 
+// Who uses a model now, which must not lose its files or its place then: a sentence that says who
+// and what to do, empty when nobody does. Null: nobody ever does.
+using FindUse = std::function<std::string(std::string_view id)>;
+
 // What is absent stays. A path, or `downloaded` true, has the files read again: they must be there.
-// `downloaded` false forgets no fact, so that true can take it back.
+// `downloaded` false forgets no fact, so that true can take it back. Both are a Conflict while the
+// model is used.
 struct UpdateRequest {
   std::optional<std::string> name;
   std::optional<std::string> repo;
@@ -40,14 +46,16 @@ struct UpdateRequest {
   std::optional<bool> downloaded;
 };
 Result<contract::ModelEntry> update_model(const ModelCatalog& catalog, std::string_view id,
-                                          const UpdateRequest& request);
+                                          const UpdateRequest& request,
+                                          const FindUse& find_use = {});
 
-// Takes the model out of the catalog. With `files` its own folder, Home::models()/<id>, goes too,
-// also what a download that was cut off left there without an entry; files elsewhere are never
-// deleted. Conflict, with nothing changed, while such a download runs or another entry's files are
-// in that folder. Returns the entry as it was.
+// Takes the model out of the catalog; a Conflict while it is used. With `files` its own folder,
+// Home::models()/<id>, goes too, also what a download that was cut off left there without an entry;
+// files elsewhere are never deleted. Conflict, with nothing changed, while such a download runs or
+// another entry's files are in that folder. Returns the entry as it was.
 Result<contract::ModelEntry> remove_model(const ModelCatalog& catalog, const base::Home& home,
-                                          std::string_view id, bool files);
+                                          std::string_view id, bool files,
+                                          const FindUse& find_use = {});
 
 // Whether a path lies inside a folder, links followed. A path is not inside itself.
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -146,7 +147,7 @@ class Verification {
       return !stop_.stop_requested();
     };
     return record != nullptr ? check_chunks(file, **opened, *record, *stamp, progress)
-                             : check_whole(file, progress);
+                             : check_whole(file, **opened, *stamp, progress);
   }
 
   Status check_chunks(const contract::ModelFile& file, const base::PositionedFile& opened,
@@ -164,14 +165,17 @@ class Verification {
                                  .from = {},
                                  .reason = {}});
     }
-    if (!rotted->empty() || record.modified_ns == stamp.modified_ns) return ok_status();
+    if (!rotted->empty()) return ok_status();
+    stamps_[file.path] = stamp;
+    if (record.modified_ns == stamp.modified_ns) return ok_status();
     record.modified_ns = stamp.modified_ns;  // somebody touched it, and it is still right
     records_changed_ = true;
     return ok_status();
   }
 
-  Status check_whole(const contract::ModelFile& file, const HashProgress& progress) {
-    Result<FileChunks> hashed = hash_file(folder_ / file.path, file.path, progress);
+  Status check_whole(const contract::ModelFile& file, const base::PositionedFile& opened,
+                     const base::FileStamp& stamp, const HashProgress& progress) {
+    Result<FileChunks> hashed = hash_file(opened, file.path, progress);
     if (!hashed.ok()) return hashed.error();
     if (!file.sha256.empty() && hashed->sha256 != file.sha256) {
       add_damage(Damage::Kind::Rotted, file,
@@ -179,6 +183,7 @@ class Verification {
       return ok_status();
     }
     if (file.sha256.empty()) report_.hashed_first_time = true;
+    stamps_[file.path] = stamp;
     keep_record(hashed.take());
     return ok_status();
   }
@@ -228,13 +233,21 @@ class Verification {
       const Result<base::FileStamp> stamp = (*opened)->stamp();
       if (!stamp.ok()) return stamp.error();
       record.modified_ns = stamp->modified_ns;
+      stamps_[record.path] = *stamp;
       records_changed_ = true;
     }
     return ok_status();
   }
 
+  // Whether the catalog would say anything else of its files.
+  bool notes_changed() const {
+    std::vector<contract::ModelFile> files = entry_.files;
+    for (contract::ModelFile& file : files) note_verified(file);
+    return files != entry_.files;
+  }
+
   Status save() {
-    if (!records_changed_) return ok_status();
+    if (!records_changed_ && !notes_changed()) return ok_status();
     // Hashes of files that the catalog no longer has would outlive their model.
     std::erase_if(records_, [&](const FileChunks& record) {
       return std::none_of(
@@ -247,17 +260,27 @@ class Verification {
         return Error{ErrorCode::NotFound,
                      fmt::format("{} was removed from the catalog meanwhile", entry_.id)};
       for (contract::ModelFile& file : entry->files) note_verified(file);
+      if (!records_changed_) return ok_status();
       return save_chunks(downloader_.home.chunks(), entry_.id, records_);
     });
   }
 
-  // What is whole is ready to run, whatever its times were before.
+  // What is whole is ready to run, whatever its times were before; what is not is known to be.
   void note_verified(contract::ModelFile& file) const {
+    if (is_damaged(file.path)) {
+      file.damaged = true;
+      if (const auto now = base::stamp_of(folder_ / file.path)) note_stamp(*now, file);
+      return;
+    }
+    const auto stamp = stamps_.find(file.path);
     for (const FileChunks& record : records_) {
       const bool has_other_hash = !file.sha256.empty() && file.sha256 != record.sha256;
-      if (record.path != file.path || record.size != file.size || has_other_hash) continue;
+      if (record.path != file.path || record.size != file.size || has_other_hash ||
+          stamp == stamps_.end())
+        continue;
       file.sha256 = record.sha256;
-      if (!is_damaged(file.path)) file.modified_ms = record.modified_ns / 1'000'000;
+      file.damaged = false;
+      note_stamp(stamp->second, file);
     }
   }
 
@@ -297,6 +320,7 @@ class Verification {
   fs::path folder_;
   std::vector<FileChunks> records_;
   bool records_changed_ = false;
+  std::map<std::string, base::FileStamp, std::less<>> stamps_;  // of files that are right
   VerifyReport report_;
   std::string current_file_;
   std::int64_t bytes_total_ = 0;

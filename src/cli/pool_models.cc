@@ -103,24 +103,10 @@ catalog::ModelCatalog open_catalog(const PoolContext& context) {
   return catalog::ModelCatalog(context.home.catalog_file());
 }
 
-// The state of a model for people and programs: of its files, and of what can run them.
-std::string_view state_of(const ModelEntry& entry) {
-  const FilesState state = catalog::check_files(entry);
-  if (state == FilesState::Ready && entry.backends.empty() && !entry.unsupported.empty())
-    return "unsupported";
-  return catalog::name(state);
-}
-
 Color color_of(std::string_view state) {
-  if (state == "missing") return Color::Red;
+  if (state == "missing" || state == "damaged") return Color::Red;
   if (state == "changed" || state == "unsupported") return Color::Yellow;
   return state == "not_downloaded" ? Color::Dim : Color::None;
-}
-
-json::Object entry_json(const ModelEntry& entry) {
-  json::Object object = contract::to_json(entry);
-  object["state"] = state_of(entry);
-  return object;
 }
 
 std::string size_text(std::int64_t bytes) {
@@ -153,7 +139,7 @@ std::string summary_line(const ModelEntry& entry) {
 }
 
 int print_entry(const PoolContext& context, std::string_view verb, const ModelEntry& entry) {
-  if (context.json_output) return print_json(entry_json(entry));
+  if (context.json_output) return print_json(catalog::show_entry(entry));
   return print(fmt::format("{} {}", verb, summary_line(entry)));
 }
 
@@ -165,32 +151,18 @@ int register_model(const PoolContext& context, const catalog::RegisterRequest& r
 
 int update_model(const PoolContext& context, const std::string& id,
                  const catalog::UpdateRequest& request) {
-  const Result<ModelEntry> entry = catalog::update_model(open_catalog(context), id, request);
+  const Result<ModelEntry> entry =
+      catalog::update_model(open_catalog(context), id, request, pool::find_uses(context.home));
   if (!entry.ok()) return fail(entry.error());
   return print_entry(context, "updated", *entry);
 }
 
-// A worker that runs the model, by the records that its manager keeps. Empty: none.
-std::string worker_using(const base::Home& home, std::string_view model) {
-  for (const contract::PoolWorker& worker : pool::read_worker_records(home)) {
-    const bool has_ended = worker.state == contract::PoolWorkerState::Stopped ||
-                           worker.state == contract::PoolWorkerState::Failed;
-    if (worker.model == model && !has_ended) return worker.id;
-  }
-  return {};
-}
-
 int remove_model(const PoolContext& context, const std::string& id, bool files) {
-  if (const std::string worker = worker_using(context.home, id); files && !worker.empty()) {
-    return fail(
-        {ErrorCode::Conflict,
-         fmt::format("{0} is run by {1}: `llorch-pool worker stop {1}` first", id, worker)});
-  }
   std::error_code error;
   const bool deletes =
       files && contract::is_model_id(id) && fs::exists(context.home.models() / id, error);
-  const Result<ModelEntry> entry =
-      catalog::remove_model(open_catalog(context), context.home, id, files);
+  const Result<ModelEntry> entry = catalog::remove_model(open_catalog(context), context.home, id,
+                                                         files, pool::find_uses(context.home));
   if (!entry.ok()) return fail(entry.error());
   const bool stays = !entry->path.empty() && fs::exists(entry->path, error);
   if (context.json_output) {
@@ -217,7 +189,7 @@ int list_models(const PoolContext& context) {
                                    json::serialize(json::Value(content->pool_id)));
     for (const ModelEntry* entry : models) {
       if (entry != models.front()) text += ',';
-      text += json::serialize(entry_json(*entry));
+      text += json::serialize(catalog::show_entry(*entry));
     }
     return print(text + "]}\n");
   }
@@ -225,7 +197,7 @@ int list_models(const PoolContext& context) {
   TextTable table({Left, Left, Left, Left, Right, Right, Left});
   table.add_row({"ID", "NAME", "ARCHITECTURE", "TYPE", "SIZE", "CONTEXT", "STATE"}, Color::Bold);
   for (const ModelEntry* entry : models) {
-    const std::string state(state_of(*entry));
+    const std::string state(catalog::state_of(*entry));
     table.add_row({entry->id, or_dash(entry->name), or_dash(entry->architecture),
                    or_dash(entry->quantization), size_text(entry->size_bytes),
                    number_text(entry->context_length), state},
@@ -264,7 +236,7 @@ int list_known(const PoolContext& context) {
 int show_model(const PoolContext& context, const std::string& id) {
   const Result<ModelEntry> entry = open_catalog(context).find(id);
   if (!entry.ok()) return fail(entry.error());
-  if (context.json_output) return print_json(entry_json(*entry));
+  if (context.json_output) return print_json(catalog::show_entry(*entry));
   using enum TextTable::Align;
   TextTable table({Left, Left});
   const auto add = [&table](std::string_view label, std::string_view value) {
@@ -272,7 +244,7 @@ int show_model(const PoolContext& context, const std::string& id) {
   };
   add("id", entry->id);
   add("name", entry->name);
-  add("state", state_of(*entry));
+  add("state", catalog::state_of(*entry));
   add("path", entry->path);
   add("repo", entry->repo);
   add("revision", entry->revision);

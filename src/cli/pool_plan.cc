@@ -64,7 +64,9 @@ pool::Planner make_planner(const PoolContext& context) {
   const fs::path programs = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   return {.worker_cpu = programs / "llorch-cpud",
           .worker_cuda = programs / "worker-orcd",
-          .measurements_file = context.home.state / "measurements.json"};
+          .measurements_file = context.home.state / "measurements.json",
+          .home = context.home,
+          .environment = context.environment};
 }
 
 // Plans for every backend that is asked about; without a wish, for those that this host has and

@@ -1,4 +1,4 @@
-// llorch-pool serve, stop, and keep, which only the manager calls.
+// llorch-pool serve, stop, and keep and look, which only our own programs call.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -12,6 +12,7 @@
 #include "base/interrupt.h"
 #include "base/process_table.h"
 #include "base/terminal.h"
+#include "catalog/look.h"
 #include "cli/output.h"
 #include "cli/pool_client.h"
 #include "cli/pool_command.h"
@@ -107,6 +108,13 @@ void add_serve_commands(CLI::App& app, PoolContext& context) {
   keep->callback([&context, record] {
     context.needs_home = false;  // the manager starts it with hardly any environment
     context.chosen = [record] { return pool::run_keeper(*record); };
+  });
+  auto model = std::make_shared<std::string>();
+  CLI::App* look = app.add_subcommand("look", "")->group("");
+  look->add_option("PATH", *model)->required();
+  look->callback([&context, model] {
+    context.needs_home = false;
+    context.chosen = [model] { return catalog::run_look(*model); };
   });
 }
 

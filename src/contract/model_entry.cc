@@ -55,6 +55,9 @@ void visit_file(V& v, T& file) {
   v("size", file.size);
   v("sha256", file.sha256);
   v("modified_ms", file.modified_ms);
+  v("changed_ns", file.changed_ns);
+  v("inode", file.inode);
+  v("damaged", file.damaged);
 }
 
 // What the contract only allows is left out where nothing is known.
@@ -151,7 +154,8 @@ bool is_relative_file_path(std::string_view text) {
 
 json::Object to_json(const ModelEntry& entry) {
   constexpr std::array<std::string_view, 2> kMayBeAbsent = {"revision", "updated_at"};
-  constexpr std::array<std::string_view, 2> kFileMayLack = {"sha256", "modified_ms"};
+  constexpr std::array<std::string_view, 4> kFileMayLack = {"sha256", "modified_ms", "changed_ns",
+                                                            "inode"};
   json::Object object;
   MirrorWriter writer(object);
   visit_entry(writer, entry);
@@ -172,6 +176,7 @@ json::Object to_json(const ModelEntry& entry) {
     MirrorWriter file_writer(one);
     visit_file(file_writer, file);
     drop_empty(one, kFileMayLack);
+    if (!file.damaged) one.erase("damaged");
     files.emplace_back(std::move(one));
   }
   if (!files.empty()) object["files"] = std::move(files);

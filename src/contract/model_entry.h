@@ -18,9 +18,12 @@ struct ModelFile {
   std::string path;
   std::int64_t size = 0;
   std::string sha256;  // 64 hex digits; empty: not hashed yet (a file that was registered in place)
-  // Milliseconds since 1970 of its last change when it was read: a later one means that somebody
-  // replaced it. 0: not known, not compared.
-  std::int64_t modified_ms = 0;
+  // As it was when it was read, or when its hash was last seen to be right: another value means
+  // that somebody replaced or changed it. 0: not known, not compared.
+  std::int64_t modified_ms = 0;  // since 1970
+  std::int64_t changed_ns = 0;   // of its inode, since 1970
+  std::int64_t inode = 0;
+  bool damaged = false;  // its bytes were last seen to be others
 
   friend bool operator==(const ModelFile&, const ModelFile&) = default;
 };

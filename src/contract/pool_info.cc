@@ -69,6 +69,7 @@ void visit_worker(V& v, T& worker) {
   v("exit_signal", worker.exit_signal);
   v("last_log_lines", worker.last_log_lines);
   v("log_file", worker.log_file);
+  v("trusted", worker.trusted);
 }
 
 template <class V, class T>
@@ -184,7 +185,7 @@ StartWorkerRequest parse_start_worker_request(const json::Object& body,
   if (request.gpu && request.backend == "cpu")
     reader.fail("gpu", "cuda only",
                 "a worker on the CPU has no GPU: leave gpu out or ask for cuda");
-  request.context = narrow(reader.optional_integer("ctx", 1, kContextMax));
+  request.context = narrow(reader.optional_integer("ctx", kContextTokensMin, kContextMax));
   request.slots = narrow(reader.optional_integer("slots", 1, kSlotsMax));
   request.kv_type = reader.optional_string("kv").value_or("");
   if (!request.kv_type.empty() && request.kv_type != "f16" && request.kv_type != "q8_0")

@@ -77,6 +77,9 @@ StartWorkerRequest parse_start_worker_request(const json::Object& body,
                                               std::vector<json::FieldError>& errors);
 
 // One worker as GET /v2/workers/{id} shows it.
+// The shortest context that a worker is started with: less has no room for a prompt and an answer.
+inline constexpr std::int64_t kContextTokensMin = 16;
+
 struct PoolWorker {
   std::string id;  // "worker-cpu-0"
   std::string backend;
@@ -89,6 +92,8 @@ struct PoolWorker {
   std::string ready_at;      // empty: not yet
   std::string ended_at;      // empty: it runs
   double load_progress = 0;  // 0..1
+
+  std::string trusted;  // what the belief rests on that its model's files are right; a sentence
 
   MemoryNeed planned;
   std::int64_t memory_bytes = 0;       // resident now

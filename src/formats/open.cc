@@ -24,7 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSafeTensorsIndex = "model.safetensors.index.json";
 constexpr std::string_view kPyTorchIndex = "pytorch_model.bin.index.json";
-constexpr std::size_t kShownBytes = 16;
 
 bool is_file(const fs::path& path) {
   std::error_code ignored;
@@ -57,15 +56,11 @@ Result<FileFormat> sniff(const fs::path& path) {
         fmt::format("{} is a Git LFS pointer, not the weights; fetch them with `git lfs pull`",
                     path.string())};
   }
-  std::string first;
-  for (const std::byte byte : bytes.first(std::min(bytes.size(), kShownBytes))) {
-    first += fmt::format(" {:02x}", std::to_integer<unsigned>(byte));
-  }
+  // What is in it is not shown: it may be anybody's file.
   return Error{ErrorCode::Unsupported,
-               fmt::format("{} is none of the formats known here (GGUF, SafeTensors, PyTorch zip); "
-                           "it has {} bytes and "
-                           "begins with{}",
-                           path.string(), bytes.size(), first.empty() ? " nothing" : first)};
+               fmt::format("{} ({} bytes) is none of the formats known here: GGUF, SafeTensors, "
+                           "PyTorch zip",
+                           path.string(), bytes.size())};
 }
 
 // "model-00002-of-00005.safetensors": one of several, useless without the others.

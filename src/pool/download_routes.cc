@@ -46,8 +46,13 @@ std::vector<catalog::Neighbour> read_neighbours(json::FieldReader& reader) {
     neighbour.url = one.required_string("url", {1, kRefBytesMax});
     neighbour.token = one.optional_string("token", {0, kTokenBytesMax}).value_or("");
     check_token(one, "token", neighbour.token);
+    Result<catalog::Neighbour> parsed = catalog::parse_neighbour(neighbour.url, {});
+    if (parsed.ok())
+      parsed->token = std::move(neighbour.token);
+    else if (!neighbour.url.empty())
+      one.fail("url", "host, host:port or URL", parsed.error().message);
     reader.add(one.finish());
-    neighbours.push_back(std::move(neighbour));
+    if (parsed.ok()) neighbours.push_back(parsed.take());
   }
   return neighbours;
 }

@@ -9,6 +9,7 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "pool/measurements.h"
+#include "pool/worker_rules.h"
 
 namespace llorch::pool {
 namespace {
@@ -120,10 +121,20 @@ std::string_view last_line(std::string_view text) {
   return end == std::string_view::npos ? text : text.substr(end + 1);
 }
 
-Result<MemoryNeed> run_worker(const fs::path& worker, std::vector<std::string> arguments) {
+Result<MemoryNeed> run_worker(const WorkerSurroundings& around, bool confine,
+                              std::vector<std::string> arguments) {
+  const fs::path& worker = around.program;
   base::ProcessOptions options;
   options.program = worker;
   options.arguments = std::move(arguments);
+  options.environment = worker_environment(around);
+  options.dies_with_parent = true;
+  if (confine) {
+    Result<std::shared_ptr<const base::Confinement>> prepared =
+        base::Confinement::prepare(worker_rules(around));
+    if (!prepared.ok()) return prepared.error();
+    options.confinement = prepared.take();
+  }
   Result<std::unique_ptr<base::Process>> process = base::Process::spawn(options);
   if (!process.ok()) return process.error();
   const std::optional<base::ExitStatus> exit = (*process)->wait_for(kPlanPatience);
@@ -190,11 +201,22 @@ Status check_model(const contract::ModelEntry& model, std::string_view backend) 
                                : base::printable(model.unsupported))};
 }
 
+Status check_context(const contract::ModelEntry& model, const PlanRequest& request) {
+  if (!request.context || !model.context_length || *request.context <= *model.context_length)
+    return ok_status();
+  return Error{
+      ErrorCode::InvalidArgument,
+      fmt::format("a context of {} tokens is more than the {} that {} has: ask for at most "
+                  "{}",
+                  *request.context, *model.context_length, base::quoted(model.id),
+                  *model.context_length)};
+}
+
 // The GPUs that are asked about.
 Result<std::vector<contract::GpuInfo>> find_gpus(const PlanRequest& request,
                                                  const contract::HostInfo& host) {
   if (host.gpus.empty()) {
-    return Error{ErrorCode::Unavailable,
+    return Error{ErrorCode::InvalidArgument,
                  fmt::format("there is no GPU here: {}",
                              host.gpu_note.empty() ? "none was found" : host.gpu_note)};
   }
@@ -231,16 +253,22 @@ Result<std::vector<Place>> list_places(const PlanRequest& request, const contrac
 }
 
 // What the worker needs with the request's context and slots, or with what is chosen for it.
-Result<MemoryNeed> ask_worker(const fs::path& worker, const contract::ModelEntry& model,
+Result<MemoryNeed> ask_worker(const Planner& planner, const contract::ModelEntry& model,
                               PlanRequest request, const Place& place) {
-  Result<MemoryNeed> need = run_worker(worker, plan_arguments(model, request));
+  const bool uses_gpu = request.backend == "cuda";
+  const WorkerSurroundings around{.program = uses_gpu ? planner.worker_cuda : planner.worker_cpu,
+                                  .model = model.path,
+                                  .uses_gpu = uses_gpu,
+                                  .home = planner.home,
+                                  .environment = planner.environment};
+  Result<MemoryNeed> need = run_worker(around, planner.confine, plan_arguments(model, request));
   if (!need.ok()) return need;
   const std::optional<Choice> choice =
       choose(*need, request, place.device, place.free_bytes, place.total_bytes);
   if (!choice || (choice->context == need->context && choice->slots == need->slots)) return need;
   request.context = choice->context;
   request.slots = choice->slots;
-  return run_worker(worker, plan_arguments(model, request));
+  return run_worker(around, planner.confine, plan_arguments(model, request));
 }
 
 // A GPU's worker lives in host memory too.
@@ -320,19 +348,19 @@ Result<std::vector<MemoryPlan>> Planner::plan(const contract::ModelEntry& model,
   }
   const bool is_cuda = request.backend == "cuda";
   if (Status good = check_model(model, request.backend); !good.ok()) return good.error();
-  const fs::path& worker = is_cuda ? worker_cuda : worker_cpu;
   std::error_code ignored;
-  if (is_cuda && !fs::exists(worker, ignored)) {
-    return Error{ErrorCode::Unavailable,
+  if (is_cuda && !fs::exists(worker_cuda, ignored)) {
+    return Error{ErrorCode::InvalidArgument,
                  "this build has no worker-orcd; build with the cuda preset"};
   }
+  if (Status good = check_context(model, request); !good.ok()) return good.error();
   const Result<std::vector<Place>> places = list_places(request, host);
   if (!places.ok()) return places.error();
   std::vector<MemoryPlan> plans;
   for (const Place& place : *places) {
     PlanRequest asked = request;
     asked.gpu = place.gpu;
-    const Result<MemoryNeed> need = ask_worker(worker, model, asked, place);
+    const Result<MemoryNeed> need = ask_worker(*this, model, asked, place);
     if (!need.ok()) return need.error();
     MemoryPlan plan = judge(
         *need, find_measurement(measurements_file, measurement_key(model, request.backend, *need)),

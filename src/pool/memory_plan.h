@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/home.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "contract/model_entry.h"
@@ -70,6 +71,10 @@ struct Planner {
   std::filesystem::path worker_cpu;   // llorch-cpud
   std::filesystem::path worker_cuda;  // worker-orcd
   std::filesystem::path measurements_file;
+  // It looks into the model's file: confined as a worker is, with the few variables of one.
+  base::Home home;
+  base::Environment environment;  // null: nothing of it
+  bool confine = true;
 
   Result<std::vector<MemoryPlan>> plan(const contract::ModelEntry& model,
                                        const PlanRequest& request,

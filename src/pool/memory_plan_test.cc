@@ -202,6 +202,7 @@ class PlannerTest : public testing::Test {
   void write_worker(std::string_view body) {
     std::ofstream(planner_.worker_cuda) << "#!/bin/sh\n" << body;
     std::filesystem::permissions(planner_.worker_cuda, std::filesystem::perms::owner_all);
+    planner_.confine = false;  // it is a script, and no shell runs inside the rules
     request_.backend = "cuda";
     host_.gpus = {
         {.index = 2, .name = "Card", .vram_total_bytes = 8 * kGiB, .vram_free_bytes = 7 * kGiB}};

@@ -49,7 +49,8 @@ struct ServedModel {
   FileIdentity chunks;
   std::filesystem::path folder;
   std::vector<catalog::FileChunks> files;
-  std::string manifest;  // JSON
+  std::vector<contract::ModelFile> noted;  // the same files as the catalog knows them
+  std::string manifest;                    // JSON
 };
 using ServedModelPtr = std::shared_ptr<const ServedModel>;
 
@@ -60,8 +61,11 @@ Error changed_since_verified(std::string_view id, const std::string& path) {
                       base::quoted(path), id, id)};
 }
 
-bool is_as_verified(const catalog::FileChunks& file, std::int64_t size, std::int64_t modified_ns) {
-  return file.size == size && file.modified_ns == modified_ns;
+bool is_as_verified(const ServedModel& model, std::size_t index,
+                    const std::optional<base::FileStamp>& now) {
+  const contract::ModelFile& noted = model.noted[index];
+  return now && !noted.damaged && model.files[index].modified_ns == now->modified_ns &&
+         catalog::is_as_noted(noted, *now);
 }
 
 // Owns the threads that read. Functions without `http` in their types block, and run there.
@@ -73,10 +77,10 @@ class ModelFiles {
   Result<std::string> manifest(const std::string& id) {
     const Result<ServedModelPtr> model = find(id);
     if (!model.ok()) return model.error();
-    for (const catalog::FileChunks& file : (*model)->files) {
-      const FileIdentity now = identity_of((*model)->folder / file.path);
-      if (!is_as_verified(file, now.size, now.modified_ns))
-        return changed_since_verified(id, file.path);
+    for (std::size_t i = 0; i < (*model)->files.size(); ++i) {
+      const std::string& path = (*model)->files[i].path;
+      if (!is_as_verified(**model, i, base::stamp_of((*model)->folder / path)))
+        return changed_since_verified(id, path);
     }
     return (*model)->manifest;
   }
@@ -98,8 +102,7 @@ class ModelFiles {
     if (!opened.ok()) return changed_since_verified(id, file.path);
     const Result<base::FileStamp> stamp = (*opened)->stamp();
     if (!stamp.ok()) return stamp.error();
-    if (!is_as_verified(file, stamp->size, stamp->modified_ns))
-      return changed_since_verified(id, file.path);
+    if (!is_as_verified(**model, index, *stamp)) return changed_since_verified(id, file.path);
     http::FileBody body;
     body.file = opened.take();
     body.size = file.size;
@@ -155,6 +158,7 @@ class ModelFiles {
                                  "verify {}` there",
                                  id, id)};
       model.files.push_back(*found);
+      model.noted.push_back(file);
     }
     json::Array list;
     for (const catalog::FileChunks& file : model.files) list.push_back(to_json(file));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "catalog/describe.h"
 #include "catalog/registry.h"
 
 namespace llorch::pool {
@@ -15,11 +16,6 @@ constexpr std::size_t kPathBytesMax = 4096;
 constexpr std::int64_t kContextMax = 16'777'216;
 constexpr std::int64_t kSlotsMax = 256;
 constexpr std::int64_t kGpuMax = 255;
-
-Result<http::Response> entry_response(int status, const Result<contract::ModelEntry>& entry) {
-  if (!entry.ok()) return entry.error();
-  return json_response(status, contract::to_json(*entry));
-}
 
 std::optional<std::int32_t> narrow(std::optional<std::int64_t> number) {
   if (!number) return std::nullopt;
@@ -32,7 +28,7 @@ PlanRequest read_plan_request(json::FieldReader& reader) {
   if (!plan.backend.empty() && plan.backend != "cpu" && plan.backend != "cuda")
     reader.fail("backend", "cpu|cuda", "must be cpu or cuda, not " + base::quoted(plan.backend));
   plan.gpu = narrow(reader.optional_integer("gpu", 0, kGpuMax));
-  plan.context = narrow(reader.optional_integer("ctx", 1, kContextMax));
+  plan.context = narrow(reader.optional_integer("ctx", contract::kContextTokensMin, kContextMax));
   plan.slots = narrow(reader.optional_integer("slots", 1, kSlotsMax));
   plan.kv_type = reader.optional_string("kv").value_or("");
   if (!plan.kv_type.empty() && plan.kv_type != "f16" && plan.kv_type != "q8_0")
@@ -41,18 +37,29 @@ PlanRequest read_plan_request(json::FieldReader& reader) {
 }
 
 // What must not lose its files or its name now.
-Status check_unused(const Service& service, const std::string& id) {
-  if (service.pool.workers.uses_model(id)) {
-    return Error{ErrorCode::Conflict,
-                 fmt::format("a worker uses {}; stop it first (POST /v2/workers/stop)", id)};
-  }
-  if (service.pool.downloads.is_busy_with(id)) {
-    return Error{ErrorCode::Conflict,
-                 fmt::format("{} is being downloaded or verified; cancel that first (DELETE "
-                             "/v2/downloads/ID)",
-                             id)};
-  }
-  return ok_status();
+catalog::FindUse find_uses(const Service& service) {
+  return [&service](std::string_view model) -> std::string {
+    const std::string id(model);
+    if (service.pool.workers.uses_model(id))
+      return fmt::format("a worker uses {}; stop it first (POST /v2/workers/stop)", id);
+    if (!service.pool.downloads.is_busy_with(id)) return {};
+    return fmt::format(
+        "{} is being downloaded or verified; cancel that first (DELETE /v2/downloads/ID)", id);
+  };
+}
+
+// With how its files stand; one that is being fetched has none yet.
+json::Object show_model_entry(const Service& service, const contract::ModelEntry& entry) {
+  json::Object object = catalog::show_entry(entry);
+  if (!entry.downloaded && service.pool.downloads.is_busy_with(entry.id))
+    object["state"] = "downloading";
+  return object;
+}
+
+Result<http::Response> entry_response(const Service& service, int status,
+                                      const Result<contract::ModelEntry>& entry) {
+  if (!entry.ok()) return entry.error();
+  return json_response(status, show_model_entry(service, *entry));
 }
 
 }  // namespace
@@ -61,10 +68,10 @@ json::Array models_json(const Service& service, const catalog::CatalogContent& c
   json::Array models;
   for (const contract::ModelEntry& known : service.known_models) {
     if (known.path == "builtin" && content.find(known.id) == nullptr)
-      models.emplace_back(contract::to_json(known));
+      models.emplace_back(show_model_entry(service, known));
   }
   for (const contract::ModelEntry& entry : content.models)
-    models.emplace_back(contract::to_json(entry));
+    models.emplace_back(show_model_entry(service, entry));
   return models;
 }
 
@@ -81,7 +88,7 @@ Result<http::Response> list_models(const Service& service, const http::Request& 
     json::Array known;
     for (const contract::ModelEntry& entry : service.known_models) {
       if (entry.path != "builtin" && (*content)->find(entry.id) == nullptr)
-        known.emplace_back(contract::to_json(entry));
+        known.emplace_back(show_model_entry(service, entry));
     }
     body["known"] = std::move(known);
   }
@@ -89,7 +96,7 @@ Result<http::Response> list_models(const Service& service, const http::Request& 
 }
 
 Result<http::Response> show_model(const Service& service, const http::Request& request) {
-  return entry_response(200, service.catalog.catalog().find(path_param(request, "id")));
+  return entry_response(service, 200, service.catalog.catalog().find(path_param(request, "id")));
 }
 
 Result<http::Response> register_model(const Service& service, const http::Request& request) {
@@ -108,7 +115,7 @@ Result<http::Response> register_model(const Service& service, const http::Reques
   wanted.path = reader.optional_string("path", {0, kPathBytesMax}).value_or("");
   if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
     return failures_response(request, std::move(errors));
-  return entry_response(201, catalog::register_model(service.catalog.catalog(), wanted));
+  return entry_response(service, 201, catalog::register_model(service.catalog.catalog(), wanted));
 }
 
 Result<http::Response> update_model(const Service& service, const http::Request& request) {
@@ -124,10 +131,9 @@ Result<http::Response> update_model(const Service& service, const http::Request&
   if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
     return failures_response(request, std::move(errors));
   const std::string& id = path_param(request, "id");
-  if (wanted.path || wanted.downloaded) {
-    if (Status unused = check_unused(service, id); !unused.ok()) return unused.error();
-  }
-  return entry_response(200, catalog::update_model(service.catalog.catalog(), id, wanted));
+  return entry_response(
+      service, 200,
+      catalog::update_model(service.catalog.catalog(), id, wanted, find_uses(service)));
 }
 
 Result<http::Response> remove_model(const Service& service, const http::Request& request) {
@@ -137,9 +143,9 @@ Result<http::Response> remove_model(const Service& service, const http::Request&
   if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
     return failures_response(request, std::move(errors));
   const std::string& id = path_param(request, "id");
-  if (Status unused = check_unused(service, id); !unused.ok()) return unused.error();
-  return entry_response(
-      200, catalog::remove_model(service.catalog.catalog(), service.pool.home, id, files));
+  return entry_response(service, 200,
+                        catalog::remove_model(service.catalog.catalog(), service.pool.home, id,
+                                              files, find_uses(service)));
 }
 
 Result<http::Response> plan_model(const Service& service, const http::Request& request) {

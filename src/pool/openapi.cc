@@ -57,7 +57,7 @@ constexpr std::array kSchemas = {
         "Worker",
         R"({"type":"object","additionalProperties":false,"required":["id","backend","model","state","uri","pid","started_at",
 "ready_at","ended_at","load_progress","planned","memory_bytes","memory_peak_bytes","vram_bytes","context","slots","slots_busy",
-"queue_depth","tokens_per_second","category","reason","last_log_lines","log_file"],"properties":{"id":{"type":"string"},
+"queue_depth","tokens_per_second","category","reason","last_log_lines","log_file","trusted"],"properties":{"id":{"type":"string"},
 "backend":{"type":"string"},"model":{"type":"string"},
 "state":{"enum":["starting","ready","busy","draining","stopped","failed"]},"uri":{"type":"string"},"pid":{"type":"integer"},
 "gpu":{"type":"integer"},"started_at":{"type":"string"},"ready_at":{"type":"string"},"ended_at":{"type":"string"},
@@ -67,7 +67,7 @@ constexpr std::array kSchemas = {
 "tokens_per_second":{"type":"number"},"last_token_age_ms":{"type":"integer"},
 "category":{"enum":["none","stopped","start_failed","crash","oom_kill","timeout","hang"]},"reason":{"type":"string"},
 "exit_code":{"type":"integer"},"exit_signal":{"type":"integer"},"last_log_lines":{"type":"array","items":{"type":"string"}},
-"log_file":{"type":"string"}}})"},
+"log_file":{"type":"string"},"trusted":{"type":"string"}}})"},
     NamedSchema{
         "WorkerList",
         R"({"type":"object","additionalProperties":false,"required":["workers"],"properties":{"workers":{"type":"array",
@@ -76,7 +76,7 @@ constexpr std::array kSchemas = {
         "StartWorkerRequest",
         R"({"type":"object","additionalProperties":false,"required":["backend","model"],"properties":{
 "backend":{"enum":["cpu","cuda"]},"model":{"type":"string","minLength":1,"maxLength":128},
-"gpu":{"type":"integer","minimum":0,"maximum":255},"ctx":{"type":"integer","minimum":1,"maximum":16777216},
+"gpu":{"type":"integer","minimum":0,"maximum":255},"ctx":{"type":"integer","minimum":16,"maximum":16777216},
 "slots":{"type":"integer","minimum":1,"maximum":256},"kv":{"enum":["f16","q8_0"]}}})"},
     NamedSchema{"StopWorkerRequest",
                 R"({"type":"object","additionalProperties":false,"required":["id"],"properties":{
@@ -100,7 +100,9 @@ constexpr std::array kSchemas = {
 "context_length":{"type":"integer"},"vocab_size":{"type":"integer"},"parameters":{"type":"integer"},
 "quantization":{"type":"string"},"license":{"type":"string"},"unsupported":{"type":"string"}}},"revision":{"type":"string"},
 "files":{"type":"array","items":{"type":"object","required":["path","size"],"properties":{"path":{"type":"string"},
-"size":{"type":"integer"},"sha256":{"type":"string"}}}},"updated_at":{"type":"string"}}})"},
+"size":{"type":"integer"},"sha256":{"type":"string"},"modified_ms":{"type":"integer"},"changed_ns":{"type":"integer"},
+"inode":{"type":"integer"},"damaged":{"type":"boolean"}}}},"updated_at":{"type":"string"},
+"state":{"enum":["not_downloaded","downloading","ready","changed","damaged","missing","unsupported"]}}})"},
     NamedSchema{
         "ModelList",
         R"({"type":"object","additionalProperties":false,"required":["models"],"properties":{"models":{"type":"array",

@@ -292,4 +292,17 @@ std::vector<contract::PoolWorker> read_worker_records(const base::Home& home) {
   return workers;
 }
 
+catalog::FindUse find_uses(const base::Home& home) {
+  return [home](std::string_view model) -> std::string {
+    for (const contract::PoolWorker& worker : read_worker_records(home)) {
+      const bool has_ended = worker.state == contract::PoolWorkerState::Stopped ||
+                             worker.state == contract::PoolWorkerState::Failed;
+      if (worker.model != model || has_ended) continue;
+      return fmt::format("{0} is run by {1}: `llorch-pool worker stop {1}` first", model,
+                         worker.id);
+    }
+    return {};
+  };
+}
+
 }  // namespace llorch::pool

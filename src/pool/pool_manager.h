@@ -17,6 +17,7 @@
 
 #include "base/home.h"
 #include "base/result.h"
+#include "catalog/registry.h"
 #include "contract/pool_info.h"
 #include "contract/worker_info.h"
 #include "pool/memory_plan.h"
@@ -69,6 +70,9 @@ class PoolManager final : public Workers {
 // What the records say, for commands that work without a manager: state as last written, checked
 // against the processes that really run.
 std::vector<contract::PoolWorker> read_worker_records(const base::Home& home);
+
+// By those records: which running worker uses a model. For catalog::update_model and remove_model.
+catalog::FindUse find_uses(const base::Home& home);
 
 // The keeper's whole life: `llorch-pool keep RECORD`. Returns its exit code.
 int run_keeper(const std::filesystem::path& record);

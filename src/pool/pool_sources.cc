@@ -4,6 +4,7 @@
 
 #include "catalog/known_models.h"
 #include "catalog/model_catalog.h"
+#include "catalog/trust.h"
 #include "pool/devices.h"
 
 namespace llorch::pool {
@@ -26,6 +27,9 @@ PoolSources system_sources(const base::Home& home, const Planner& planner) {
   PoolSources sources;
   sources.find_model = [catalog = catalog::ModelCatalog(home.catalog_file())](std::string_view id) {
     return find_model(catalog, id);
+  };
+  sources.trust = [home](const contract::ModelEntry& model) {
+    return catalog::trust_model(home, model);
   };
   sources.read_host = [devices, models = home.models()] { return devices->read(models); };
   sources.plan = [planner](const contract::ModelEntry& model, const PlanRequest& request,

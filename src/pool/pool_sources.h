@@ -18,6 +18,8 @@ namespace llorch::pool {
 // Any thread calls; all may take some milliseconds.
 struct PoolSources {
   std::function<Result<contract::ModelEntry>(std::string_view id)> find_model;
+  // Whether the model's files are right, and what that rests on (catalog/trust.h).
+  std::function<Result<std::string>(const contract::ModelEntry& model)> trust;
   std::function<contract::HostInfo()> read_host;
   std::function<Result<std::vector<MemoryPlan>>(const contract::ModelEntry& model,
                                                 const PlanRequest& request,

@@ -115,6 +115,9 @@ class PoolProcess {
     planner_.worker_cpu = options_.worker_cpu;
     planner_.worker_cuda = options_.worker_cuda;
     planner_.measurements_file = home_.state / "measurements.json";
+    planner_.home = home_;
+    planner_.environment = environment_;
+    planner_.confine = options_.confine_workers;
     downloader_.home = home_;
     downloader_.source = catalog::source_options(environment);
     downloader_.transfer.ca_file = downloader_.source.ca_file;

@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <system_error>
 
 #include "base/terminal.h"
 #include "base/utf8.h"
+#include "http/url.h"
+#include "pool/worker_rules.h"
 
 namespace llorch::pool {
 namespace {
@@ -19,30 +20,12 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kBuiltin = "builtin";
 constexpr std::uint32_t kPortsTried = 1000;
-constexpr std::size_t kModelFilesMax = 1000;
-
-// What of our environment a worker may see. Its own settings come as flags; the configuration file
-// is found through these.
-constexpr std::array kPassedVariables = {"PATH",
-                                         "HOME",
-                                         "LANG",
-                                         "LC_ALL",
-                                         "TZ",
-                                         "LLORCH_HOME",
-                                         "LLORCH_CONFIG",
-                                         "LD_LIBRARY_PATH",
-                                         "XDG_CONFIG_HOME",
-                                         "CUDA_VISIBLE_DEVICES",
-                                         "CUDA_HOME",
-                                         "CUDA_DEVICE_ORDER",
-                                         "CUDA_MODULE_LOADING",
-                                         "NVIDIA_VISIBLE_DEVICES"};
 
 Error refusal(ErrorCode code, std::string message) {
   return Error{code, std::move(message)};
 }
 
-Status check_whole(const contract::ModelEntry& model) {
+Status check_here(const contract::ModelEntry& model) {
   if (!model.downloaded || model.path.empty()) {
     return refusal(ErrorCode::Conflict,
                    fmt::format("model {} is not here: run `llorch-pool models download {}` first",
@@ -55,24 +38,10 @@ Status check_whole(const contract::ModelEntry& model) {
                                base::quoted(model.id), base::quoted(model.path)));
   }
   std::error_code error;
-  const fs::path folder = fs::is_directory(model.path, error) ? fs::path(model.path)
-                                                              : fs::path(model.path).parent_path();
-  if (!fs::exists(model.path, error)) {
-    return refusal(ErrorCode::NotFound,
-                   fmt::format("model {}: {} is gone; download or register it again",
-                               base::quoted(model.id), model.path));
-  }
-  for (const contract::ModelFile& file : model.files) {
-    const auto size = static_cast<std::int64_t>(fs::file_size(folder / file.path, error));
-    if (!error && size == file.size) continue;
-    return refusal(
-        ErrorCode::Corrupt,
-        fmt::format("model {}: {} has {} bytes, expected {}: run `llorch-pool models "
-                    "verify {}`",
-                    base::quoted(model.id), (folder / file.path).string(),
-                    error ? std::string("no") : std::to_string(size), file.size, model.id));
-  }
-  return ok_status();
+  if (fs::exists(model.path, error)) return ok_status();
+  return refusal(ErrorCode::NotFound,
+                 fmt::format("model {}: {} is gone; download or register it again",
+                             base::quoted(model.id), model.path));
 }
 
 Status check_backend(const contract::ModelEntry& model, const std::string& backend) {
@@ -100,7 +69,7 @@ Status check_device(const contract::StartWorkerRequest& request, const contract:
                                 ? (host.gpu_note.empty() ? "there is none" : host.gpu_note)
                                 : fmt::format("there are {}, numbered from 0", host.gpus.size());
   return refusal(
-      ErrorCode::Unavailable,
+      ErrorCode::InvalidArgument,
       fmt::format("GPU {} is not here: {}; ask for cpu instead if that is meant", wanted, found));
 }
 
@@ -127,72 +96,26 @@ std::string does_not_fit(const contract::ModelEntry& model, const MemoryPlan& pl
   return text;
 }
 
-std::vector<std::string> make_environment(const PoolManagerOptions& options,
-                                          const std::string& backend, std::string_view mark) {
-  std::vector<std::string> environment;
-  for (const char* name : kPassedVariables) {
-    const char* value = options.environment ? options.environment(name) : nullptr;
-    if (value != nullptr && base::is_valid_utf8(value))
-      environment.push_back(fmt::format("{}={}", name, value));
-  }
-  if (backend == "cuda")
-    environment.push_back("CUDA_CACHE_PATH=" + (options.home.cache / "cuda").string());
-  environment.push_back(mark_variable(mark));
-  return environment;
+WorkerSurroundings surroundings(const PoolManagerOptions& options, const PreparedStart& start,
+                                const fs::path& program) {
+  return {.program = program,
+          .model = start.model.path,
+          .uses_gpu = start.request.backend == "cuda",
+          .home = options.home,
+          .environment = options.environment};
 }
 
-// The model's files, also those that are links to elsewhere.
-void allow_model(const std::string& path, std::vector<fs::path>& readable) {
-  if (path == kBuiltin) return;
-  readable.emplace_back(path);
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path, error)) {
-    if (readable.size() > kModelFilesMax) return;
-    if (entry.is_symlink(error)) readable.push_back(entry.path());
-  }
-}
-
-void allow_gpu(const PoolManagerOptions& options, base::ConfinementRules& rules) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator("/dev", error)) {
-    if (entry.path().filename().string().starts_with("nvidia"))
-      rules.writable.push_back(entry.path());
-  }
-  // The driver gives up when it cannot name its threads, below /proc/self/task: a folder that there
-  // is no rule for before the process is there.
-  for (const char* path : {"/dev/shm", "/dev/dxg", "/proc"}) rules.writable.emplace_back(path);
-  fs::create_directories(options.home.cache / "cuda", error);
-  rules.writable.push_back(options.home.cache / "cuda");
-}
-
-// Folders of a user's own libraries; relative ones mean nothing to a worker.
-void allow_libraries(const PoolManagerOptions& options, std::vector<fs::path>& readable) {
-  const char* value = options.environment ? options.environment("LD_LIBRARY_PATH") : nullptr;
-  std::istringstream folders(value != nullptr ? value : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (fs::path(folder).is_absolute()) readable.emplace_back(folder);
-  }
-}
-
-base::ConfinementRules make_rules(const PoolManagerOptions& options, const fs::path& program,
-                                  const PreparedStart& start) {
-  base::ConfinementRules rules;
-  rules.readable = {"/etc",
-                    "/opt",
-                    "/proc",
-                    "/sys",
-                    "/run/resolvconf",
-                    "/dev/zero",
-                    "/dev/random",
-                    "/dev/urandom",
-                    program.parent_path(),
-                    options.home.config_file};
-  allow_model(start.model.path, rules.readable);
-  allow_libraries(options, rules.readable);
-  rules.executable = {"/usr", "/lib", "/lib64", program};
-  rules.writable = {"/dev/null"};
-  if (start.request.backend == "cuda") allow_gpu(options, rules);
+// Beside what every worker may see: its own port, and the one where it reports.
+base::ConfinementRules make_rules(const WorkerSurroundings& around,
+                                  const std::vector<std::string>& arguments, std::uint16_t port,
+                                  std::string_view callback_url) {
+  base::ConfinementRules rules = worker_rules(around);
+  rules.network->bind = {port};
+  const Result<http::Url> callback = http::parse_url(callback_url);
+  if (callback.ok()) rules.network->connect = {callback->port};
+  const auto token = std::find(arguments.begin(), arguments.end(), "--api-token-file");
+  if (token != arguments.end() && token + 1 != arguments.end())
+    rules.readable.emplace_back(*(token + 1));
   return rules;
 }
 
@@ -206,9 +129,11 @@ Result<PreparedStart> prepare_start(const contract::StartWorkerRequest& request,
                                     const PoolSources& sources, const PromisedMemory& promised) {
   Result<contract::ModelEntry> model = sources.find_model(request.model);
   if (!model.ok()) return model.error();
-  if (Status whole = check_whole(*model); !whole.ok()) return whole.error();
+  if (Status here = check_here(*model); !here.ok()) return here.error();
   if (Status backend = check_backend(*model, request.backend); !backend.ok())
     return backend.error();
+  Result<std::string> trusted = sources.trust(*model);
+  if (!trusted.ok()) return trusted.error();
   const contract::HostInfo host = without(sources.read_host(), promised);
   if (Status device = check_device(request, host); !device.ok()) return device.error();
   PlanRequest wanted{.backend = request.backend,
@@ -223,7 +148,7 @@ Result<PreparedStart> prepare_start(const contract::StartWorkerRequest& request,
     return refusal(ErrorCode::Internal, "the memory plan names no device: a bug of the planner");
   MemoryPlan& plan = plans->front();
   if (!plan.fits) return refusal(ErrorCode::OutOfMemory, does_not_fit(*model, plan, promised));
-  return PreparedStart{request, model.take(), std::move(plan)};
+  return PreparedStart{request, model.take(), std::move(plan), trusted.take()};
 }
 
 bool is_port_free(std::uint16_t port) {
@@ -268,13 +193,16 @@ LaunchPlan make_launch(const PreparedStart& start, const PoolManagerOptions& opt
   }
   for (std::string& flag : options.sources->worker_flags(start.plan.need))
     launch.arguments.push_back(std::move(flag));
-  launch.environment = make_environment(options, start.request.backend, names.mark);
+  const WorkerSurroundings around = surroundings(options, start, launch.program);
+  launch.environment = worker_environment(around);
+  launch.environment.push_back(mark_variable(names.mark));
   launch.log_file = options.home.logs() / (names.id + ".log");
   launch.log_bytes_max = options.log_bytes_max;
   launch.lock_file = pool_lock_file(options.home);
   launch.orphan_patience = options.timing.orphan_patience;
   launch.term_patience = options.timing.term_patience;
-  if (options.confine_workers) launch.confinement = make_rules(options, launch.program, start);
+  if (options.confine_workers)
+    launch.confinement = make_rules(around, launch.arguments, names.port, options.callback_url);
   return launch;
 }
 
@@ -283,6 +211,7 @@ void set_port(LaunchPlan& launch, std::uint16_t port) {
   CHECK(flag != launch.arguments.end() && flag + 1 != launch.arguments.end(),
         "every launch has a port");
   *(flag + 1) = std::to_string(port);
+  if (launch.confinement && launch.confinement->network) launch.confinement->network->bind = {port};
 }
 
 void set_mark(LaunchPlan& launch, std::string_view mark) {

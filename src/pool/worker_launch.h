@@ -24,6 +24,7 @@ struct PreparedStart {
   contract::StartWorkerRequest request;
   contract::ModelEntry model;
   MemoryPlan plan;
+  std::string trusted;  // what the belief in its files rests on
 };
 
 // Memory that running workers will still take: planned, and not yet gone from what the system calls

@@ -55,6 +55,19 @@ base::ProcessIdentity read_identity(json::FieldReader& reader, std::string_view 
   return process;
 }
 
+json::Object to_json(const base::ConfinementRules& rules) {
+  json::Object object{{"readable", to_array(rules.readable)},
+                      {"executable", to_array(rules.executable)},
+                      {"writable", to_array(rules.writable)}};
+  if (rules.network) {
+    object["network"] = json::Object{
+        {"bind", json::Array(rules.network->bind.begin(), rules.network->bind.end())},
+        {"connect", json::Array(rules.network->connect.begin(), rules.network->connect.end())},
+        {"local_sockets", rules.network->local_sockets}};
+  }
+  return object;
+}
+
 json::Object to_json(const LaunchPlan& plan) {
   json::Object object{{"program", plan.program.string()},
                       {"arguments", to_array(plan.arguments)},
@@ -65,11 +78,7 @@ json::Object to_json(const LaunchPlan& plan) {
                       {"orphan_patience_ms", plan.orphan_patience.count()},
                       {"term_patience_ms", plan.term_patience.count()},
                       {"oom_counter", plan.oom_counter.string()}};
-  if (plan.confinement) {
-    object["confinement"] = json::Object{{"readable", to_array(plan.confinement->readable)},
-                                         {"executable", to_array(plan.confinement->executable)},
-                                         {"writable", to_array(plan.confinement->writable)}};
-  }
+  if (plan.confinement) object["confinement"] = to_json(*plan.confinement);
   return object;
 }
 
@@ -81,6 +90,37 @@ std::vector<std::string> read_texts(json::FieldReader& reader, std::string_view 
 std::vector<fs::path> read_paths(json::FieldReader& reader, std::string_view field) {
   const std::vector<std::string> texts = read_texts(reader, field);
   return {texts.begin(), texts.end()};
+}
+
+std::vector<std::uint16_t> read_ports(json::FieldReader& reader, std::string_view field) {
+  std::vector<std::uint16_t> ports;
+  const json::Array* array = reader.required_array(field);
+  if (array == nullptr) return ports;
+  for (const json::Value& value : *array) {
+    const std::int64_t* number = value.if_int64();
+    if (number == nullptr || *number < 0 || *number > std::numeric_limits<std::uint16_t>::max()) {
+      reader.fail(field, "0..65535", "must hold ports");
+      return {};
+    }
+    ports.push_back(static_cast<std::uint16_t>(*number));
+  }
+  return ports;
+}
+
+base::ConfinementRules read_rules(json::FieldReader& reader) {
+  base::ConfinementRules rules;
+  rules.readable = read_paths(reader, "readable");
+  rules.executable = read_paths(reader, "executable");
+  rules.writable = read_paths(reader, "writable");
+  if (const json::Object* network = reader.optional_object("network")) {
+    json::FieldReader inner(*network, "launch.confinement.network.");
+    rules.network =
+        base::NetworkRules{.bind = read_ports(inner, "bind"),
+                           .connect = read_ports(inner, "connect"),
+                           .local_sockets = inner.optional_bool("local_sockets").value_or(false)};
+    reader.add(inner.finish());
+  }
+  return rules;
 }
 
 LaunchPlan read_launch(json::FieldReader& reader) {
@@ -103,8 +143,7 @@ LaunchPlan read_launch(json::FieldReader& reader) {
   plan.oom_counter = inner.required_string("oom_counter");
   if (const json::Object* rules = inner.optional_object("confinement")) {
     json::FieldReader lists(*rules, "launch.confinement.");
-    plan.confinement = {read_paths(lists, "readable"), read_paths(lists, "executable"),
-                        read_paths(lists, "writable")};
+    plan.confinement = read_rules(lists);
     inner.add(lists.finish());
   }
   reader.add(inner.finish());

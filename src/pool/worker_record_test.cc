@@ -46,7 +46,9 @@ class WorkerRecordTest : public ::testing::Test {
                      .lock_file = "/state/pool.lock",
                      .orphan_patience = std::chrono::seconds(60),
                      .term_patience = std::chrono::seconds(30),
-                     .confinement = base::ConfinementRules{{"/etc"}, {"/usr"}, {}},
+                     .confinement =
+                         base::ConfinementRules{
+                             {"/etc"}, {"/usr"}, {}, base::NetworkRules{{8000}, {9200}, false}},
                      .oom_counter = "/proc/vmstat"};
     return record;
   }

@@ -199,6 +199,7 @@ Status WorkerTable::prepare_record(Worker& worker, const std::string& id,
   shown.model = start.request.model;
   if (start.request.backend == "cuda") shown.gpu = start.request.gpu.value_or(0);
   shown.planned = start.plan.need;
+  shown.trusted = start.trusted;
   shown.context = start.plan.need.context;
   shown.slots = start.plan.need.slots;
   shown.log_file = record.launch.log_file.string();

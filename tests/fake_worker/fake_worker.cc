@@ -13,12 +13,15 @@
 //   stall           always has work, never makes a token         unhealthy  says so once it is
 //   ready no-token        answers everything, but /execute never ends ignore-term ignore-shutdown
 //   lines=N         writes N lines alloc=MB        takes memory                 grandchild leaves
-//   one that ignores signals pry             tries what a confined worker must not; the outcome is
-//   in its output
+//   one that ignores signals pry=PORT        tries what a confined worker must not, and to connect
+//   to that port; the outcome is in its output
 // Its process id goes to the file that the environment variable FAKE_WORKER_PID_FILE names.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -169,7 +172,7 @@ void leave_grandchild() {
   for (;;) ::pause();
 }
 
-void pry() {
+void pry(const Behaviour& behaviour) {
   const auto say = [](std::string_view what, bool worked) {
     fmt::print(stderr, "pry: {} {}\n", what,
                worked ? "worked" : fmt::format("failed: {}", std::strerror(errno)));
@@ -181,13 +184,34 @@ void pry() {
   say("ptrace", ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) == 0);
   say("keeper", ::kill(::getppid(), 0) == 0);
   say("null", ::open("/dev/null", O_RDWR) >= 0);
+  say("passwd", ::open("/etc/passwd", O_RDONLY) >= 0);
+  const std::string token = std::string(home != nullptr ? home : "/tmp") + "/token";
+  say("token", ::open(token.c_str(), O_RDONLY) >= 0);
+  const char* const arguments[] = {"/bin/sh", "-c", "exit 0", nullptr};
+  const pid_t shell = ::vfork();
+  if (shell == 0) {
+    ::execv(arguments[0], const_cast<char* const*>(arguments));
+    ::_exit(errno);
+  }
+  int status = 0;
+  ::waitpid(shell, &status, 0);
+  errno = WEXITSTATUS(status);
+  say("shell", errno == 0);
+  say("udp", ::socket(AF_INET, SOCK_DGRAM, 0) >= 0);
+  say("local socket", ::socket(AF_UNIX, SOCK_STREAM, 0) >= 0);
+  sockaddr_in other{};
+  other.sin_family = AF_INET;
+  other.sin_port = htons(static_cast<std::uint16_t>(behaviour.number("pry")));
+  other.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int tcp = ::socket(AF_INET, SOCK_STREAM, 0);
+  say("connect", ::connect(tcp, reinterpret_cast<const sockaddr*>(&other), sizeof other) == 0);
 }
 
 // Before it listens.
 void behave_early(const Behaviour& behaviour) {
   if (behaviour.has("ignore-term")) ::signal(SIGTERM, SIG_IGN);
   if (behaviour.has("grandchild")) leave_grandchild();
-  if (behaviour.has("pry")) pry();
+  if (behaviour.has("pry")) pry(behaviour);
   for (int i = 0; i < behaviour.number("lines"); ++i) fmt::print(stderr, "line {}\n", i);
   behaviour.wait("listen");
   if (behaviour.has("die")) {

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/process_table.h"
 #include "base/utf8.h"
+#include "catalog/trust.h"
 #include "contract/error_table.h"
 #include "contract/worker_info.h"
 
@@ -57,6 +58,7 @@ pool::PoolSources made_up_sources(const fs::path& root) {
     model.backends = {"cpu", "cuda"};
     return model;
   };
+  sources.trust = [](const contract::ModelEntry& model) { return catalog::trust_model({}, model); };
   sources.read_host = [] {
     contract::HostInfo host;
     host.memory_total_bytes = 8192 * kMiB;

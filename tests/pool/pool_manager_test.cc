@@ -499,15 +499,28 @@ TEST_F(PoolManagerTest, BoundsTheLog) {
 }
 
 TEST_F(PoolManagerTest, AConfinedWorkerReachesNothingElse) {
-  const std::string id = pool_.ready_worker("ok,pry");
+  const CallbackServer other;  // a service of the user's
+  const std::string url = other.url();
+  const std::size_t colon = url.rfind(':');
+  const std::string port = url.substr(colon + 1, url.find('/', colon) - colon - 1);
+  std::ofstream(pool_.root() / "token") << "a key of the user's";
+  pool_.options.environment = [text = pool_.root().string()](const char* name) -> const char* {
+    return std::string_view(name) == "HOME" ? text.c_str() : nullptr;
+  };
+  pool_.start();
+  const std::string id = pool_.ready_worker("ok,pry=" + port);
   const std::string log = pool_.log(id);
-  if (log.find("files by landlock") == std::string::npos)
+  if (log.find("by landlock") == std::string::npos)
     GTEST_SKIP() << "this kernel has no landlock: " << log;
-  EXPECT_THAT(log, HasSubstr("pry: home failed: Permission denied"));
-  EXPECT_THAT(log, HasSubstr("pry: tmp failed: Permission denied"));
+  for (const char* what : {"home", "tmp", "passwd", "token", "shell", "udp", "local socket"})
+    EXPECT_THAT(log, HasSubstr(fmt::format("pry: {} failed: Permission denied", what)));
   EXPECT_THAT(log, HasSubstr("pry: ptrace failed: Operation not permitted"));
   EXPECT_THAT(log, HasSubstr("pry: null worked"));
   EXPECT_FALSE(std::filesystem::exists(pool_.root() / "pried"));
+  if (log.find("files and ports") != std::string::npos)
+    EXPECT_THAT(log, HasSubstr("pry: connect failed: Permission denied"));
+  else
+    EXPECT_THAT(log, HasSubstr("ports not (landlock ABI 4 is needed)"));
 }
 
 // A library that this program runs with, by the name that programs ask for: "libfmt.so.9".
