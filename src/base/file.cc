@@ -19,6 +19,9 @@ namespace {
 // What stands behind the name of a file that is being written, and how much of its end is fixed.
 constexpr std::string_view kTemporarySuffix = ".XXXXXX.tmp";
 constexpr int kTemporaryKept = 4;
+constexpr mode_t kFolderMode = 0700;
+constexpr mode_t kOwnerMode = 0600;
+constexpr mode_t kEverybodyMode = 0644;
 
 class FileDescriptor {
  public:
@@ -185,11 +188,36 @@ void remove_abandoned_writes(const std::filesystem::path& path) {
   }
 }
 
-Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::filesystem::path& path) {
+Status make_private_folder(const std::filesystem::path& folder) {
+  std::filesystem::path made;
+  for (const std::filesystem::path& part : folder) {
+    made /= part;
+    struct stat info {};
+    if (::mkdir(made.c_str(), kFolderMode) == 0 || errno == EEXIST) continue;
+    // A folder that is there may refuse in other words, on a disk that is read-only.
+    const int number = errno;
+    if (::stat(made.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) continue;
+    errno = number;
+    return system_error("make the folder", made);
+  }
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return ok_status();
+  return Error{ErrorCode::Unavailable,
+               fmt::format("cannot make the folder {}: a file is there", folder.string())};
+}
+
+void make_private(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || (info.st_mode & 077U) == 0) return;
+  if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) ::chmod(path.c_str(), info.st_mode & 0700U);
+}
+
+Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::filesystem::path& path,
+                                                       FileAccess access) {
   std::string temporary = path.string() + std::string(kTemporarySuffix);
   const int fd = ::mkostemps(temporary.data(), kTemporaryKept, O_CLOEXEC);
   if (fd < 0) return system_error("create a temporary file for", path);
-  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), fd));
+  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), fd, access));
 }
 
 AtomicFile::~AtomicFile() {
@@ -204,7 +232,8 @@ Status AtomicFile::write(std::span<const std::byte> content) {
 
 Status AtomicFile::commit() {
   CHECK(fd_ >= 0, "commit() twice");
-  if (::fchmod(fd_, 0644) != 0) return system_error("set the mode of", path_);
+  const mode_t mode = access_ == FileAccess::Owner ? kOwnerMode : kEverybodyMode;
+  if (::fchmod(fd_, mode) != 0) return system_error("set the mode of", path_);
   if (::fsync(fd_) != 0) return system_error("sync", path_);
   if (::close(std::exchange(fd_, -1)) != 0) return system_error("close", path_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error("rename into", path_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -48,12 +49,23 @@ void touch_pages(std::span<const std::byte> memory);
 // The whole file as text; refuses a file larger than max_bytes before reading it.
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes);
 
+// Who may read what we write. State, logs and keys are their owner's (0600).
+enum class FileAccess : std::uint8_t { Owner, Everybody };
+
+// Makes the folder, and those above it that are missing, for their owner alone (0700). One that is
+// there stays as it is.
+Status make_private_folder(const std::filesystem::path& folder);
+// Takes from others what they may do with a file or folder of ours; links are left alone. What
+// cannot be changed stays.
+void make_private(const std::filesystem::path& path);
+
 // A file written piece by piece under a temporary name beside `path` and moved into place by
 // commit(): a crash at any moment leaves the old file or the new one. Destroyed without commit(),
 // it leaves nothing.
 class AtomicFile {
  public:
-  static Result<std::unique_ptr<AtomicFile>> create(const std::filesystem::path& path);
+  static Result<std::unique_ptr<AtomicFile>> create(const std::filesystem::path& path,
+                                                    FileAccess access = FileAccess::Owner);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -63,15 +75,16 @@ class AtomicFile {
   Status commit();
 
  private:
-  AtomicFile(std::filesystem::path path, std::string temporary, int fd)
-      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+  AtomicFile(std::filesystem::path path, std::string temporary, int fd, FileAccess access)
+      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd), access_(access) {}
 
   std::filesystem::path path_;
   std::string temporary_;  // empty once renamed
   int fd_;                 // -1 once closed
+  FileAccess access_;
 };
 
-// The same for content that is in memory.
+// The same for content that is in memory, for its owner alone.
 Status write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> content);
 Status write_file_atomically(const std::filesystem::path& path, std::string_view content);
 

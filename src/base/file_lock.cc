@@ -47,7 +47,7 @@ Result<std::unique_ptr<FileLock>> FileLock::acquire(const std::filesystem::path&
                                                     std::chrono::milliseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
-    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) {
       const int reason = errno;
       return Error{

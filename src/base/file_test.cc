@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <string>
@@ -92,6 +93,41 @@ TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path()))
     ++entries;
   EXPECT_EQ(entries, 1);
+}
+
+unsigned mode_of(const std::filesystem::path& path) {
+  struct stat info {};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 0777U;
+}
+
+TEST(PrivateFiles, StateIsItsOwnersAlone) {
+  const test::TempDir dir;
+  ASSERT_TRUE(make_private_folder(dir / "a/b/c").ok());
+  EXPECT_EQ(mode_of(dir / "a"), 0700U);
+  EXPECT_EQ(mode_of(dir / "a/b/c"), 0700U);
+  ASSERT_TRUE(write_file_atomically(dir / "a/state.json", "{}").ok());
+  EXPECT_EQ(mode_of(dir / "a/state.json"), 0600U);
+  ASSERT_TRUE((*AtomicFile::create(dir / "a/model.gguf", FileAccess::Everybody))->commit().ok());
+  EXPECT_EQ(mode_of(dir / "a/model.gguf"), 0644U);
+  EXPECT_FALSE(make_private_folder(dir / "a/state.json/x").ok());
+  EXPECT_FALSE(make_private_folder(dir / "a/state.json").ok()) << "a file is no folder";
+}
+
+TEST(PrivateFiles, WhatWasOpenIsClosed) {
+  const test::TempDir dir;
+  std::ofstream(dir / "file") << "x";
+  std::filesystem::create_directory(dir / "folder");
+  ::chmod((dir / "file").c_str(), 0644);
+  ::chmod((dir / "folder").c_str(), 0755);
+  std::filesystem::create_symlink(dir / "file", dir / "link");
+  make_private(dir / "link");
+  EXPECT_EQ(mode_of(dir / "file"), 0644U) << "what a link leads to is somebody else's";
+  make_private(dir / "file");
+  make_private(dir / "folder");
+  make_private(dir / "absent");
+  EXPECT_EQ(mode_of(dir / "file"), 0600U);
+  EXPECT_EQ(mode_of(dir / "folder"), 0700U);
 }
 
 TEST(AtomicFile, WithoutCommitLeavesTheOldFileAndNothingElse) {

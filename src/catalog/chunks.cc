@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <system_error>
@@ -17,6 +18,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/job_border.h"
 #include "base/json_fields.h"
 #include "base/positioned_file.h"
 #include "base/utf8.h"
@@ -63,7 +65,18 @@ class RotSearch {
   Result<std::vector<std::size_t>> run(const HashProgress& progress) {
     const unsigned num_threads = std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
     std::vector<std::jthread> threads;
-    for (unsigned i = 0; i < num_threads; ++i) threads.emplace_back([this] { work(); });
+    for (unsigned i = 0; i < num_threads; ++i) {
+      threads.emplace_back([this] {
+        const Result<bool> done = base::run_job<bool>("while hashing", [this] {
+          work();
+          return true;
+        });
+        const std::lock_guard lock(mutex_);
+        if (!done.ok()) failure_ = done.error();
+        ++ended_;
+        changed_.notify_all();
+      });
+    }
     bool wanted = true;
     for (bool is_done = false; !is_done;) {
       std::int64_t bytes = 0;
@@ -79,6 +92,7 @@ class RotSearch {
     if (!wanted)
       return Error{ErrorCode::Cancelled,
                    fmt::format("checking {} was cancelled", file_.path().string())};
+    if (failure_) return *failure_;
     std::sort(rotted_.begin(), rotted_.end());
     return rotted_;
   }
@@ -103,9 +117,6 @@ class RotSearch {
       if (!is_right) rotted_.push_back(index);
       bytes_ += static_cast<std::int64_t>(chunk.size());
     }
-    const std::lock_guard lock(mutex_);
-    ++ended_;
-    changed_.notify_all();
   }
 
   const base::PositionedFile& file_;
@@ -114,9 +125,10 @@ class RotSearch {
   std::atomic<bool> stop_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  unsigned ended_ = 0;  // guarded by mutex_, as the next two
+  unsigned ended_ = 0;  // guarded by mutex_, as the next three
   std::int64_t bytes_ = 0;
   std::vector<std::size_t> rotted_;
+  std::optional<Error> failure_;
 };
 
 Error changed_while_read(const std::filesystem::path& file) {
@@ -235,9 +247,9 @@ Result<FileChunks> hash_file(const base::PositionedFile& source, std::string rel
     const Result<std::size_t> count = source.read_at(offset, chunk);
     if (!count.ok()) return count.error();
     if (*count != wanted) return changed_while_read(file);
-    const std::future<void> aside = add_aside(whole, chunk);
+    std::future<void> aside = add_aside(whole, chunk);
     result.chunks.push_back(sha256_of(chunk));
-    aside.wait();
+    aside.get();  // what it threw too
     offset += static_cast<std::int64_t>(wanted);
     if (progress && !progress(offset))
       return Error{ErrorCode::Cancelled, fmt::format("hashing {} was cancelled", file.string())};
@@ -289,11 +301,7 @@ Status save_chunks(const std::filesystem::path& folder, std::string_view model_i
                    const std::vector<FileChunks>& files) {
   const Result<std::filesystem::path> file = chunks_file(folder, model_id);
   if (!file.ok()) return file.error();
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    return Error{ErrorCode::Unavailable,
-                 fmt::format("cannot make {}: {}", folder.string(), error.message())};
+  if (Status made = base::make_private_folder(folder); !made.ok()) return made;
   json::Array list;
   for (const FileChunks& one : files) list.push_back(to_json(one));
   const json::Object document{{"version", kChunksFileVersion}, {"files", std::move(list)}};

@@ -173,7 +173,8 @@ void allow_model(const fs::path& model, base::ConfinementRules& rules) {
   std::error_code error;
   if (fs::is_directory(model, error)) {
     std::size_t links = 0;
-    for (fs::recursive_directory_iterator at(model, error), end; !error && at != end;
+    const auto options = fs::directory_options::skip_permission_denied;
+    for (fs::recursive_directory_iterator at(model, options, error), end; !error && at != end;
          at.increment(error)) {
       std::error_code ignored;
       if (!at->is_symlink(ignored)) continue;

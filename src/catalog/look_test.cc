@@ -6,8 +6,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -146,6 +148,29 @@ TEST(Look, AFileThatShrinksWhileItIsReadEndsTheChildAlone) {
   }
   EXPECT_EQ(error.code, ErrorCode::Conflict) << error.message;
   EXPECT_THAT(error.message, HasSubstr("changed while it was read"));
+}
+
+// As a user that may not look into everything: root may.
+TEST(Look, AFolderThatCannotBeReadIsNoReasonToEnd) {
+  const test::TempDir dir;
+  fs::create_directories(dir / "model/closed/inner");
+  fs::create_symlink(dir / "elsewhere", dir / "model/link");
+  fs::permissions(dir.path(), fs::perms::all);
+  fs::permissions(dir / "model", fs::perms::all);
+  fs::permissions(dir / "model/closed", fs::perms::none);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
+    base::ConfinementRules rules;
+    allow_model(dir / "model", rules);
+    const bool has_link = std::find(rules.readable.begin(), rules.readable.end(),
+                                    dir / "model/link") != rules.readable.end();
+    ::_exit(has_link ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "it ended, or missed what can be read";
+  fs::permissions(dir / "model/closed", fs::perms::all);
 }
 
 TEST(Look, ASingleFileDoesNotOpenItsFolder) {

@@ -247,12 +247,8 @@ Result<ModelEntry> ModelCatalog::find(std::string_view id) const {
 
 Status ModelCatalog::update(const std::function<Status(CatalogContent& content)>& change) const {
   const fs::path file = behind_links(file_);
-  std::error_code error;
-  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
-  if (error) {
-    return Error{ErrorCode::Unavailable, fmt::format("the catalog's folder {} cannot be made: {}",
-                                                     file.parent_path().string(), error.message())};
-  }
+  if (Status made = base::make_private_folder(file.parent_path()); !made.ok())
+    return made.error().in("the catalog");
   fs::path lock_file = file;
   lock_file += ".lock";
   const Result<std::unique_ptr<base::FileLock>> lock =

@@ -153,7 +153,8 @@ Status apply(const UpdateRequest& request, ModelEntry& entry) {
 // A file below the folder that a downloader holds now.
 bool is_being_written(const fs::path& folder) {
   std::error_code error;
-  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+  const auto options = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator at(folder, options, error), end; !error && at != end;
        at.increment(error)) {
     if (at->path().extension() == ".lock" && base::FileLock::is_held(at->path())) return true;
   }

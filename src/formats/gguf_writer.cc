@@ -240,7 +240,8 @@ Result<GgufWriter::Header> GgufWriter::make_header() const {
 Status GgufWriter::write(const std::filesystem::path& path) const {
   const Result<Header> header = make_header();
   if (!header.ok()) return header.error();
-  const Result<std::unique_ptr<base::AtomicFile>> file = base::AtomicFile::create(path);
+  const Result<std::unique_ptr<base::AtomicFile>> file =
+      base::AtomicFile::create(path, base::FileAccess::Everybody);
   if (!file.ok()) return file.error();
   if (Status written = (*file)->write(header->bytes); !written.ok()) return written;
   std::uint64_t position = header->bytes.size();

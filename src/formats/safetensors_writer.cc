@@ -80,7 +80,8 @@ Status write_safetensors(const std::filesystem::path& path, std::span<const Weig
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
 
   const std::uint64_t length = text.size();
-  Result<std::unique_ptr<base::AtomicFile>> file = base::AtomicFile::create(path);
+  Result<std::unique_ptr<base::AtomicFile>> file =
+      base::AtomicFile::create(path, base::FileAccess::Everybody);
   if (!file.ok()) return file.error();
   if (Status written = (*file)->write(std::as_bytes(std::span(&length, 1))); !written.ok())
     return written;

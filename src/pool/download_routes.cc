@@ -76,6 +76,12 @@ Status check_id(const std::string& id) {
                            base::quoted(id))};
 }
 
+// The catalog means the disk by it, the wire means memory.
+Error as_told(const Error& error) {
+  if (error.code != ErrorCode::OutOfMemory) return error;
+  return {ErrorCode::Unavailable, error.message};
+}
+
 // What one look at a download has to tell, given what was told before.
 struct Told {
   std::int64_t note = 0;  // the number of the last one
@@ -151,7 +157,7 @@ Result<http::Response> start_wanted(const Service& service, const http::Request&
                  const catalog::OnDownloadEvent& on_event,
                  std::stop_token stop) -> Result<json::Object> {
     const Result<contract::ModelEntry> entry = download(wanted, on_event, std::move(stop));
-    if (!entry.ok()) return entry.error();
+    if (!entry.ok()) return as_told(entry.error());
     return json::Object{{"model", contract::to_json(*entry)}};
   };
   return accepted(service.pool.downloads.start(std::move(job)));
@@ -193,7 +199,7 @@ Result<http::Response> start_verify(const Service& service, const http::Request&
   job.work = [verify = service.pool.verify, wanted](const catalog::OnDownloadEvent& on_event,
                                                     std::stop_token stop) -> Result<json::Object> {
     const Result<catalog::VerifyReport> report = verify(wanted, on_event, std::move(stop));
-    if (!report.ok()) return report.error();
+    if (!report.ok()) return as_told(report.error());
     return catalog::to_json(*report);
   };
   return accepted(service.pool.downloads.start(std::move(job)));

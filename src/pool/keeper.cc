@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/file_lock.h"
+#include "base/job_border.h"
 #include "base/process.h"
 #include "pool/pool_manager.h"
 #include "pool/worker_log.h"
@@ -187,9 +188,14 @@ int run_keeper(const std::filesystem::path& record) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   Result<WorkerRecord> read = read_record(record);
   if (!read.ok()) return kFailure;
-  const std::filesystem::path file = std::filesystem::absolute(record);
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::absolute(record, error);
+  if (error) return kFailure;
   if (::chdir("/") != 0) return kFailure;  // holds no folder of the user's
-  return Keeper(file, read.take()).run();
+  // What throws here ends the keeper, and with it the worker; its record says that it is gone.
+  const Result<int> code = base::run_job<int>(
+      "in the keeper", [&]() -> Result<int> { return Keeper(file, read.take()).run(); });
+  return code.ok() ? *code : kFailure;
 }
 
 }  // namespace llorch::pool

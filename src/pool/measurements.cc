@@ -64,12 +64,7 @@ Status keep_measurement(const fs::path& file, std::string_view key, std::int64_t
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a peak of {} bytes cannot be right", peak_bytes)};
   }
-  std::error_code error;
-  fs::create_directories(file.parent_path(), error);
-  if (error) {
-    return Error{ErrorCode::Unavailable, fmt::format("cannot make the folder {}: {}",
-                                                     file.parent_path().string(), error.message())};
-  }
+  if (Status made = base::make_private_folder(file.parent_path()); !made.ok()) return made;
   fs::path lock_file = file;
   lock_file += ".lock";
   const Result<std::unique_ptr<base::FileLock>> lock =

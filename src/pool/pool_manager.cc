@@ -7,13 +7,16 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <future>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/file.h"
 #include "base/file_lock.h"
+#include "base/job_border.h"
 #include "base/log.h"
 #include "pool/probe.h"
 #include "pool/worker_launch.h"
@@ -29,10 +32,16 @@ using std::chrono::milliseconds;
 constexpr int kProbeThreads = 4;
 constexpr milliseconds kLockPatience{500};
 constexpr milliseconds kStopAllTick{20};
+constexpr milliseconds kFailurePause{200};
 
 const base::Logger& logger() {
   static const base::Logger instance("pool");
   return instance;
+}
+
+// What a job threw fails that job; the thread goes on.
+void log_failure(const Error& error) {
+  logger().error("a job of the pool manager failed", {{"error", error.message}});
 }
 
 // Work for one thread, in the order it came. Callers wait for their answer or are bounded by the
@@ -66,7 +75,13 @@ class Queue {
       const std::scoped_lock lock(mutex_);
       work.swap(work_);
     }
-    for (const Work& one : work) one();
+    for (const Work& one : work) {
+      const Result<bool> done = base::run_job<bool>("in the pool manager", [&one] {
+        one();
+        return true;
+      });
+      if (!done.ok()) log_failure(done.error());
+    }
   }
 
   int fd() const { return wake_; }  // readable when there is work
@@ -79,14 +94,24 @@ class Queue {
 
 Status make_folders(const base::Home& home) {
   for (const std::filesystem::path& folder : {home.state, home.workers(), home.logs()}) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) {
-      return Error{ErrorCode::Unavailable,
-                   fmt::format("{} cannot be made: {}", folder.string(), error.message())};
-    }
+    if (Status made = base::make_private_folder(folder); !made.ok()) return made;
   }
   return ok_status();
+}
+
+// What older versions left readable for others: the files with state, and our folders of them. The
+// home itself may be anybody's folder, and stays.
+void tighten(const base::Home& home) {
+  for (const std::filesystem::path& folder : {home.workers(), home.logs(), home.chunks()}) {
+    base::make_private(folder);
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+         at.increment(error))
+      base::make_private(at->path());
+  }
+  for (const char* name : {"pool.json", "pool.lock", "measurements.json"})
+    base::make_private(home.state / name);
+  base::make_private(home.catalog_file());
 }
 
 }  // namespace
@@ -121,17 +146,26 @@ class PoolManager::Impl {
   auto ask(Work work) -> std::invoke_result_t<Work, WorkerTable&> {
     // Shared: the answer is here before set_value has returned over there.
     auto answer = std::make_shared<std::promise<std::invoke_result_t<Work, WorkerTable&>>>();
-    owner_queue_.post([this, answer, &work] { answer->set_value(work(table_)); });
+    owner_queue_.post([this, answer, &work] {
+      try {
+        answer->set_value(work(table_));
+      } catch (...) {
+        answer->set_exception(std::current_exception());  // whoever asked has a border of its own
+      }
+    });
     return answer->get_future().get();
   }
 
   Result<contract::PoolWorker> start(const contract::StartWorkerRequest& request) {
     auto answer = std::make_shared<std::promise<Result<contract::PoolWorker>>>();
     errands_.post([this, answer, &request] {
-      const Result<PreparedStart> prepared = prepare(request);
-      if (!prepared.ok()) return answer->set_value(prepared.error());
-      answer->set_value(
-          ask([&prepared](WorkerTable& table) { return table.spawn(*prepared, Clock::now()); }));
+      answer->set_value(base::run_job<contract::PoolWorker>(
+          "while a worker was started", [&]() -> Result<contract::PoolWorker> {
+            const Result<PreparedStart> prepared = prepare(request);
+            if (!prepared.ok()) return prepared.error();
+            return ask(
+                [&prepared](WorkerTable& table) { return table.spawn(*prepared, Clock::now()); });
+          }));
     });
     return answer->get_future().get();
   }
@@ -149,7 +183,8 @@ class PoolManager::Impl {
     };
     hooks.plan = [this](std::string id, contract::StartWorkerRequest request) {
       errands_.post([this, id = std::move(id), request = std::move(request)] {
-        const Result<PreparedStart> prepared = prepare(request);
+        const Result<PreparedStart> prepared = base::run_job<PreparedStart>(
+            "while a worker was planned", [&] { return prepare(request); });
         ask([&](WorkerTable& table) {
           table.take_plan(id, prepared, Clock::now());
           return true;
@@ -182,14 +217,24 @@ class PoolManager::Impl {
     for (;;) {
       owner_queue_.drain();
       if (end_) return;
-      const Clock::time_point now = Clock::now();
-      const Clock::time_point wake = table_.advance(now);
-      std::vector<pollfd> files = {{owner_queue_.fd(), POLLIN, 0}};
-      for (const int file : table_.files()) files.push_back({file, POLLIN, 0});
-      const auto patience = std::chrono::ceil<milliseconds>(wake - now);
-      ::poll(files.data(), files.size(),
-             static_cast<int>(std::max<std::int64_t>(0, patience.count())));
+      const Result<bool> waited =
+          base::run_job<bool>("while the workers were looked after", [this] { return wait(); });
+      if (waited.ok()) continue;
+      log_failure(waited.error());
+      std::this_thread::sleep_for(kFailurePause);  // and not at once the same again
     }
+  }
+
+  // One look at every worker, then until there is something to do.
+  bool wait() {
+    const Clock::time_point now = Clock::now();
+    const Clock::time_point wake = table_.advance(now);
+    std::vector<pollfd> files = {{owner_queue_.fd(), POLLIN, 0}};
+    for (const int file : table_.files()) files.push_back({file, POLLIN, 0});
+    const auto patience = std::chrono::ceil<milliseconds>(wake - now);
+    ::poll(files.data(), files.size(),
+           static_cast<int>(std::max<std::int64_t>(0, patience.count())));
+    return true;
   }
 
   void run_errands() {
@@ -217,6 +262,7 @@ Result<std::unique_ptr<PoolManager>> PoolManager::start(PoolManagerOptions optio
   Result<std::unique_ptr<base::FileLock>> lock =
       base::FileLock::acquire(pool_lock_file(options.home), kLockPatience);
   if (!lock.ok()) return lock.error().in("another pool manager runs");
+  tighten(options.home);
   if (!options.sources) options.sources = system_sources(options.home, options.planner);
   return std::unique_ptr<PoolManager>(
       new PoolManager(std::make_unique<Impl>(std::move(options), lock.take())));

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/job_border.h"
 #include "contract/error_table.h"
 #include "http/sse.h"
 
@@ -61,7 +62,15 @@ void Prober::run() {
     const ProbeJob job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    on_result_(answer(job));
+    Result<ProbeResult> result =
+        base::run_job<ProbeResult>("while a worker was asked", [&] { return answer(job); });
+    if (!result.ok()) {
+      // Our own lack of memory or descriptors says nothing about the worker.
+      result = ProbeResult{};
+      result->job = job;
+      result->health = Error{ErrorCode::QueueFull, "it could not be asked"};
+    }
+    on_result_(result.take());
   }
 }
 

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/json_fields.h"
 #include "base/log.h"
+#include "base/positioned_file.h"
 #include "base/process_table.h"
 #include "base/version.h"
 #include "base/wakeups.h"
@@ -31,6 +32,7 @@
 #include "pool/routes.h"
 #include "pool/run_options.h"
 #include "pool/service_notice.h"
+#include "pool/worker_log.h"
 
 namespace llorch::pool {
 namespace {
@@ -46,6 +48,8 @@ constexpr milliseconds kLastAnswers{2'000};  // for what was answered but not ye
 constexpr std::size_t kAddressBytesMax = 4096;
 constexpr std::size_t kDescriptorReserve = 1024;  // for workers, probes, downloads, logs, files
 constexpr std::size_t kCallbackConnections = 64;
+constexpr std::int64_t kLogBytesMax = std::int64_t{8} << 20;  // of our own log, with --log-file
+constexpr int kLogLookMs = 5'000;
 
 const base::Logger& logger() {
   static const base::Logger instance("pool");
@@ -71,19 +75,19 @@ std::string local_url(const std::string& host, std::uint16_t port) {
 
 Status make_folders(const base::Home& home) {
   for (const auto& folder : {home.data, home.models(), home.state, home.logs(), home.workers()}) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) {
+    if (Status made = base::make_private_folder(folder); !made.ok()) {
       return Error{ErrorCode::Internal,
-                   fmt::format("{} cannot be made: {}; LLORCH_HOME names another place",
-                               folder.string(), error.message())};
+                   fmt::format("{}; LLORCH_HOME names another place", made.error().message)};
     }
   }
   return ok_status();
 }
 
+// Sends stderr to the file. One that is full moves aside first, as a worker's log does.
 Status redirect_log(const std::string& file) {
   if (file.empty()) return ok_status();
+  const std::optional<base::FileStamp> stamp = base::stamp_of(file);
+  if (stamp && stamp->size >= kLogBytesMax) rotate_log(file);
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0 || ::dup2(fd, STDERR_FILENO) < 0) {
     return Error{ErrorCode::Internal, fmt::format("--log-file {}: {}", file, std::strerror(errno))};
@@ -128,7 +132,10 @@ class PoolProcess {
       fmt::print(stderr, "{}: {}\n", program_, started.error().message);
       return kExitFailure;
     }
-    while (!wakeups_.wait_for_signal(-1) && !shutdown_wanted_) {
+    while (!wakeups_.wait_for_signal(kLogLookMs) && !shutdown_wanted_) {
+      const std::optional<base::FileStamp> log =
+          options_.log_file.empty() ? std::nullopt : base::stamp_of(options_.log_file);
+      if (log && log->size >= kLogBytesMax) std::ignore = redirect_log(options_.log_file);
     }
     return shut_down();
   }

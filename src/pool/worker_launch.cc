@@ -132,10 +132,10 @@ Result<PreparedStart> prepare_start(const contract::StartWorkerRequest& request,
   if (Status here = check_here(*model); !here.ok()) return here.error();
   if (Status backend = check_backend(*model, request.backend); !backend.ok())
     return backend.error();
-  Result<std::string> trusted = sources.trust(*model);
-  if (!trusted.ok()) return trusted.error();
   const contract::HostInfo host = without(sources.read_host(), promised);
   if (Status device = check_device(request, host); !device.ok()) return device.error();
+  Result<std::string> trusted = sources.trust(*model);
+  if (!trusted.ok()) return trusted.error();
   PlanRequest wanted{.backend = request.backend,
                      .gpu = std::nullopt,
                      .context = request.context,

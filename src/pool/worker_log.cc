@@ -70,7 +70,7 @@ WorkerLog::~WorkerLog() {
 
 void WorkerLog::open() {
   if (fd_ >= 0) ::close(fd_);
-  fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+  fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   struct stat info {};
   bytes_ = fd_ >= 0 && ::fstat(fd_, &info) == 0 ? info.st_size : 0;
 }

@@ -174,6 +174,7 @@ Status write_note_object(const fs::path& file, const json::Object& object) {
   std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
   out << json::serialize(object) << '\n';
   out.close();
+  base::make_private(temporary);
   std::error_code error;
   if (out) fs::rename(temporary, file, error);
   if (out && !error) return ok_status();
@@ -318,8 +319,9 @@ void remove_record(const fs::path& record) {
 void remove_leftovers(const base::Home& home) {
   std::error_code error;
   std::vector<fs::path> leftovers;
-  for (const fs::directory_entry& entry : fs::directory_iterator(home.workers(), error)) {
-    const std::string name = entry.path().filename().string();
+  for (fs::directory_iterator at(home.workers(), error), none; !error && at != none;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
     const std::size_t end = name.find(".json");
     if (end == std::string::npos || name.ends_with(kBadSuffix)) continue;
     std::string id = name.substr(0, end);
@@ -331,8 +333,9 @@ void remove_leftovers(const base::Home& home) {
     }
     // A keeper may be writing a note at this moment, but only while there is a record.
     const bool is_temporary = end + std::string_view(".json").size() < name.size();
-    if (is_note ? !fs::exists(record_file(home, id)) : is_temporary)
-      leftovers.push_back(entry.path());
+    std::error_code unknown;
+    if (is_note ? !fs::exists(record_file(home, id), unknown) && !unknown : is_temporary)
+      leftovers.push_back(at->path());
   }
   for (const fs::path& file : leftovers) fs::remove(file, error);
 }
@@ -340,11 +343,12 @@ void remove_leftovers(const base::Home& home) {
 std::vector<fs::path> find_records(const base::Home& home) {
   std::vector<fs::path> found;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(home.workers(), error)) {
-    const std::string name = entry.path().filename().string();
+  for (fs::directory_iterator at(home.workers(), error), none; !error && at != none;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
     if (!name.ends_with(".json") || name.ends_with(kRunSuffix) || name.ends_with(kExitSuffix))
       continue;
-    found.push_back(entry.path());
+    found.push_back(at->path());
   }
   std::sort(found.begin(), found.end());
   return found;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <system_error>
 #include <utility>
@@ -16,6 +17,16 @@
 
 namespace llorch::pool {
 namespace {
+
+// "worker-cpu-3" has 3. The id of a record may say anything: what is no sensible number counts as
+// 0.
+std::uint16_t number_in(std::string_view id) {
+  const std::string_view digits = id.substr(id.rfind('-') + 1);
+  std::uint16_t number = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [at, error] = std::from_chars(digits.data(), end, number);
+  return error == std::errc() && at == end ? number : 0;
+}
 
 namespace fs = std::filesystem;
 using contract::ExitCategory;
@@ -183,9 +194,8 @@ std::set<std::uint16_t> WorkerTable::taken_ports() const {
 
 Status WorkerTable::prepare_record(Worker& worker, const std::string& id,
                                    const PreparedStart& start) {
-  const auto number = static_cast<std::uint32_t>(std::stoul(id.substr(id.rfind('-') + 1)));
   const Result<std::uint16_t> port =
-      find_free_port(std::uint32_t{options_.first_port} + number, taken_ports());
+      find_free_port(std::uint32_t{options_.first_port} + number_in(id), taken_ports());
   if (!port.ok()) return port.error();
   WorkerRecord& record = worker.record;
   record = {};
@@ -299,6 +309,8 @@ void WorkerTable::adopt(TimePoint now) {
 
 void WorkerTable::adopt_one(const fs::path& file, TimePoint now) {
   Result<WorkerRecord> record = read_record(file);
+  if (record.ok() && record->worker.id != file.stem().string())
+    record = Error{ErrorCode::Corrupt, "it is the record of " + base::quoted(record->worker.id)};
   if (!record.ok()) {
     std::error_code ignored;
     fs::rename(file, file.string() + ".bad", ignored);

@@ -34,6 +34,46 @@ class AdoptionTest : public ::testing::Test {
   test::PoolFixture pool_;
 };
 
+// Records are files, and files may say anything.
+TEST_F(AdoptionTest, ANumberThatIsNoneInARecordEndsNobody) {
+  pool_.start();
+  const std::string id = pool_.start_worker("exit=3")->id;
+  ASSERT_TRUE(pool_.wait_for(id, PoolWorkerState::Failed));
+  pool_.detach();
+  WorkerRecord changed = record(id);
+  changed.worker.id = "worker-cpu-99999999999999999999999";
+  ASSERT_TRUE(write_record(record_file(pool_.options.home, changed.worker.id), changed).ok());
+  changed.worker.id = "../../elsewhere";
+  ASSERT_TRUE(write_record(record_file(pool_.options.home, "worker-cpu-7"), changed).ok());
+  pool_.start();
+  EXPECT_EQ(pool_.worker("../../elsewhere").id, "") << "it is not what its file is called";
+  const std::string large = "worker-cpu-99999999999999999999999";
+  ASSERT_TRUE(pool_.manager().restart_worker(large).ok());
+  EXPECT_TRUE(pool_.wait_for(large, PoolWorkerState::Failed)) << "it started, and ended again";
+  EXPECT_EQ(pool_.worker(id).state, PoolWorkerState::Failed) << "the others are still there";
+}
+
+TEST_F(AdoptionTest, WhatOlderVersionsLeftOpenIsClosed) {
+  const auto mode_of = [](const std::filesystem::path& path) {
+    return static_cast<unsigned>(std::filesystem::status(path).permissions());
+  };
+  pool_.start();
+  const std::string id = pool_.ready_worker("ok");
+  pool_.detach();
+  const base::Home& home = pool_.options.home;
+  const std::filesystem::path file = record_file(home, id);
+  const std::filesystem::path log = home.logs() / (id + ".log");
+  EXPECT_EQ(mode_of(file), 0600U);
+  EXPECT_EQ(mode_of(log), 0600U);
+  for (const std::filesystem::path& path : {file, log, home.logs(), home.workers()})
+    std::filesystem::permissions(path, std::filesystem::perms::all);
+  pool_.start();
+  EXPECT_EQ(mode_of(file), 0700U & mode_of(file)) << "others have nothing in there";
+  EXPECT_EQ(mode_of(log) & 077U, 0U);
+  EXPECT_EQ(mode_of(home.logs()), 0700U);
+  EXPECT_EQ(mode_of(home.workers()), 0700U);
+}
+
 TEST_F(AdoptionTest, AWorkerOutlivesItsManagerAndIsAdopted) {
   pool_.start();
   const std::string id = pool_.ready_worker("ok");

@@ -359,7 +359,7 @@ TEST_F(PoolManagerTest, RefusesWhatCannotRun) {
     return pool_.manager().start_worker({.backend = "cuda", .model = "ok", .gpu = 3});
   }();
   ASSERT_FALSE(no_gpu.ok());
-  EXPECT_EQ(no_gpu.error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(no_gpu.error().code, ErrorCode::InvalidArgument);
   EXPECT_THAT(no_gpu.error().message, HasSubstr("GPU 3 is not here"));
 
   EXPECT_THAT(pool_.manager().workers(), IsEmpty());

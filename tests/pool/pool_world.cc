@@ -159,22 +159,24 @@ bool PoolWorld::is_intact(const contract::ModelEntry& model) const {
          });
 }
 
-bool PoolWorld::flip_a_byte(const std::string& id, std::uint32_t where) const {
+std::optional<std::int64_t> PoolWorld::flip_a_byte(const std::string& id,
+                                                   std::uint32_t where) const {
   for (const contract::ModelEntry& model : models()) {
     if (model.id != id || model.files.empty() || !model.path.starts_with(home_.string())) continue;
     const fs::path folder =
         fs::is_directory(model.path) ? fs::path(model.path) : fs::path(model.path).parent_path();
-    const contract::ModelFile& file = model.files[where % model.files.size()];
-    if (file.size == 0) return false;
+    const contract::ModelFile& file = model.files.front();
+    if (file.size == 0) return std::nullopt;
     std::fstream stream(folder / file.path, std::ios::in | std::ios::out | std::ios::binary);
     const auto at = static_cast<std::streamoff>(where % static_cast<std::uint64_t>(file.size));
     stream.seekg(at);
     const int byte = stream.get();
     stream.seekp(at);
     stream.put(static_cast<char>(byte ^ 0x10));
-    return stream.good();
+    if (!stream.good()) return std::nullopt;
+    return static_cast<std::int64_t>(at);
   }
-  return false;
+  return std::nullopt;
 }
 
 std::vector<Process> PoolWorld::processes() const {

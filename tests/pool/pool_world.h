@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,8 +58,9 @@ class PoolWorld {
   HubSimulator& hub() { return *hub_; }
   // Whether every file has the size and the hash that the entry claims.
   bool is_intact(const contract::ModelEntry& model) const;
-  // In one of the model's files, chosen by `where`. False when it has none below the home.
-  bool flip_a_byte(const std::string& id, std::uint32_t where) const;
+  // In the model's first file, at the place that `where` chooses: which. Nothing when it has no
+  // files below the home.
+  std::optional<std::int64_t> flip_a_byte(const std::string& id, std::uint32_t where) const;
 
   // Every living process of this pool.
   std::vector<Process> processes() const;

@@ -1,9 +1,11 @@
 // The pool as a program under a storm: spawns, stops, kills, cut downloads, rotted files and a full
 // disk in random order. After every operation the promises of the pool must hold.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -21,6 +23,7 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "catalog/chunks.h"
 #include "contract/model_entry.h"
 #include "contract/pool_info.h"
 #include "http/client.h"
@@ -32,6 +35,8 @@ namespace {
 namespace fs = std::filesystem;
 using contract::PoolWorker;
 using contract::PoolWorkerState;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 
 constexpr int kOperations = 200;
 constexpr std::size_t kWorkersMax = 3;
@@ -40,7 +45,7 @@ constexpr std::size_t kWorkersMax = 3;
 struct Expected {
   std::set<std::string> registered;  // in place: their files are ours
   std::set<std::string> downloaded;
-  std::set<std::string> rotted;  // we flipped a byte of theirs
+  std::map<std::string, std::set<std::int64_t>> rotted;  // where we flipped bytes of theirs
 };
 
 class Storm {
@@ -68,6 +73,7 @@ class Storm {
         {"rot", 3, &Storm::rot},
         {"verify", 2, &Storm::verify},
         {"full disk", 2, &Storm::full_disk},
+        {"what cannot be", 4, &Storm::ask_what_cannot_be},
     };
     int total = 0;
     for (const Choice& choice : kChoices) total += choice.weight;
@@ -89,7 +95,7 @@ class Storm {
 
   // Everything mended, everything stopped, nothing left.
   void finish() {
-    for (const std::string& id : expected_.rotted) {
+    for (const auto& [id, places] : expected_.rotted) {
       const ProgramOutcome mended = world_.cli({"models", "verify", id, "--repair"});
       EXPECT_EQ(mended.exit_code, 0) << id << ": " << mended.out << mended.err;
     }
@@ -120,23 +126,75 @@ class Storm {
     return running[static_cast<std::size_t>(draw(static_cast<int>(running.size())))];
   }
 
-  void spawn() {
+  bool is_full_of_workers() {
     std::size_t running = 0;
     for (const PoolWorker& worker : workers()) running += PoolWorld::runs(worker) ? 1U : 0U;
-    if (running >= kWorkersMax) return stop();
+    return running >= kWorkersMax;
+  }
+
+  // A rotted model is refused in the right words, and known to be damaged from then on.
+  void check_refused(const std::string& model, const ProgramOutcome& outcome) {
+    EXPECT_EQ(outcome.exit_code, 1) << model << " is rotted, and was started: " << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr("is damaged"));
+    EXPECT_THAT(outcome.err, HasSubstr(fmt::format("models verify {} --repair", model)));
+    EXPECT_EQ(state_of(model), "damaged");
+  }
+
+  std::string state_of(const std::string& id) {
+    const ProgramOutcome outcome = world_.cli({"models", "list", "--json"});
+    const Result<json::Value> value = json::parse(outcome.out);
+    if (!value.ok()) return "no JSON: " + outcome.out + outcome.err;
+    for (const json::Value& model : value->as_object().at("models").as_array()) {
+      if (model.as_object().at("id").as_string() == id)
+        return std::string(model.as_object().at("state").as_string());
+    }
+    return "absent";
+  }
+
+  void spawn() {
+    if (is_full_of_workers()) return stop();
     // Mostly a model that works, sometimes one that cannot.
     std::string model = "builtin";
     if (draw(4) == 0) model = draw_from(expected_.downloaded).value_or("nobody-has-this");
-    const bool usable = model != "nobody-has-this" && !expected_.rotted.contains(model);
     std::vector<std::string> arguments = {"worker", "spawn", "cpu",     "--model", model,
                                           "--ctx",  "128",   "--slots", "2"};
     if (draw(3) == 0) arguments.emplace_back("--no-wait");
     const ProgramOutcome outcome = world_.cli(arguments);
-    if (usable) {
-      EXPECT_EQ(outcome.exit_code, 0) << model << ": " << outcome.out << outcome.err;
+    if (expected_.rotted.contains(model)) {
+      check_refused(model, outcome);
     } else if (model == "nobody-has-this") {
       EXPECT_EQ(outcome.exit_code, 1) << outcome.out;
+      EXPECT_THAT(outcome.err, HasSubstr("no model is called \"nobody-has-this\""));
+    } else {
+      EXPECT_EQ(outcome.exit_code, 0) << model << ": " << outcome.out << outcome.err;
     }
+  }
+
+  // Each failure that must come has its words, and leaves everything as it was.
+  void ask_what_cannot_be() {
+    const fs::path pipe = world_.home() / "pipe.gguf";
+    if (!fs::exists(pipe)) ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const std::string text = source_path("models/builtin/README.md").string();
+    struct Case {
+      std::vector<std::string> arguments;
+      std::string expected;
+    };
+    const std::vector<Case> cases = {
+        {{"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "1"}, "16"},
+        {{"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "99999"}, "more than the 1024"},
+        {{"worker", "spawn", "cuda", "--model", "builtin", "--gpu", "77"}, "GPU 77 is not here"},
+        {{"worker", "stop", "worker-cpu-200"}, "worker-cpu-200"},
+        {{"models", "register", "bad", "--path", pipe.string()}, "is a pipe"},
+        {{"models", "register", "bad", "--path", text}, "is none of the formats"},
+        {{"models", "register", "bad", "--path", "/nowhere/at/all"}, "No such file"},
+        {{"models", "verify", "nobody-has-this"}, "no model is called"},
+        {{"models", "unregister", "builtin"}, "is part of the program"},
+        {{"models", "download", "nobody-has-this"}, "nobody-has-this"},
+    };
+    const Case& one = cases[static_cast<std::size_t>(draw(static_cast<int>(cases.size())))];
+    const ProgramOutcome outcome = world_.cli(one.arguments);
+    EXPECT_EQ(outcome.exit_code, 1) << one.expected << ": " << outcome.out << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(one.expected));
   }
 
   void stop() {
@@ -239,19 +297,50 @@ class Storm {
 
   void rot() {
     const std::optional<std::string> id = draw_from(expected_.downloaded);
-    if (!id || !world_.flip_a_byte(*id, static_cast<std::uint32_t>(random_()))) return;
-    expected_.rotted.insert(*id);
+    if (!id) return;
+    const auto place = world_.flip_a_byte(*id, static_cast<std::uint32_t>(random_()));
+    if (!place) return;
+    std::set<std::int64_t>& places = expected_.rotted[*id];
+    if (!places.insert(*place).second) places.erase(*place);  // the same byte again: right again
+    if (places.empty()) expected_.rotted.erase(*id);
+  }
+
+  // Where the report says that chunks are rotted.
+  static std::set<std::int64_t> damages_in(const std::string& output) {
+    std::string_view text = output;
+    while (text.ends_with('\n')) text.remove_suffix(1);
+    const Result<json::Value> value = json::parse(text.substr(text.rfind('\n') + 1));
+    EXPECT_TRUE(value.ok()) << output;
+    std::set<std::int64_t> offsets;
+    if (!value.ok()) return offsets;
+    const json::Value& report = value->as_object().at("models").as_array().at(0);
+    for (const json::Value& damage : report.as_object().at("damages").as_array()) {
+      EXPECT_EQ(damage.as_object().at("kind"), "rotted") << output;
+      offsets.insert(damage.as_object().at("offset").as_int64());
+    }
+    return offsets;
   }
 
   void verify() {
     const std::optional<std::string> id = draw_from(expected_.downloaded);
     if (!id) return;
-    const bool is_rotted = expected_.rotted.contains(*id);
-    const ProgramOutcome found = world_.cli({"models", "verify", *id});
-    EXPECT_EQ(found.exit_code, is_rotted ? 1 : 0) << *id << ": " << found.out << found.err;
+    std::set<std::int64_t> expected;  // exactly the chunks that we touched
+    if (const auto found = expected_.rotted.find(*id); found != expected_.rotted.end()) {
+      for (const std::int64_t place : found->second)
+        expected.insert(place / catalog::kChunkBytes * catalog::kChunkBytes);
+    }
+    const ProgramOutcome found = world_.cli({"models", "verify", *id, "--json"});
+    EXPECT_EQ(found.exit_code, expected.empty() ? 0 : 1) << *id << ": " << found.out << found.err;
+    EXPECT_EQ(damages_in(found.out), expected) << *id;
+    EXPECT_EQ(state_of(*id), expected.empty() ? "ready" : "damaged");
     const ProgramOutcome mended = world_.cli({"models", "verify", *id, "--repair"});
     EXPECT_EQ(mended.exit_code, 0) << *id << ": " << mended.out << mended.err;
+    EXPECT_EQ(state_of(*id), "ready");
     expected_.rotted.erase(*id);
+    if (expected.empty() || is_full_of_workers()) return;
+    const ProgramOutcome started =
+        world_.cli({"worker", "spawn", "cpu", "--model", *id, "--ctx", "128", "--slots", "2"});
+    EXPECT_EQ(started.exit_code, 0) << *id << " was mended: " << started.out << started.err;
   }
 
   // Nothing can be written: what is asked for fails with a reason or works, and nothing is lost.
@@ -263,7 +352,7 @@ class Storm {
     if (outcome.exit_code == 0) {
       expected_.registered.insert("no-room");
     } else {
-      EXPECT_FALSE(outcome.err.empty());
+      EXPECT_THAT(outcome.err, HasSubstr("No space left on device"));
     }
     const std::string id = remote_id();
     if (expected_.downloaded.contains(id)) return;
@@ -272,7 +361,7 @@ class Storm {
     if (fetched.exit_code == 0) {
       expected_.downloaded.insert(id);
     } else {
-      EXPECT_FALSE(fetched.err.empty());
+      EXPECT_THAT(fetched.err, AnyOf(HasSubstr("free and"), HasSubstr("No space left on device")));
     }
   }
 

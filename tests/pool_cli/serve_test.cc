@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -58,6 +59,67 @@ TEST_F(Serve, IsTheSameAsLlorchPoolServe) {
   EXPECT_EQ(home_.pool({"health"}).exit_code, 0);
   manager.signal(SIGINT);
   EXPECT_EQ(manager.wait(), 0) << manager.err();
+}
+
+http::Response post(const std::string& url, const std::string& body) {
+  http::ClientRequest request(http::Method::Post, url);
+  request.headers.add("Content-Type", "application/json");
+  request.body = body;
+  const Result<http::Response> response = http::Client().send(request);
+  return response.ok() ? *response : http::Response(0, "", response.error().message);
+}
+
+TEST_F(Serve, PipesAndFilesThatAreNoModelsStopNobody) {
+  const auto manager = serve();
+  ASSERT_TRUE(is_ready()) << manager->err();
+  const std::filesystem::path pipe = home_.path() / "pipe.gguf";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::ofstream(home_.path() / "secret") << "token-of-somebody";
+  const auto add = [&](const std::string& id, const std::filesystem::path& path) {
+    return post(home_.url() + "/v2/models",
+                fmt::format(R"({{"id":"{}","path":"{}"}})", id, path.string()));
+  };
+  // More of them than there are threads to block.
+  for (int i = 0; i < 6; ++i) {
+    const http::Response refused = add(fmt::format("pipe-{}", i), pipe);
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    EXPECT_THAT(refused.body, HasSubstr("is a pipe"));
+  }
+  const http::Response text = add("text", home_.path() / "secret");
+  EXPECT_EQ(text.status, 400) << text.body;
+  EXPECT_THAT(text.body, ::testing::Not(HasSubstr("token-of")));
+  EXPECT_EQ(post(home_.url() + "/v2/models/nobody-has-this/download", "{}").status, 404);
+  for (const char* body : {R"({"backend":"cpu","model":"builtin","ctx":1})",
+                           R"({"backend":"cpu","model":"builtin","ctx":99999})",
+                           R"({"backend":"cuda","model":"builtin","gpu":77})"}) {
+    const http::Response refused = post(home_.url() + "/v2/workers/start", body);
+    EXPECT_EQ(refused.status, 400) << body << ": " << refused.body;
+    EXPECT_THAT(refused.body, HasSubstr("\"retriable\":false"));
+  }
+  for (const char* url : {"http://a b", "http://user@host", "host:1\\r\\nX: y", "host:99999"}) {
+    const http::Response refused = post(home_.url() + "/v2/models/builtin/verify",
+                                        fmt::format(R"({{"neighbours":[{{"url":"{}"}}]}})", url));
+    EXPECT_EQ(refused.status, 400) << url << ": " << refused.body;
+    EXPECT_THAT(refused.body, HasSubstr("neighbours[0].url"));
+  }
+  EXPECT_EQ(post(home_.url() + "/v2/models/builtin/verify",
+                 R"({"neighbours":[{"url":"host","token":"a\r\nX-Other: b"}]})")
+                .status,
+            400);
+  EXPECT_EQ(home_.status_of({http::Method::Get, home_.url() + "/health"}), 200);
+}
+
+TEST_F(Serve, ItsOwnLogStartsAnewWhenItIsFull) {
+  const std::filesystem::path log = home_.path() / "own.log";
+  std::ofstream(log) << std::string(std::size_t{9} << 20, 'x') << "\n";
+  const auto manager = serve({"--log-file", log.string()});
+  ASSERT_TRUE(is_ready());
+  EXPECT_LT(std::filesystem::file_size(log), 1U << 20);
+  EXPECT_GT(std::filesystem::file_size(log.string() + ".1"), 8U << 20);
+  for (const char* name : {"pool.json", "catalog.json", "own.log"}) {
+    const auto mode = std::filesystem::status(home_.path() / name).permissions();
+    EXPECT_EQ(static_cast<unsigned>(mode), 0600U) << name;
+  }
 }
 
 TEST_F(Serve, OneManagerForAHome) {
