@@ -2,21 +2,29 @@
 
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
-#include <sstream>
 #include <utility>
 
 #include "base/file.h"
+#include "base/similar_names.h"
 #include "base/utf8.h"
 
 namespace llorch::base {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
+
+// Every section that some program of ours reads; the keys of a section are its program's business.
+constexpr std::array<std::string_view, 3> kSections = {"pool", "worker", "orchestrator"};
 
 using KeyValue = std::pair<std::string, std::string>;
 
@@ -27,41 +35,125 @@ std::string variable_of(std::string_view prefix, std::string_view name) {
   return variable;
 }
 
-// CLI11's reader throws; its exceptions end here.
-Result<std::vector<CLI::ConfigItem>> parse_toml(const std::string& text) {
-  std::istringstream stream(text);
-  try {
-    return CLI::ConfigTOML().from_config(stream);
-  } catch (const std::exception& error) {
-    return Error{ErrorCode::InvalidArgument, error.what()};
+// The file's text; nothing where there is none and nobody named it. Anything else in its place is
+// an error: a program that starts without its settings may start without its token.
+Result<std::optional<std::string>> read_config(const fs::path& path, bool is_named) {
+  if (path.empty()) return std::optional<std::string>();
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) {
+    if (!is_named) return std::optional<std::string>();
+    return Error{ErrorCode::NotFound,
+                 fmt::format("{}: there is no such file, and LLORCH_CONFIG names it; make it, or "
+                             "unset LLORCH_CONFIG",
+                             path.string())};
   }
+  if (status.type() == fs::file_type::directory) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{}: expected a file, found a folder", path.string())};
+  }
+  if (status.type() != fs::file_type::regular) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{}: expected a file that can be read, found {}", path.string(),
+                             error ? error.message() : "something else")};
+  }
+  Result<std::string> text = read_text_file(path, kConfigBytesMax);
+  if (!text.ok()) return text.error().in("the configuration");
+  return std::optional<std::string>(text.take());
 }
 
-Result<std::vector<KeyValue>> read_section(const std::filesystem::path& path,
-                                           const SettingNames& settings) {
-  std::vector<KeyValue> found;
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return found;
-  const Result<std::string> text = read_text_file(path, kConfigBytesMax);
-  if (!text.ok()) return text.error();
-  const Result<std::vector<CLI::ConfigItem>> items = parse_toml(*text);
-  if (!items.ok()) return items.error().in(path.string());
-  for (const CLI::ConfigItem& item : *items) {
-    // "++" and "--" are the reader's own marks where a section begins and ends.
-    if (item.parents != std::vector<std::string>{std::string(settings.section)} ||
-        item.name == "++" || item.name == "--")
-      continue;
-    if (std::find(settings.names.begin(), settings.names.end(), item.name) ==
-            settings.names.end() ||
-        item.inputs.size() != 1) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("{}: [{}] has an unknown key or no single value: {}", path.string(),
-                               settings.section, base::quoted(item.name))};
+// Reads one program's section and checks the others' names.
+class ConfigReader {
+ public:
+  ConfigReader(std::string file, const SettingNames& settings)
+      : file_(std::move(file)), settings_(settings) {}
+
+  Result<std::vector<KeyValue>> read(std::string_view text) {
+    const toml::parse_result parsed = toml::parse(text, file_);
+    if (!parsed) {
+      return problem(parsed.error().source(),
+                     fmt::format("is not TOML: {}", parsed.error().description()));
     }
-    found.emplace_back(item.name, item.inputs[0]);
+    std::vector<KeyValue> found;
+    for (const auto& [key, node] : parsed.table()) {
+      if (std::find(kSections.begin(), kSections.end(), key.str()) == kSections.end())
+        return unknown_section(key.str(), node);
+      if (!node.is_table()) {
+        return problem(node.source(), fmt::format("{} must be a section: [{}]",
+                                                  base::quoted(key.str()), key.str()));
+      }
+      if (key.str() != settings_.section) continue;
+      if (Status taken = take_section(*node.as_table(), found); !taken.ok()) return taken.error();
+    }
+    return found;
   }
-  return found;
-}
+
+ private:
+  Error problem(const toml::source_region& where, std::string_view what) const {
+    return {ErrorCode::InvalidArgument,
+            fmt::format("{}, line {}: {}", file_, where.begin.line, what)};
+  }
+
+  Error unknown_section(std::string_view name, const toml::node& node) const {
+    if (!node.is_table()) {
+      return problem(
+          node.source(),
+          fmt::format("the key {} stands outside of any section; expected it below [pool] "
+                      "or [worker]",
+                      base::quoted(name)));
+    }
+    const std::vector<std::string_view> sections(kSections.begin(), kSections.end());
+    return problem(
+        node.source(),
+        fmt::format("there is no section [{}], only [{}], [{}] and [{}]{}", to_valid_utf8(name),
+                    kSections[0], kSections[1], kSections[2], did_you_mean(name, sections)));
+  }
+
+  Status take_section(const toml::table& section, std::vector<KeyValue>& found) const {
+    for (const auto& [key, node] : section) {
+      std::string name(key.str());
+      std::replace(name.begin(), name.end(), '_', '-');
+      if (std::find(settings_.names.begin(), settings_.names.end(), name) ==
+          settings_.names.end()) {
+        const std::vector<std::string_view> names(settings_.names.begin(), settings_.names.end());
+        return problem(node.source(),
+                       fmt::format("[{}] has no key {}{}", settings_.section,
+                                   base::quoted(key.str()), did_you_mean(name, names)));
+      }
+      const auto is_same = [&name](const KeyValue& pair) { return pair.first == name; };
+      if (std::any_of(found.begin(), found.end(), is_same)) {
+        return problem(node.source(), fmt::format("{} is there twice, once with - and once with _",
+                                                  base::quoted(name)));
+      }
+      const std::optional<std::string> value = value_of(node);
+      if (!value) {
+        return problem(node.source(),
+                       fmt::format("{} must have one value (text in quotes, a number, true or "
+                                   "false), found {}",
+                                   base::quoted(key.str()), kind_of(node)));
+      }
+      found.emplace_back(std::move(name), *value);
+    }
+    return ok_status();
+  }
+
+  // As it would stand behind the flag.
+  static std::optional<std::string> value_of(const toml::node& node) {
+    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
+    if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+    if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+    return std::nullopt;
+  }
+
+  static std::string_view kind_of(const toml::node& node) {
+    if (node.is_array()) return "a list";
+    return node.is_table() ? "a section" : "a date";
+  }
+
+  const std::string file_;
+  const SettingNames& settings_;
+};
 
 }  // namespace
 
@@ -82,11 +174,22 @@ Result<std::vector<std::string>> with_settings(std::vector<std::string> argument
     const char* value = environment(variable_of(settings.variable_prefix, name).c_str());
     if (value != nullptr && *value != '\0') add(name, value);
   }
-  const Result<std::vector<KeyValue>> section =
-      read_section(find_config_file(environment), settings);
+  const fs::path file = find_config_file(environment);
+  const char* named = environment("LLORCH_CONFIG");
+  const Result<std::optional<std::string>> text =
+      read_config(file, named != nullptr && *named != '\0');
+  if (!text.ok()) return text.error();
+  if (!*text) return arguments;
+  const Result<std::vector<KeyValue>> section = ConfigReader(file.string(), settings).read(**text);
   if (!section.ok()) return section.error();
   for (const auto& [name, value] : *section) add(name, value);
   return arguments;
+}
+
+Status check_config(const Environment& environment) {
+  // A section that no program has: every real one is only looked at from outside.
+  const Result<std::vector<std::string>> read = with_settings({}, {"", "", {}}, environment);
+  return read.ok() ? ok_status() : Status(read.error());
 }
 
 }  // namespace llorch::base

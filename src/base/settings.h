@@ -19,12 +19,18 @@ struct SettingNames {
 };
 
 // The arguments, and behind them "--name=value" for each name that no argument gives: from
-// <PREFIX>MAX_DOWNLOADS in the environment, else from the key "max-downloads" of the section in
-// find_config_file's file, whose absence is fine. An empty variable counts as unset. An error names
-// the file: a key that is not among the names, or one without a single value, or no TOML.
+// <PREFIX>MAX_DOWNLOADS in the environment, else from the key "max-downloads" (or "max_downloads")
+// of the section in find_config_file's file. An empty variable counts as unset. The file may be
+// absent unless LLORCH_CONFIG names it; anything else is an error that names the file, the line,
+// what was found and what was expected: no TOML, a section that no program has, a key outside of
+// sections or not among the names, no single value, a folder, a file that cannot be read.
 Result<std::vector<std::string>> with_settings(std::vector<std::string> arguments,
                                                const SettingNames& settings,
                                                const Environment& environment);
+
+// Whether the configuration file, if there is one, could be read by the programs that have a
+// section in it. For programs that have none.
+Status check_config(const Environment& environment);
 
 // Whether "--name" or "--name=value" is among the arguments.
 bool has_flag(const std::vector<std::string>& arguments, std::string_view name);

@@ -12,10 +12,10 @@
 #include "base/file.h"
 #include "base/file_lock.h"
 #include "base/json_fields.h"
+#include "base/similar_names.h"
 #include "base/utf8.h"
 #include "builtin_model/builtin_model.h"
 #include "catalog/known_models.h"
-#include "catalog/similar_names.h"
 
 namespace llorch::catalog {
 namespace {
@@ -222,7 +222,7 @@ Error no_such_model(const CatalogContent& content, std::string_view id) {
   for (const ModelEntry& entry : known) {
     if (content.find(entry.id) == nullptr) ids.push_back(entry.id);
   }
-  const std::vector<std::string> similar = similar_names(id, ids, kSuggestionsMax);
+  const std::vector<std::string> similar = base::similar_names(id, ids, kSuggestionsMax);
   return {
       ErrorCode::NotFound,
       fmt::format("no model is called {}{}; `llorch-pool models list` shows those here, `models "

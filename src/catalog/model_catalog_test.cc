@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "base/file_lock.h"
-#include "catalog/similar_names.h"
+#include "base/similar_names.h"
 #include "support/child_process.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
@@ -356,13 +356,13 @@ TEST(ModelCatalog, AFolderThatCannotBeMadeIsAnErrorWithItsName) {
 TEST(SimilarNames, FindsWhatWasMeant) {
   const std::vector<std::string_view> names = {"tinyllama", "qwen-0.5b", "gpt2", "gpt2-medium",
                                                "smollm2"};
-  EXPECT_THAT(similar_names("tinylama", names, 3), testing::ElementsAre("tinyllama"));
-  EXPECT_THAT(similar_names("TinyLlama", names, 3), testing::ElementsAre("tinyllama"));
-  EXPECT_THAT(similar_names("gtp2", names, 3), testing::ElementsAre("gpt2"));
-  EXPECT_THAT(similar_names("qwen", names, 3), testing::ElementsAre("qwen-0.5b"));
-  EXPECT_THAT(similar_names("gpt2-large", names, 3), testing::ElementsAre("gpt2"));
-  EXPECT_THAT(similar_names("completely-else", names, 3), testing::IsEmpty());
-  EXPECT_EQ(similar_names("gpt2", {"gpt2a", "gpt2b", "gpt2c", "gpt2d"}, 3).size(), 3U);
+  EXPECT_THAT(base::similar_names("tinylama", names, 3), testing::ElementsAre("tinyllama"));
+  EXPECT_THAT(base::similar_names("TinyLlama", names, 3), testing::ElementsAre("tinyllama"));
+  EXPECT_THAT(base::similar_names("gtp2", names, 3), testing::ElementsAre("gpt2"));
+  EXPECT_THAT(base::similar_names("qwen", names, 3), testing::ElementsAre("qwen-0.5b"));
+  EXPECT_THAT(base::similar_names("gpt2-large", names, 3), testing::ElementsAre("gpt2"));
+  EXPECT_THAT(base::similar_names("completely-else", names, 3), testing::IsEmpty());
+  EXPECT_EQ(base::similar_names("gpt2", {"gpt2a", "gpt2b", "gpt2c", "gpt2d"}, 3).size(), 3U);
 }
 
 }  // namespace

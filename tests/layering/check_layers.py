@@ -24,8 +24,10 @@ CONFINED = {
     "seccomp.h": ["base/confinement"],
     "spdlog/": ["base/log"],
     "hwy/": ["compute/cpu/"],
-    "CLI/": ["tools/", "apps/", "cli/", "base/settings", "worker/run", "pool/run", "orchestrator/run"],
+    "CLI/": ["tools/", "apps/", "cli/", "worker/run", "pool/run", "orchestrator/run"],
     "curl/": ["catalog/"],
+    "toml++/": ["base/settings"],
+    "histedit.h": ["cli/line_editor"],
     "pcre2.h": ["tokenizer/regex"],
     "utf8proc.h": ["tokenizer/normalize"],
 }

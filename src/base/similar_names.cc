@@ -1,9 +1,9 @@
-#include "catalog/similar_names.h"
+#include "base/similar_names.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace llorch::catalog {
+namespace llorch::base {
 namespace {
 
 std::string lower(std::string_view text) {
@@ -65,4 +65,12 @@ std::vector<std::string> similar_names(std::string_view name,
   return names;
 }
 
-}  // namespace llorch::catalog
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates) {
+  constexpr std::size_t kNamedMax = 2;
+  std::string text;
+  for (const std::string& near : similar_names(name, candidates, kNamedMax))
+    text += (text.empty() ? "; did you mean " : " or ") + near;
+  return text.empty() ? text : text + "?";
+}
+
+}  // namespace llorch::base

@@ -1,4 +1,4 @@
-// "Did you mean …?": names that a mistyped one may have been meant for. Private to catalog/.
+// "Did you mean …?": names that a mistyped one may have been meant for.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace llorch::catalog {
+namespace llorch::base {
 
 // At most `max_count` of the candidates, the nearest first: those a few keystrokes away (a third of
 // the name's length), or that begin with it or contain it.
@@ -14,4 +14,7 @@ std::vector<std::string> similar_names(std::string_view name,
                                        const std::vector<std::string_view>& candidates,
                                        std::size_t max_count);
 
-}  // namespace llorch::catalog
+// "; did you mean a, or b?" with the nearest names, or nothing where none is near.
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates);
+
+}  // namespace llorch::base
