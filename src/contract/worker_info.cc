@@ -86,6 +86,7 @@ json::Object to_json(const HealthReport& report) {
     object[field.name] = base::to_valid_utf8(report.*field.member);
   }
   for (const CountField& field : kCounts) object[field.name] = report.*field.member;
+  object["chat_template"] = report.chat_template;
   object["uptime_seconds"] = to_millisecond(report.uptime_seconds);
   if (report.last_token_age_ms) {
     object["last_token_age_ms"] = *report.last_token_age_ms;
@@ -112,6 +113,7 @@ Result<HealthReport> parse_health_report(std::string_view body) {
   for (const CountField& field : kCounts) {
     report.*field.member = reader.optional_integer(field.name, 0, kInt64Max).value_or(0);
   }
+  report.chat_template = reader.optional_bool("chat_template").value_or(false);
   report.uptime_seconds = reader.optional_number("uptime_seconds", {.min = 0}).value_or(0);
   report.last_token_age_ms = reader.optional_integer("last_token_age_ms", 0, kInt64Max);
   if (Status sound = check_peer_object("health report", reader, object.value()); !sound.ok())

@@ -29,6 +29,7 @@ struct HealthReport {
   std::string memory_type = "cpu";  // or "vram-only"
 
   std::optional<double> load_progress;  // 0..1, while loading
+  bool chat_template = false;           // whether /v1/chat/completions has a form for messages
   std::string reason;                   // why it is unhealthy
   std::string model;
   std::string architecture;

@@ -29,6 +29,7 @@ HealthReport full_report() {
   report.slots_total = 6;
   report.slots_busy = 7;
   report.kv_blocks_total = 8;
+  report.chat_template = true;
   report.kv_blocks_free = 9;
   report.last_token_age_ms = 10;
   return report;

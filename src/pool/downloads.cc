@@ -171,6 +171,12 @@ bool Downloads::is_busy_with(std::string_view model) const {
   });
 }
 
+bool Downloads::is_busy() const {
+  const std::scoped_lock lock(mutex_);
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const EntryPtr& entry) { return !entry->status.has_ended(); });
+}
+
 Result<DownloadStatus> Downloads::watch(std::string_view id,
                                         const std::shared_ptr<DownloadWatch>& watch) {
   const std::scoped_lock lock(mutex_);

@@ -92,6 +92,7 @@ class Downloads {
   std::optional<std::string> ref_under_way(std::string_view model) const;
   // Whether anything about this model runs or waits.
   bool is_busy_with(std::string_view model) const;
+  bool is_busy() const;  // with anything
   // The status now; changes after it wake `watch`, for as long as that lives.
   Result<DownloadStatus> watch(std::string_view id, const std::shared_ptr<DownloadWatch>& watch);
 

@@ -222,6 +222,16 @@ PoolServices FakePool::services() {
             return catalog::adopt_models(
                 home, [](const char*) -> const char* { return nullptr; }, request);
           },
+      .check_revisions =
+          [](const std::vector<contract::ModelEntry>& models) {
+            std::vector<catalog::RevisionCheck> checks;
+            for (const contract::ModelEntry& model : models) {
+              catalog::RevisionCheck check;
+              check.id = model.id;
+              checks.push_back(std::move(check));
+            }
+            return checks;
+          },
       .request_shutdown = [this] { shutdown_requested = true; },
       .phase = [this]() -> PoolPhase { return phase; }};
 }

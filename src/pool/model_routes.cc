@@ -95,6 +95,15 @@ Result<http::Response> list_models(const Service& service, const http::Request& 
   return json_response(200, body);
 }
 
+Result<http::Response> list_outdated(const Service& service, const http::Request&) {
+  const auto content = service.catalog.read();
+  if (!content.ok()) return content.error();
+  json::Array list;
+  for (const catalog::RevisionCheck& check : service.pool.check_revisions((*content)->models))
+    list.push_back(catalog::to_json(check));
+  return json_response(200, json::Object{{"models", std::move(list)}});
+}
+
 Result<http::Response> show_model(const Service& service, const http::Request& request) {
   return entry_response(service, 200, service.catalog.catalog().find(path_param(request, "id")));
 }

@@ -6,6 +6,7 @@
 namespace llorch::pool {
 
 Result<http::Response> list_models(const Service& service, const http::Request& request);
+Result<http::Response> list_outdated(const Service& service, const http::Request& request);
 Result<http::Response> show_model(const Service& service, const http::Request& request);
 Result<http::Response> register_model(const Service& service, const http::Request& request);
 Result<http::Response> update_model(const Service& service, const http::Request& request);

@@ -107,6 +107,10 @@ constexpr std::array kSchemas = {
         "ModelList",
         R"({"type":"object","additionalProperties":false,"required":["models"],"properties":{"models":{"type":"array",
 "items":{"$ref":"#/components/schemas/Model"}},"known":{"type":"array","items":{"$ref":"#/components/schemas/Model"}}}})"},
+    NamedSchema{
+        "RevisionList",
+        R"({"type":"object","additionalProperties":false,"required":["models"],"properties":{"models":{"type":"array",
+"items":{"type":"object","required":["id","state"],"properties":{"id":{"type":"string"},"state":{"type":"string"}}}}}})"},
     NamedSchema{"RegisterModelRequest",
                 R"({"type":"object","additionalProperties":false,"required":["id"],"properties":{
 "id":{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._-]*$","minLength":1,"maxLength":128},

@@ -22,6 +22,7 @@ struct PoolTiming {
   std::chrono::milliseconds kill_patience{5'000};      // the keeper's obedience
   std::chrono::milliseconds reclaim_patience{10'000};  // for a GPU's memory to be back
   std::chrono::milliseconds orphan_patience{60'000};   // no manager: the keeper ends its worker
+  std::chrono::milliseconds stopped_shown{600'000};    // how long a stopped worker is listed
 };
 
 }  // namespace llorch::pool

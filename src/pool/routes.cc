@@ -50,6 +50,9 @@ constexpr std::array kEndpoints = {
              "ReadyCallback", "", 200, "Ok", ""},
     Endpoint{Method::Get, "/v2/models", "The models of the catalog.", list_models, "",
              R"({"known":{"type":"boolean"}})", 200, "ModelList", ""},
+    Endpoint{Method::Get, "/v2/outdated",
+             "Which downloaded models have a newer revision at their source.", list_outdated, "",
+             "", 200, "RevisionList", ""},
     Endpoint{Method::Post, "/v2/models", "Register a model.", register_model,
              "RegisterModelRequest", "", 201, "Model", ""},
     Endpoint{Method::Get, "/v2/models/{id}", "One model.", show_model, "", "", 200, "Model", ""},
@@ -116,6 +119,15 @@ http::Handler make_handler(const ServicePtr& service, const Endpoint& endpoint) 
   };
 }
 
+// Tells whoever wants to know whether the pool is in use.
+http::Handler noticed(const ServicePtr& service, http::Handler handler) {
+  return [service, handler = std::move(handler)](const http::Request& request,
+                                                 http::Responder& responder) {
+    if (service->pool.on_use) service->pool.on_use();
+    return handler(request, responder);
+  };
+}
+
 http::Task<Status> answer_callback(Workers& workers, http::WorkThreads& threads,
                                    const http::Request& request, http::Responder& responder) {
   std::function<Result<http::Response>()> work = [&workers, request] {
@@ -143,7 +155,10 @@ http::Router make_router(PoolServices services, const RouteSettings& settings) {
     } else if (endpoint.path != kHealthPath) {
       options.max_body_bytes = kBodyBytesMax;
     }
-    router.add(endpoint.method, endpoint.path, make_handler(service, endpoint), std::move(options));
+    const bool is_probe = endpoint.path == "/health" || endpoint.path == "/metrics";
+    http::Handler handler = make_handler(service, endpoint);
+    if (!is_probe) handler = noticed(service, std::move(handler));
+    router.add(endpoint.method, endpoint.path, std::move(handler), std::move(options));
   }
   add_model_file_routes(router, service->catalog.catalog(), service->pool.home.chunks());
   return router;

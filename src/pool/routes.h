@@ -16,6 +16,7 @@
 #include "catalog/adopt.h"
 #include "catalog/download.h"
 #include "catalog/model_catalog.h"
+#include "catalog/outdated.h"
 #include "catalog/verify.h"
 #include "contract/pool_info.h"
 #include "http/message.h"
@@ -47,9 +48,14 @@ struct PoolServices {
                                               const catalog::OnDownloadEvent&, std::stop_token)>
       verify;
   std::function<Result<catalog::AdoptReport>(const catalog::AdoptRequest&)> adopt;
+  // Whether the sources of these models have something newer.
+  std::function<std::vector<catalog::RevisionCheck>(const std::vector<contract::ModelEntry>&)>
+      check_revisions;
   // Asks the process to drain, stop its workers and end; returns at once.
   std::function<void()> request_shutdown;
   std::function<PoolPhase()> phase;
+  // Hears of every request that is not a probe (/health, /metrics), before it is answered.
+  std::function<void()> on_use;
 };
 
 struct RouteSettings {

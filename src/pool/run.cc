@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -38,6 +39,7 @@ namespace llorch::pool {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kExitFailure = 1;
 constexpr int kExitInterrupted = 130;
@@ -50,6 +52,7 @@ constexpr std::size_t kDescriptorReserve = 1024;  // for workers, probes, downlo
 constexpr std::size_t kCallbackConnections = 64;
 constexpr std::int64_t kLogBytesMax = std::int64_t{8} << 20;  // of our own log, with --log-file
 constexpr int kLogLookMs = 5'000;
+constexpr int kIdleLookMs = 500;  // how often a manager that may leave looks whether it can
 
 const base::Logger& logger() {
   static const base::Logger instance("pool");
@@ -132,7 +135,8 @@ class PoolProcess {
       fmt::print(stderr, "{}: {}\n", program_, started.error().message);
       return kExitFailure;
     }
-    while (!wakeups_.wait_for_signal(kLogLookMs) && !shutdown_wanted_) {
+    const int look_ms = options_.idle_exit_sec > 0 ? kIdleLookMs : kLogLookMs;
+    while (!wakeups_.wait_for_signal(look_ms) && !shutdown_wanted_ && !is_idle()) {
       const std::optional<base::FileStamp> log =
           options_.log_file.empty() ? std::nullopt : base::stamp_of(options_.log_file);
       if (log && log->size >= kLogBytesMax) std::ignore = redirect_log(options_.log_file);
@@ -141,6 +145,26 @@ class PoolProcess {
   }
 
  private:
+  void note_use() { last_use_ = Clock::now(); }
+
+  // Whether nobody has used this manager for as long as it may wait.
+  bool is_idle() {
+    if (options_.idle_exit_sec <= 0) return false;
+    const std::vector<contract::PoolWorker> workers = workers_.workers();
+    const bool has_work =
+        downloads_.is_busy() ||
+        std::any_of(workers.begin(), workers.end(), [](const contract::PoolWorker& worker) {
+          return worker.state != contract::PoolWorkerState::Stopped &&
+                 worker.state != contract::PoolWorkerState::Failed;
+        });
+    if (has_work) note_use();
+    if (Clock::now() - last_use_.load() < std::chrono::seconds(options_.idle_exit_sec))
+      return false;
+    logger().info("nothing used this manager: it ends",
+                  {{"idle_exit_sec", options_.idle_exit_sec}});
+    return true;
+  }
+
   Status start() {
     if (Status made = make_folders(home_); !made.ok()) return made;
     if (Status listening = listen(); !listening.ok()) return listening;
@@ -184,7 +208,12 @@ class PoolProcess {
     server.allowed_origins = options_.allow_origins;
     server.paths_without_auth = paths_without_auth();
     Result<std::unique_ptr<http::Server>> started =
-        http::Server::start(make_router(services()), std::move(server));
+        http::Server::start(make_router(services()), server);
+    if (!started.ok() && options_.any_port && server.port != 0) {
+      logger().info("the port is taken: a free one instead", {{"port", server.port}});
+      server.port = 0;
+      started = http::Server::start(make_router(services()), std::move(server));
+    }
     if (!started.ok()) return started.error();
     server_ = started.take();
     return ok_status();
@@ -227,6 +256,10 @@ class PoolProcess {
                             [this](const catalog::AdoptRequest& request) {
                               return catalog::adopt_models(home_, environment_, request);
                             },
+                        .check_revisions =
+                            [this](const std::vector<contract::ModelEntry>& models) {
+                              return catalog::check_revisions(models, downloader_.source, {});
+                            },
                         .request_shutdown =
                             [this] {
                               shutdown_wanted_ = true;
@@ -234,7 +267,8 @@ class PoolProcess {
                             },
                         .phase = [this]() -> PoolPhase {
                           return shutdown_wanted_ ? PoolPhase::Draining : phase_.load();
-                        }};
+                        },
+                        .on_use = [this] { note_use(); }};
   }
 
   // Gives the pool its id. A damaged catalog is no reason not to run: /health says so.
@@ -300,6 +334,7 @@ class PoolProcess {
   Planner planner_;
   catalog::Downloader downloader_;
   std::atomic<bool> shutdown_wanted_ = false;
+  std::atomic<Clock::time_point> last_use_ = Clock::now();
   std::atomic<bool> workers_stopped_ = false;
   std::atomic<PoolPhase> phase_ = PoolPhase::Starting;
   Devices devices_;

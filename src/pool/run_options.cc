@@ -14,16 +14,21 @@ namespace llorch::pool {
 namespace {
 
 constexpr int kExitUsage = 2;
+constexpr int kIdleExitSecByCommand = 900;
 
-constexpr std::array<std::string_view, 12> kSettable = {
+constexpr std::array<std::string_view, 13> kSettable = {
     "host",        "port",       "api-token-file",     "allow-origin",
     "log-file",    "log-format", "workers-first-port", "worker-cpu",
-    "worker-cuda", "keeper",     "confine-workers",    "max-downloads"};
+    "worker-cuda", "keeper",     "confine-workers",    "max-downloads",
+    "idle-exit"};
 
 constexpr const char* kFooter = R"(Examples:
   llorch-pool serve                      on 127.0.0.1:9200, for this machine
   llorch-pool serve --port 0             a free port; llorch-pool finds it by itself
   llorch-pool serve --host 0.0.0.0 --api-token-file /etc/llorch/token
+
+Commands that need a manager start one with --any-port, which leaves after 15
+minutes without use unless idle-exit says otherwise.
 
 Every flag can also be set as LLORCH_POOL_<FLAG> (LLORCH_POOL_MAX_DOWNLOADS=4) or
 in section [pool] of config.toml (max-downloads = 4).
@@ -40,6 +45,13 @@ void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
       ->capture_default_str();
   app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
       ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--any-port", options.any_port, "where that port is taken, a free one instead");
+  app.add_flag("--by-command", options.started_by_command, "")->group("");
+  app.add_option("--idle-exit", options.idle_exit_sec,
+                 "end after SEC seconds without workers, downloads and requests; 0: never")
+      ->type_name("SEC")
+      ->check(CLI::Range(0, 31'536'000).description(""))
       ->capture_default_str();
   app.add_option("--api-token-file", options.api_token_file,
                  "file with the bearer token that clients must send")
@@ -109,6 +121,8 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
     parsed.text = is_question ? out.str() : fmt::format("{}: {}\n", program, error.what());
     return parsed;
   }
+  if (options.started_by_command && app.count("--idle-exit") == 0)
+    options.idle_exit_sec = kIdleExitSecByCommand;
   const bool is_json = log_format.empty() ? !is_terminal : log_format == "json";
   options.log_format = is_json ? base::LogFormat::Json : base::LogFormat::Pretty;
   parsed.options = std::move(options);

@@ -15,7 +15,10 @@ namespace llorch::pool {
 
 struct PoolOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 9200;  // 0 takes a free one
+  std::uint16_t port = 9200;        // 0 takes a free one
+  bool any_port = false;            // another free one where that is taken
+  int idle_exit_sec = 0;            // end after this long without any use; 0: never
+  bool started_by_command = false;  // --idle-exit is then 900 unless somebody says otherwise
   std::string api_token_file;
   std::vector<std::string> allow_origins;
   std::string log_file;  // instead of stderr; empty: stderr

@@ -117,10 +117,15 @@ void WorkerLog::write_whole(std::string_view bytes) {
   }
 }
 
-std::vector<std::string> read_last_lines(const fs::path& file, std::size_t count) {
+std::vector<std::string> read_last_lines(const fs::path& file, std::size_t count,
+                                         std::chrono::system_clock::time_point since) {
   std::vector<std::string> lines;
   append_lines(read_tail(file), lines);
-  if (lines.size() < count) {
+  struct ::stat status {};
+  const bool is_of_this_run =
+      ::stat(older(file, 1).c_str(), &status) == 0 &&
+      std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec + 1) > since;
+  if (lines.size() < count && is_of_this_run) {
     std::vector<std::string> all;
     append_lines(read_tail(older(file, 1)), all);
     all.insert(all.end(), lines.begin(), lines.end());
@@ -129,6 +134,16 @@ std::vector<std::string> read_last_lines(const fs::path& file, std::size_t count
   if (lines.size() > count)
     lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
   return lines;
+}
+
+std::optional<fs::path> find_log_of(const base::Home& home, std::string_view id) {
+  const bool is_id =
+      id.starts_with("worker-") && id.size() <= 128 &&
+      id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string_view::npos;
+  if (!is_id) return std::nullopt;
+  std::error_code error;
+  fs::path file = home.logs() / (std::string(id) + ".log");
+  return fs::is_regular_file(file, error) ? std::optional<fs::path>(std::move(file)) : std::nullopt;
 }
 
 }  // namespace llorch::pool

@@ -1,12 +1,16 @@
 // A worker's log file: written line by line, started anew when it is full, read from its end.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/home.h"
 
 namespace llorch::pool {
 
@@ -45,7 +49,12 @@ class WorkerLog {
 };
 
 // At most `count` lines from the end, the older file's too when this one is short; as printable
-// text, long ones cut.
-std::vector<std::string> read_last_lines(const std::filesystem::path& file, std::size_t count);
+// text, long ones cut. An older file that was last written before `since` belongs to an earlier
+// worker of the same id and is left alone.
+std::vector<std::string> read_last_lines(const std::filesystem::path& file, std::size_t count,
+                                         std::chrono::system_clock::time_point since = {});
+
+// The log of a worker that nobody lists any more, while there is one.
+std::optional<std::filesystem::path> find_log_of(const base::Home& home, std::string_view id);
 
 }  // namespace llorch::pool

@@ -77,5 +77,20 @@ TEST(WorkerLog, ReadsTheLastLinesAsPrintableText) {
   }
 }
 
+// A worker that failed at once showed the last words of an earlier one of its name.
+TEST(WorkerLog, LinesOfAnEarlierRunAreNotItsOwn) {
+  const test::TempDir folder;
+  const std::filesystem::path file = folder / "w.log";
+  WorkerLog(file, 1000).write_line("of the earlier one");
+  rotate_log(file);
+  const auto hour = std::chrono::hours(1);
+  const auto now = std::chrono::system_clock::now();
+  EXPECT_TRUE(read_last_lines(file, 5, now + hour).empty());
+  WorkerLog(file, 1000).write_line("its own");
+  EXPECT_EQ(read_last_lines(file, 5, now + hour), (std::vector<std::string>{"its own"}));
+  EXPECT_EQ(read_last_lines(file, 5, now - hour).size(), 2U)
+      << "what was moved on since it started is its own too";
+}
+
 }  // namespace
 }  // namespace llorch::pool

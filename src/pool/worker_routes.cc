@@ -8,6 +8,7 @@
 #include "contract/worker_info.h"
 #include "http/sse.h"
 #include "pool/log_tail.h"
+#include "pool/worker_log.h"
 
 namespace llorch::pool {
 namespace {
@@ -43,8 +44,14 @@ using TailPtr = std::shared_ptr<LogTail>;
 // On a thread that may block, as the next two.
 Result<TailPtr> open_log(const Service& service, const std::string& id, std::int64_t lines) {
   const Result<contract::PoolWorker> worker = service.pool.workers.worker(id);
-  if (!worker.ok()) return worker.error();
-  Result<LogTail> tail = LogTail::open(worker->log_file, static_cast<std::size_t>(lines));
+  std::filesystem::path file;
+  if (worker.ok())
+    file = worker->log_file;
+  else if (const auto left = find_log_of(service.pool.home, id))
+    file = *left;  // nobody lists it any more, but its log is there
+  else
+    return worker.error();
+  Result<LogTail> tail = LogTail::open(file, static_cast<std::size_t>(lines));
   if (!tail.ok()) return tail.error();
   return std::make_shared<LogTail>(tail.take());
 }

@@ -58,9 +58,16 @@ TimePoint remaining_deadline(const WorkerRecord& record, TimePoint now, const Po
          std::chrono::duration_cast<milliseconds>(std::max(elapsed, elapsed.zero()));
 }
 
+// The end of the worker's log, without what an earlier worker of the same id left.
+std::vector<std::string> own_last_lines(const WorkerRecord& record) {
+  const auto started = base::parse_rfc3339(record.worker.started_at);
+  return read_last_lines(record.launch.log_file, kLogLines,
+                         started.value_or(std::chrono::system_clock::time_point{}));
+}
+
 // The last line of the log that the worker wrote itself.
-std::string last_own_line(const fs::path& log_file) {
-  const std::vector<std::string> lines = read_last_lines(log_file, kLogLines);
+std::string last_own_line(const WorkerRecord& record) {
+  const std::vector<std::string> lines = own_last_lines(record);
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     if (!line->starts_with(kKeeperPrefix)) return *line;
   }
@@ -111,7 +118,7 @@ EndFacts find_end(const fs::path& file, const WorkerRecord& record) {
   } else {
     end.never_ran = record.worker.ready_at.empty() && !read_run_note(file, record.mark).has_value();
   }
-  end.last_line = last_own_line(record.launch.log_file);
+  end.last_line = last_own_line(record);
   return end;
 }
 
@@ -334,6 +341,7 @@ void WorkerTable::adopt_one(const fs::path& file, TimePoint now) {
     }
   } else {
     worker.ended_order = ++next_ended_;
+    worker.ended_time = std::chrono::steady_clock::now();
   }
   logger().info("worker found", {{"worker", shown.id}, {"state", found}});
   shown.reason.clear();
@@ -435,6 +443,20 @@ TimePoint WorkerTable::advance(TimePoint now) {
   TimePoint wake = now + std::chrono::hours(1);
   for (auto& [id, worker] : workers_) wake = std::min(wake, advance_one(worker, now));
   forget_oldest();
+  // Those that were stopped leave the list after a while; their logs stay.
+  for (auto worker = workers_.begin(); worker != workers_.end();) {
+    if (!is_stopped(worker->second.facts)) {
+      ++worker;
+      continue;
+    }
+    const TimePoint leaves = worker->second.ended_time + options_.timing.stopped_shown;
+    if (leaves > now) {
+      wake = std::min(wake, leaves);
+      ++worker;
+    } else {
+      worker = workers_.erase(worker);
+    }
+  }
   return wake;
 }
 
@@ -543,11 +565,12 @@ void WorkerTable::finish(Worker& worker) {
   if (is_stopped(worker.facts)) {
     remove_record(file_of(worker));
   } else {
-    shown.last_log_lines = read_last_lines(worker.record.launch.log_file, kLogLines);
+    shown.last_log_lines = own_last_lines(worker.record);
     save(worker);
   }
   worker.keeper = {};
   worker.ended_order = ++next_ended_;
+  worker.ended_time = std::chrono::steady_clock::now();
   const auto fields = {base::LogField{"worker", shown.id},
                        base::LogField{"category", contract::name(worker.facts.category)},
                        base::LogField{"reason", worker.facts.reason}};

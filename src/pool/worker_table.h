@@ -63,6 +63,7 @@ class WorkerTable {
     base::ProcessHandle keeper;     // not open: it had ended when it was found
     std::uint64_t start = 0;        // tells answers about this process from those about one before
     std::uint64_t ended_order = 0;  // the smaller, the longer ago
+    TimePoint ended_time{};         // with ended_order
     bool measured = false;          // its peak was kept
     double tokens_per_second = 0;
     base::ProcessMemory memory;

@@ -34,7 +34,7 @@ constexpr std::array kSchemas = {
 "status":{"enum":["healthy","loading","unhealthy","draining"]},"model_loaded":{"type":"boolean"},"vram_bytes":{"type":"integer"},
 "memory_type":{"enum":["cpu","vram-only"]},"load_progress":{"type":"number","minimum":0,"maximum":1},"reason":{"type":"string"},
 "model":{"type":"string"},"architecture":{"type":"string"},"quant_kind":{"type":"string"},"memory_bytes":{"type":"integer"},
-"tokenizer_kind":{"type":"string"},"vocab_size":{"type":"integer"},"context_length":{"type":"integer"},
+"tokenizer_kind":{"type":"string"},"chat_template":{"type":"boolean","description":"Whether the model has one: /v1/chat/completions needs it."},"vocab_size":{"type":"integer"},"context_length":{"type":"integer"},
 "uptime_seconds":{"type":"number"},"queue_depth":{"type":"integer"},"slots_total":{"type":"integer"},
 "slots_busy":{"type":"integer"},"kv_blocks_total":{"type":"integer"},"kv_blocks_free":{"type":"integer"},
 "last_token_age_ms":{"type":["integer","null"]},"backend":{"type":"string"},"device":{"type":"string"},

@@ -57,6 +57,7 @@ void describe_model(const ModelInfo& model, contract::HealthReport& report) {
   report.memory_bytes = model.memory_bytes;
   report.vocab_size = model.vocab_size;
   report.context_length = model.context_length;
+  report.chat_template = model.has_chat_template;
 }
 
 // Reads a body with `read`; failures become the answer.

@@ -46,6 +46,7 @@ TEST(Health, ReportsEverythingOfAHealthyWorker) {
   EXPECT_EQ(report->slots_total, 4);
   EXPECT_EQ(report->slots_busy, 3);
   EXPECT_EQ(report->kv_blocks_total, 10);
+  EXPECT_TRUE(report->chat_template);
   EXPECT_EQ(report->kv_blocks_free, 9);
   EXPECT_EQ(report->last_token_age_ms, 17);
   EXPECT_EQ(report->uptime_seconds, 1.5);

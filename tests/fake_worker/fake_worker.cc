@@ -6,6 +6,9 @@
 //   refuse  400      error  an error event in the middle      cut  ends without an end event
 //   crash   dies in the middle of an answer                   mute never says that it is ready
 //   liar    says it is another worker                         fail dies before it is ready
+//   overflow  400: longer than the context
+// With "chat" among the words its model has a chat template, and it answers conversations in the
+// same ways.
 // And as a process:
 //   listen=MS       listens only then            load=MS         is ready only then
 //   exit=CODE       ends before it is ready      die=SIGNAL      the same by a signal
@@ -61,55 +64,89 @@ std::string event(std::string_view name, const json::Object& data) {
   return http::format_event(name, json::serialize(data));
 }
 
-std::string token(std::int64_t index, std::string text) {
-  return event("token", contract::token_event_json({std::move(text), index}));
-}
+// How events look: those of POST /execute, or chunks of POST /v1/chat/completions.
+class Dialect {
+ public:
+  Dialect(bool is_chat, std::string model, std::string job_id)
+      : is_chat_(is_chat), model_(std::move(model)), job_id_(std::move(job_id)) {}
 
-std::string started(const contract::InferenceRequest& request, const std::string& model) {
-  contract::StartedEvent data;
-  data.job_id = request.job_id;
-  data.model = model;
-  data.started_at = "2026-01-01T00:00:00Z";
-  return event("started", contract::started_event_json(data));
-}
+  std::string started() const {
+    if (is_chat_) return chunk({{"role", "assistant"}, {"content", ""}}, nullptr);
+    contract::StartedEvent data;
+    data.job_id = job_id_;
+    data.model = model_;
+    data.started_at = "2026-01-01T00:00:00Z";
+    return event("started", contract::started_event_json(data));
+  }
 
-std::string end(std::int64_t tokens) {
-  contract::InferenceResult result;
-  result.tokens_out = tokens;
-  result.decode_time_ms = 20;
-  result.stop_reason = contract::StopReason::Eos;
-  result.prompt_tokens = 4;
-  result.ttft_ms = 1.5;
-  result.seed = 42;
-  return event("end", contract::end_event_json(result));
-}
+  std::string token(std::int64_t index, std::string text) const {
+    if (is_chat_) return chunk({{"content", text}}, nullptr);
+    return event("token", contract::token_event_json({std::move(text), index}));
+  }
+
+  std::string thought(const std::string& text) const {
+    return is_chat_ ? chunk({{"reasoning_content", text}}, nullptr) : std::string();
+  }
+
+  std::string error(const Error& error) const {
+    if (!is_chat_) return event("error", contract::error_event_json(error));
+    return event("", {{"error", json::Object{{"message", error.message}}}});
+  }
+
+  std::string end(std::int64_t tokens) const {
+    if (is_chat_) {
+      const json::Object usage{{"prompt_tokens", 4}, {"completion_tokens", tokens}};
+      return chunk({}, "stop") + event("", {{"choices", json::Array()}, {"usage", usage}}) +
+             "data: [DONE]\n\n";
+    }
+    contract::InferenceResult result;
+    result.tokens_out = tokens;
+    result.decode_time_ms = 20;
+    result.stop_reason = contract::StopReason::Eos;
+    result.prompt_tokens = 4;
+    result.ttft_ms = 1.5;
+    result.seed = 42;
+    return event("end", contract::end_event_json(result));
+  }
+
+ private:
+  std::string chunk(json::Object delta, json::Value finish_reason) const {
+    json::Object choice{{"index", 0}, {"delta", std::move(delta)}};
+    choice["finish_reason"] = std::move(finish_reason);
+    return event("", {{"model", model_}, {"choices", json::Array{std::move(choice)}}});
+  }
+
+  const bool is_chat_;
+  const std::string model_;
+  const std::string job_id_;
+};
 
 // Pushes the whole answer; on a thread of its own, as an engine would.
-void produce(const std::string& model, const contract::InferenceRequest& request,
-             const std::string& body, Feed& feed) {
-  bool open = feed.try_push(started(request, model));
+void produce(const std::string& model, const Dialect& dialect, const std::string& body,
+             Feed& feed) {
+  bool open = feed.try_push(dialect.started());
   if (model == "silent") return;
   if (model == "endless") {
     for (std::int64_t i = 0; open; ++i) {
-      open = feed.try_push(token(i, "on and "));
+      open = feed.try_push(dialect.token(i, "on and "));
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return;
   }
   // A reader that has gone away closes the feed; what is pushed after that is nobody's loss.
   const auto push = [&](std::string text) { std::ignore = feed.try_push(std::move(text)); };
-  push(token(0, model == "echo" ? body : ", there was"));
-  push(token(1, model == "echo" ? "" : " a café."));
+  if (model == "think") push(dialect.thought("hm"));
+  push(dialect.token(0, model == "echo" ? body : ", there was"));
+  push(dialect.token(1, model == "echo" ? "" : " a café."));
   if (model == "crash") {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::fputs("fake worker: out of ideas\n", stderr);
     std::raise(SIGABRT);
   }
   if (model == "error") {
-    push(
-        event("error", contract::error_event_json({ErrorCode::DeviceFailed, "the device failed"})));
+    push(dialect.error({ErrorCode::DeviceFailed, "the device failed"}));
   } else if (model != "cut") {
-    push(end(3));
+    push(dialect.end(3));
   }
   feed.close();
 }
@@ -117,6 +154,18 @@ void produce(const std::string& model, const contract::InferenceRequest& request
 http::ErrorBody render(const Error& error, std::string_view correlation_id) {
   contract::RenderedError rendered = contract::render_error(error, correlation_id);
   return {rendered.status, "application/json", std::move(rendered.body), {}};
+}
+
+http::Task<Status> answer(std::string model, Dialect dialect, const http::Request& request,
+                          http::Responder& responder) {
+  Result<http::Stream> stream =
+      co_await responder.open_stream(200, std::string(http::kEventStreamType));
+  if (!stream.ok()) co_return stream.error();
+  auto feed = std::make_shared<Feed>(1000);
+  std::thread([feed, model, dialect, body = request.body] {
+    produce(model, dialect, body, *feed);
+  }).detach();
+  co_return co_await http::pump_events(*stream, feed, std::chrono::milliseconds(10'000));
 }
 
 http::Task<Status> execute(std::string model, const http::Request& request,
@@ -127,14 +176,23 @@ http::Task<Status> execute(std::string model, const http::Request& request,
   if (!parsed.ok()) co_return parsed.error();
   if (model == "refuse")
     co_return Error{ErrorCode::InvalidArgument, "prompt: 9 tokens, room for 8"};
-  Result<http::Stream> stream =
-      co_await responder.open_stream(200, std::string(http::kEventStreamType));
-  if (!stream.ok()) co_return stream.error();
-  auto feed = std::make_shared<Feed>(1000);
-  std::thread([feed, model, job = parsed.take(), body = request.body] {
-    produce(model, job, body, *feed);
-  }).detach();
-  co_return co_await http::pump_events(*stream, feed, std::chrono::milliseconds(10'000));
+  const std::string shown_model = model;
+  co_return co_await answer(std::move(model), Dialect(false, shown_model, parsed->job_id), request,
+                            responder);
+}
+
+http::Task<Status> chat(std::string model, const http::Request& request,
+                        http::Responder& responder) {
+  if (model == "overflow") {
+    json::Object error{{"message", "9 tokens, the context has 8"},
+                       {"type", "invalid_request_error"}};
+    error["code"] = "context_length_exceeded";
+    http::Response response(400, "application/json",
+                            json::serialize(json::Object{{"error", std::move(error)}}));
+    co_return co_await responder.send(std::move(response));
+  }
+  const std::string shown_model = model;
+  co_return co_await answer(std::move(model), Dialect(true, shown_model, ""), request, responder);
 }
 
 // The words of --model.
@@ -235,6 +293,7 @@ http::Response health(const Behaviour& behaviour, const Shown& shown) {
     report.reason = "the engine stopped";
   }
   report.model_loaded = shown.ready;
+  report.chat_template = behaviour.has("chat");
   if (!shown.ready) report.load_progress = 0.5;
   report.slots_total = 4;
   report.slots_busy = shown.ready && behaviour.has("stall") ? 1 : 0;
@@ -249,6 +308,10 @@ http::Router make_router(const Behaviour& behaviour, Shown& shown, std::function
              http::Handler([&](const http::Request& request, http::Responder& responder) {
                return execute(behaviour.has("no-token") ? "silent" : behaviour.first(), request,
                               responder);
+             }));
+  router.add(http::Method::Post, "/v1/chat/completions",
+             http::Handler([&](const http::Request& request, http::Responder& responder) {
+               return chat(behaviour.first(), request, responder);
              }));
   router.add(http::Method::Get, "/health",
              http::PlainHandler([&](const http::Request&) -> Result<http::Response> {
