@@ -25,7 +25,12 @@ sigset_t watched_signals() {
 }  // namespace
 
 InterruptWatch::InterruptWatch(std::function<void()> on_interrupt)
-    : on_interrupt_(std::move(on_interrupt)) {
+    : InterruptWatch([on_first = std::move(on_interrupt), called = false](int) mutable {
+        if (!std::exchange(called, true)) on_first();
+      }) {}
+
+InterruptWatch::InterruptWatch(std::function<void(int signal)> on_each)
+    : on_signal_(std::move(on_each)) {
   const sigset_t signals = watched_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -55,7 +60,8 @@ void InterruptWatch::watch(int signal_fd, int stop_fd) {
     if (fds[1].revents != 0) return;
     signalfd_siginfo info{};
     if (::read(signal_fd, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) continue;
-    if (!interrupted_.exchange(true)) on_interrupt_();
+    interrupted_ = true;
+    on_signal_(static_cast<int>(info.ssi_signo));
   }
 }
 

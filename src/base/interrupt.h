@@ -13,17 +13,20 @@ namespace llorch::base {
 class InterruptWatch {
  public:
   explicit InterruptWatch(std::function<void()> on_interrupt);
+  // For programs that go on after Ctrl-C: called for every signal, with its number.
+  explicit InterruptWatch(std::function<void(int signal)> on_each);
   ~InterruptWatch();
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
 
-  // Whether one came. The callback is called once, for the first; further ones are ignored.
+  // Whether one came. A callback without a number is called once, for the first; further ones are
+  // ignored.
   bool interrupted() const { return interrupted_; }
 
  private:
   void watch(int signal_fd, int stop_fd);
 
-  std::function<void()> on_interrupt_;
+  std::function<void(int signal)> on_signal_;
   std::atomic<bool> interrupted_ = false;
   int signal_fd_;
   int stop_fd_;

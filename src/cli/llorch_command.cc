@@ -17,10 +17,14 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/settings.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "base/version.h"
+#include "catalog/model_catalog.h"
+#include "cli/chat_command.h"
 #include "cli/output.h"
+#include "cli/parse_words.h"
 #include "cli/run_command.h"
 #include "contract/limits.h"
 
@@ -31,27 +35,57 @@ namespace {
 constexpr float kTemperature = 0.7F;
 constexpr float kTopP = 0.95F;
 constexpr std::int32_t kMaxTokens = 400;
+constexpr std::string_view kBuiltinModel = "builtin";
 constexpr std::string_view kOwnPool = "own";
 constexpr std::size_t kPromptBytesMax = contract::kPromptScalarsMax * 4;
 
 constexpr const char* kRunFooter = R"(Examples:
   llorch run "Once upon a time"
-  llorch run -m ~/models/llama-3.2-1b.gguf -n 100 "The capital of France is"
+  llorch run -m ~/models/llama-3.2-1b-instruct.gguf "What is the capital of France?"
+  llorch run -m chat.gguf --system "Answer like a pirate." "Who are you?"
+  llorch run -m chat.gguf --raw "The capital of France is"
   echo "There was once a king who" | llorch run --temp 0.9 --seed 7
   llorch run --json "Once upon a time" | jq -r .text
   llorch run --pool -m tinyllama "The capital of France is"
 
+A model with a chat template answers the prompt as a message; --raw lets it
+continue the text instead, as a model without a template always does.
+
 Without PROMPT it is read from standard input. The words of PROMPT may stand
-unquoted. On a terminal the prompt is repeated before the text, and the number of
-tokens per second follows it.
+unquoted. On a terminal a text that is continued is repeated before what follows,
+and the number of tokens per second comes last.
 
 --json prints one object at the end:
-  model, prompt, text, stop_reason (max_tokens, eos, stop_sequence), seed,
-  prompt_tokens, tokens_out, load_ms, prefill_ms, ttft_ms, decode_time_ms,
-  tokens_per_second
+  model, mode (chat, raw), system (with --system), prompt, text, reasoning (when
+  there is some), stop_reason (max_tokens, eos, stop_sequence; of a chat with
+  --stop: stop), seed, prompt_tokens, tokens_out, load_ms, prefill_ms (null of a
+  chat), ttft_ms, decode_time_ms, tokens_per_second
 
 Exit code: 0; 1 when something failed; 2 for a mistake on the command line;
 130 after Ctrl-C.)";
+
+constexpr const char* kChatFooter = R"(Examples:
+  llorch chat -m ~/models/llama-3.2-1b-instruct.gguf
+  llorch chat -m tinyllama --system "Answer in one sentence."
+  llorch chat --pool -m tinyllama
+  printf 'Hello\nAnd goodbye\n' | llorch chat -m tinyllama
+
+Every line is a message; one that ends in \ goes on in the next line, and so does
+everything from """ to """. A pasted text is one message. Lines that begin with /
+are commands: /help shows them.
+
+Ctrl-C stops an answer; twice at the prompt it ends the program (130), and so does
+Ctrl-D (0). Through a pipe there are answers on standard output and nothing else.
+
+--json prints one object for each answer: text, reasoning, model, stop_reason, seed,
+prompt_tokens, tokens_out, ttft_ms, tokens_per_second.)";
+
+constexpr const char* kFooter = R"(Examples:
+  llorch run "Once upon a time"
+  llorch chat -m ~/models/llama-3.2-1b-instruct.gguf
+
+llorch COMMAND --help shows a command's options and examples.
+Models and workers of this host: llorch-pool --help.)";
 
 // A number between the two; CLI11's own range lets "nan" through.
 CLI::Validator number_between(double min, double max) {
@@ -110,17 +144,26 @@ Result<std::string> find_prompt(const std::vector<std::string>& words) {
   return prompt;
 }
 
-// What the parser fills.
-struct RunArguments {
-  RunOptions options;
-  std::vector<std::string> words;
+// What the parser fills for every command that asks a worker.
+struct WorkerArguments {
+  WorkerChoice choice;
   std::string worker;
   std::string pool;  // empty: a worker of our own; kOwnPool or a URL
+};
+
+struct RunArguments {
+  WorkerArguments worker;
+  RunOptions options;
+  std::vector<std::string> words;
   std::int32_t max_tokens = kMaxTokens;
 };
 
-void add_sampling_flags(CLI::App& run, RunArguments& arguments) {
-  contract::SamplingConfig& sampling = arguments.options.sampling;
+struct ChatArguments {
+  WorkerArguments worker;
+  ChatOptions options;
+};
+
+void add_sampling_flags(CLI::App& run, contract::SamplingConfig& sampling) {
   sampling.temperature = kTemperature;
   sampling.top_p = kTopP;
   run.add_option("--temp", sampling.temperature, "0: always the most probable token (0.7)")
@@ -149,21 +192,17 @@ void add_sampling_flags(CLI::App& run, RunArguments& arguments) {
   run.add_option("--seed", sampling.seed, "the same seed gives the same text")->type_name("S");
 }
 
-void add_run_flags(CLI::App& run, RunArguments& arguments) {
-  RunOptions& options = arguments.options;
-  run.add_option("PROMPT", arguments.words, "what the text begins with")->type_name("");
-  run.add_option("-m,--model", options.model,
-                 "a .gguf, .safetensors or PyTorch file, a folder in\nHugging Face layout, or "
-                 "builtin (the default)")
-      ->type_name("PATH");
-  run.add_option("-n,--max-tokens", arguments.max_tokens, "at most N tokens (400)")
-      ->type_name("N")
-      ->check(CLI::Range(1, contract::kMaxTokensMax).description(""));
-  add_sampling_flags(run, arguments);
-  run.add_option("--threads", options.threads, "threads of the worker")
+void add_worker_flags(CLI::App& run, WorkerArguments& arguments) {
+  WorkerChoice& choice = arguments.choice;
+  run.add_option(
+         "-m,--model", choice.model,
+         "a .gguf, .safetensors or PyTorch file, a folder in\nHugging Face layout, a name of "
+         "the catalog, or builtin\n(the default)")
+      ->type_name("MODEL");
+  run.add_option("--threads", choice.threads, "threads of the worker")
       ->type_name("N")
       ->check(CLI::Range(1, 4096).description(""));
-  run.add_option("--ctx", options.context, "context length, at most the model's")
+  run.add_option("--ctx", choice.context, "context length, at most the model's")
       ->type_name("N")
       ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()).description(""));
   run.add_option("--worker", arguments.worker, "the worker's program (llorch-cpud beside llorch)")
@@ -172,13 +211,46 @@ void add_run_flags(CLI::App& run, RunArguments& arguments) {
                "let a worker of this host's pool answer, or of the pool at\n--pool=URL; -m is then "
                "an ID of its catalog, and the worker\nstays")
       ->type_name("URL");
-  run.add_option("--backend", options.backend,
+  run.add_option("--backend", choice.backend,
                  "of a worker that the pool starts: cpu (default), cuda")
       ->type_name("NAME")
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""));
+}
+
+void add_system_flag(CLI::App& run, std::string& system) {
+  run.add_option("--system", system, "what a chat model is told first")
+      ->type_name("TEXT")
+      ->check([](const std::string& text) {
+        return base::is_valid_utf8(text) ? std::string() : std::string("is not UTF-8 text");
+      });
+}
+
+void add_run_flags(CLI::App& run, RunArguments& arguments) {
+  RunOptions& options = arguments.options;
+  run.add_option("PROMPT", arguments.words, "what the text begins with")->type_name("");
+  run.add_option("-n,--max-tokens", arguments.max_tokens, "at most N tokens (400)")
+      ->type_name("N")
+      ->check(CLI::Range(1, contract::kMaxTokensMax).description(""));
+  add_system_flag(run, options.system);
+  run.add_flag("--raw", options.raw, "continue the text as it is, without a chat template");
+  add_sampling_flags(run, options.sampling);
+  add_worker_flags(run, arguments.worker);
   run.add_flag("--json", options.json_output, "print one JSON object instead of the text");
   run.add_flag("-v,--verbose", options.verbose, "print the numbers also without a terminal");
   run.footer(kRunFooter);
+}
+
+void add_chat_flags(CLI::App& chat, ChatArguments& arguments) {
+  ChatOptions& options = arguments.options;
+  chat.add_option("-n,--max-tokens", options.sampling.max_tokens,
+                  "at most N tokens in an answer (what the context holds)")
+      ->type_name("N")
+      ->check(CLI::Range(1, contract::kMaxTokensMax).description(""));
+  add_system_flag(chat, options.system);
+  add_sampling_flags(chat, options.sampling);
+  add_worker_flags(chat, arguments.worker);
+  chat.add_flag("--json", options.json_output, "print one JSON object for each answer");
+  chat.footer(kChatFooter);
 }
 
 // "--pool URL" as "--pool=URL": a flag may have a value behind '=' only, and the word behind
@@ -210,32 +282,86 @@ Result<PoolTarget> pool_target(const std::string& flag, const base::Environment&
   return target;
 }
 
-int run_run(RunArguments& arguments, const base::Environment& environment) {
-  if (arguments.options.sampling.stop.size() > contract::kStopStringsMax) {
-    complain(fmt::format("--stop was given {} times, at most {} are possible",
-                         arguments.options.sampling.stop.size(), contract::kStopStringsMax));
-    return kUsage;
+// What a worker of our own loads: a path as it is, else the files of that name in the catalog.
+Result<std::string> find_model_files(const std::string& model,
+                                     const base::Environment& environment) {
+  std::error_code ignored;
+  if (std::filesystem::exists(model, ignored) || model.find('/') != std::string::npos) return model;
+  const Result<base::Home> home = base::find_home(environment);
+  if (!home.ok()) return model;
+  const Result<contract::ModelEntry> entry =
+      catalog::ModelCatalog(home->catalog_file()).find(model);
+  if (!entry.ok()) {
+    return Error{entry.error().code,
+                 fmt::format("{} is no file, and {}", base::quoted(model), entry.error().message)};
   }
+  if (entry->id == kBuiltinModel) return model;
+  if (!entry->downloaded) {
+    return Error{
+        ErrorCode::NotFound,
+        fmt::format("{} is in the catalog, but its files are not here: `llorch-pool models "
+                    "download {}` fetches them",
+                    model, model)};
+  }
+  return entry->path;
+}
+
+// Which worker it is, once everything is parsed.
+Result<WorkerChoice> find_choice(const WorkerArguments& arguments,
+                                 const base::Environment& environment) {
+  WorkerChoice choice = arguments.choice;
+  choice.worker =
+      arguments.worker.empty() ? worker_beside_us() : std::filesystem::path(arguments.worker);
+  if (!arguments.pool.empty()) {
+    Result<PoolTarget> target = pool_target(arguments.pool, environment);
+    if (!target.ok()) return target.error();
+    choice.pool = target.take();
+  } else if (arguments.worker.empty()) {  // a program that the user names knows its own models
+    Result<std::string> files = find_model_files(choice.model, environment);
+    if (!files.ok()) return files.error();
+    choice.model = files.take();
+  }
+  return choice;
+}
+
+bool check_stop_texts(const contract::SamplingConfig& sampling) {
+  if (sampling.stop.size() <= contract::kStopStringsMax) return true;
+  complain(fmt::format("--stop was given {} times, at most {} are possible", sampling.stop.size(),
+                       contract::kStopStringsMax));
+  return false;
+}
+
+int run_run(RunArguments& arguments, const base::Environment& environment) {
+  RunOptions& options = arguments.options;
+  if (!check_stop_texts(options.sampling)) return kUsage;
   Result<std::string> prompt = find_prompt(arguments.words);
   if (!prompt.ok()) {
     complain(prompt.error().message);
     return kUsage;
   }
-  RunOptions& options = arguments.options;
   options.prompt = prompt.take();
   options.sampling.max_tokens = arguments.max_tokens;
-  options.worker =
-      arguments.worker.empty() ? worker_beside_us() : std::filesystem::path(arguments.worker);
   options.color = base::wants_color(stdout, environment("NO_COLOR"));
-  if (!arguments.pool.empty()) {
-    Result<PoolTarget> target = pool_target(arguments.pool, environment);
-    if (!target.ok()) {
-      complain(target.error().message);
-      return kFailure;
-    }
-    options.pool = target.take();
+  Result<WorkerChoice> choice = find_choice(arguments.worker, environment);
+  if (!choice.ok()) {
+    complain(choice.error().message);
+    return kFailure;
   }
+  options.worker = choice.take();
   return run_prompt(options);
+}
+
+int run_chat(ChatArguments& arguments, const base::Environment& environment) {
+  ChatOptions& options = arguments.options;
+  if (!check_stop_texts(options.sampling)) return kUsage;
+  options.color = base::wants_color(stdout, environment("NO_COLOR"));
+  Result<WorkerChoice> choice = find_choice(arguments.worker, environment);
+  if (!choice.ok()) {
+    complain(choice.error().message);
+    return kFailure;
+  }
+  options.worker = choice.take();
+  return run_chat(options);
 }
 
 }  // namespace
@@ -246,19 +372,22 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   app.set_help_flag("-h,--help", "print this help");
   app.set_version_flag("--version", "llorch " + std::string(base::version()), "print the version");
   app.require_subcommand(1);
-  app.footer("llorch run --help shows a command's options and examples.");
-  RunArguments arguments;
-  CLI::App& run = *app.add_subcommand("run", "continue a prompt with a model on this machine");
+  app.footer(kFooter);
+  RunArguments run_arguments;
+  CLI::App& run = *app.add_subcommand("run", "ask a model once, or let it continue a text");
   run.set_help_flag("-h,--help", "print this help");
-  add_run_flags(run, arguments);
-  try {
-    std::vector<std::string> words = join_pool_url(argc, argv);
-    std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
-    app.parse(std::move(words));
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;  // help and version also arrive here
+  add_run_flags(run, run_arguments);
+  ChatArguments chat_arguments;
+  CLI::App& chat = *app.add_subcommand("chat", "a conversation with a model");
+  chat.set_help_flag("-h,--help", "print this help");
+  add_chat_flags(chat, chat_arguments);
+  if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;
+  if (const Status config = base::check_config(environment); !config.ok()) {
+    complain(config.error().message);
+    return kFailure;
   }
-  return run_run(arguments, environment);
+  if (chat.parsed()) return run_chat(chat_arguments, environment);
+  return run_run(run_arguments, environment);
 }
 
 }  // namespace llorch::cli

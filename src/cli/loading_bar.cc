@@ -20,7 +20,13 @@ constexpr std::string_view kWipe = "\r\x1b[K";
 }  // namespace
 
 std::string loading_line(std::string_view what, std::chrono::milliseconds elapsed,
-                         std::size_t width) {
+                         std::optional<double> progress, std::size_t width) {
+  if (progress && *progress > 0) {
+    const double part = std::min(*progress, 1.0);
+    const auto full = static_cast<std::size_t>(part * static_cast<double>(width));
+    return fmt::format("loading {} [{}{}] {:.0f} %", base::printable(what), std::string(full, '='),
+                       std::string(width - full, ' '), part * 100);
+  }
   const std::size_t block = std::min(kBlock, width);
   const std::size_t way = width - block;
   std::string bar(width, ' ');
@@ -41,11 +47,11 @@ LoadingBar::~LoadingBar() {
   if (drawn_) write_err(kWipe);
 }
 
-void LoadingBar::tick() {
+void LoadingBar::tick(std::optional<double> progress) {
   const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - started_);
   if (!enabled_ || elapsed < kSilent) return;
-  write_err(fmt::format("{}{}", kWipe, loading_line(what_, elapsed, kWidth)));
+  write_err(fmt::format("{}{}", kWipe, loading_line(what_, elapsed, progress, kWidth)));
   drawn_ = true;
 }
 

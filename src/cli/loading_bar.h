@@ -3,14 +3,16 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace llorch::cli {
 
-// The line `elapsed` after the start: a block that wanders through a bar of `width` and back.
+// The line `elapsed` after the start: a bar of `width` that is full at 1 where the progress is
+// known, else a block that wanders through it and back.
 std::string loading_line(std::string_view what, std::chrono::milliseconds elapsed,
-                         std::size_t width);
+                         std::optional<double> progress, std::size_t width);
 
 // Draws itself at each tick and wipes the line at its end. Draws nothing where stderr is no
 // terminal.
@@ -21,7 +23,7 @@ class LoadingBar {
   LoadingBar(const LoadingBar&) = delete;
   LoadingBar& operator=(const LoadingBar&) = delete;
 
-  void tick();
+  void tick(std::optional<double> progress);  // 0..1
 
  private:
   const std::string what_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "api/answers.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
+#include "cli/answer.h"
 #include "contract/worker_info.h"
 #include "http/server.h"
 
@@ -31,6 +33,24 @@ constexpr milliseconds kObituaryPatience{500};
 std::string make_worker_id() {
   std::random_device random;
   return fmt::format("run-{}-{:08x}{:08x}", ::getpid(), random(), random());
+}
+
+// Where a worker listens that is still loading, as its log in JSON says ("port":41234). Empty: it
+// does not say so yet.
+std::string address_in_log(std::string_view log) {
+  constexpr std::string_view kMark = "\"port\":";
+  const std::size_t at = log.find(kMark);
+  if (log.find("\"listening\"") == std::string_view::npos || at == std::string_view::npos)
+    return {};
+  int port = 0;
+  const std::string_view rest = log.substr(at + kMark.size());
+  std::from_chars(rest.data(), rest.data() + rest.size(), port);
+  return port > 0 && port < 65'536 ? fmt::format("http://127.0.0.1:{}", port) : std::string();
+}
+
+std::optional<double> ask_progress(const std::string& uri) {
+  const Result<contract::HealthReport> health = read_worker_health(uri);
+  return health.ok() ? health->load_progress : std::nullopt;
 }
 
 // The last line with something in it.
@@ -134,8 +154,10 @@ LocalWorker::~LocalWorker() {
   stop();
 }
 
-Result<std::string> LocalWorker::wait_ready(const std::function<void()>& on_tick) {
+Result<std::string> LocalWorker::wait_ready(
+    const std::function<void(std::optional<double> progress)>& on_tick) {
   const auto until = std::chrono::steady_clock::now() + options_.load_patience;
+  std::string loading_at;  // where /health answers, once the log says so
   for (;;) {
     if (std::optional<std::string> uri = callback_->wait_uri(kTick)) return *uri;
     if (callback_->interrupted()) return Error{ErrorCode::Cancelled, "interrupted"};
@@ -149,7 +171,8 @@ Result<std::string> LocalWorker::wait_ready(const std::function<void()>& on_tick
           fmt::format("{} was not ready after {} s; run it by hand to see what it waits for",
                       options_.program.filename().string(), options_.load_patience.count() / 1000)};
     }
-    on_tick();
+    if (loading_at.empty()) loading_at = address_in_log(process_->output_tail());
+    on_tick(loading_at.empty() ? std::nullopt : ask_progress(loading_at));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,11 @@ class LocalWorker {
   LocalWorker& operator=(const LocalWorker&) = delete;
 
   // Where it answers ("http://127.0.0.1:41234"), once it has loaded its model; calls `on_tick`
-  // about ten times a second until then. Cancelled after interrupt(); LoadFailed with the worker's
-  // own last line when it ended instead; DeadlineExceeded.
-  Result<std::string> wait_ready(const std::function<void()>& on_tick);
+  // about ten times a second until then, with how much is loaded where that is known. Cancelled
+  // after interrupt(); LoadFailed with the worker's own last line when it ended instead;
+  // DeadlineExceeded.
+  Result<std::string> wait_ready(
+      const std::function<void(std::optional<double> progress)>& on_tick);
 
   // Ends the worker now, and with it whatever waits for it.
   void interrupt();

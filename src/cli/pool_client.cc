@@ -10,6 +10,7 @@
 #include "base/file_lock.h"
 #include "base/process.h"
 #include "base/terminal.h"
+#include "catalog/model_catalog.h"
 #include "cli/output.h"
 #include "contract/error_table.h"
 #include "http/url.h"
@@ -33,11 +34,6 @@ bool is_loopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-bool is_set(const base::Environment& environment, const char* name) {
-  const char* value = environment(name);
-  return value != nullptr && *value != '\0';
-}
-
 std::filesystem::path program_beside_us() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -56,8 +52,21 @@ std::vector<std::string> environment_for_manager() {
 
 Error nobody_runs() {
   return {ErrorCode::NotFound,
-          "no pool manager is running; `llorch-pool serve` starts one, and so does `llorch-pool "
-          "worker spawn`"};
+          fmt::format("no pool manager is running; `llorch-pool serve` starts one, and so does "
+                      "`llorch-pool worker spawn`{}",
+                      PoolClient(std::string(kUsualUrl), "").health().ok()
+                          ? fmt::format(" (the one at {} belongs to another home: --pool {} means "
+                                        "it)",
+                                        kUsualUrl, kUsualUrl)
+                          : "")};
+}
+
+// Whether the manager that answers has this home's catalog. One that has no id yet has just begun.
+bool is_of_home(const json::Object& health, const base::Home& home) {
+  const Result<catalog::CatalogContent> content = catalog::ModelCatalog(home.catalog_file()).read();
+  const json::Value* id = health.if_contains("pool_id");
+  if (!content.ok() || content->pool_id.empty() || id == nullptr || !id->is_string()) return true;
+  return id->get_string().empty() || id->get_string() == content->pool_id;
 }
 
 // A manager that was asked to start but has not said that it is ready.
@@ -70,6 +79,8 @@ class Starting {
     std::error_code error;
     std::filesystem::create_directories(target_.home.logs(), error);
     std::vector<std::string> arguments = {"--log-file", log_file_.string(), "--log-format", "json"};
+    arguments.emplace_back("--by-command");
+    if (target_.url.empty()) arguments.emplace_back("--any-port");
     if (!target_.url.empty()) {
       const Result<http::Url> url = http::parse_url(target_.url);
       if (!url.ok()) return url.error();
@@ -153,18 +164,27 @@ Result<json::Value> PoolClient::get(std::string_view path) {
   return parse_answer(*response);
 }
 
-Result<json::Value> PoolClient::post(std::string_view path, const json::Object& body) {
-  http::ClientRequest request(http::Method::Post, url_ + std::string(path));
-  request.headers.set("Content-Type", "application/json");
-  request.body = json::serialize(body);
-  const Result<http::Response> response = send(std::move(request));
+Result<json::Value> PoolClient::remove(std::string_view path) {
+  const Result<http::Response> response =
+      send(http::ClientRequest(http::Method::Delete, url_ + std::string(path)));
   if (!response.ok()) return response.error();
   return parse_answer(*response);
 }
 
-Result<json::Value> PoolClient::remove(std::string_view path) {
-  const Result<http::Response> response =
-      send(http::ClientRequest(http::Method::Delete, url_ + std::string(path)));
+Result<json::Value> PoolClient::post(std::string_view path, const json::Object& body) {
+  return send_body(http::Method::Post, path, body);
+}
+
+Result<json::Value> PoolClient::patch(std::string_view path, const json::Object& body) {
+  return send_body(http::Method::Patch, path, body);
+}
+
+Result<json::Value> PoolClient::send_body(http::Method method, std::string_view path,
+                                          const json::Object& body) {
+  http::ClientRequest request(method, url_ + std::string(path));
+  request.headers.set("Content-Type", "application/json");
+  request.body = json::serialize(body);
+  const Result<http::Response> response = send(std::move(request));
   if (!response.ok()) return response.error();
   return parse_answer(*response);
 }
@@ -245,15 +265,11 @@ Result<PoolClient> find_pool(const PoolTarget& target) {
     }
     return client;
   }
-  std::optional<std::string> url;
+  // Only pool.json says which manager is this home's: on the usual port may be another user's.
   if (const auto address = pool::read_pool_address(target.home)) {
-    url = address->url;
-  } else if (!is_set(target.environment, "LLORCH_HOME")) {
-    url = kUsualUrl;
-  }
-  if (url) {
-    PoolClient client(*url, target.token);
-    if (client.health().ok()) return client;
+    PoolClient client(address->url, target.token);
+    const Result<json::Object> health = client.health();
+    if (health.ok() && is_of_home(*health, target.home)) return client;
   }
   return nobody_runs();
 }
@@ -261,10 +277,7 @@ Result<PoolClient> find_pool(const PoolTarget& target) {
 Result<PoolClient> find_or_start_pool(const PoolTarget& target) {
   Result<PoolClient> found = find_pool(target);
   if (found.ok()) return found;
-  if (!target.url.empty()) {
-    const Result<http::Url> url = http::parse_url(target.url);
-    if (!url.ok() || !is_loopback(url->host)) return found.error();
-  }
+  if (!target.url.empty() && !is_on_this_host(target.url)) return found.error();
   std::error_code ignored;
   std::filesystem::create_directories(target.home.state, ignored);
   const auto lock = base::FileLock::acquire(target.home.state / "pool.start.lock", kStartPatience);
@@ -272,6 +285,11 @@ Result<PoolClient> find_or_start_pool(const PoolTarget& target) {
   found = find_pool(target);
   if (found.ok()) return found;
   return Starting(target).start();
+}
+
+bool is_on_this_host(const std::string& url) {
+  const Result<http::Url> parsed = http::parse_url(url);
+  return parsed.ok() && is_loopback(parsed->host);
 }
 
 std::string describe_failure(const contract::PoolWorker& worker) {

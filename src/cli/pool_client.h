@@ -38,6 +38,7 @@ class PoolClient {
   // answers.
   Result<json::Value> get(std::string_view path);
   Result<json::Value> post(std::string_view path, const json::Object& body);
+  Result<json::Value> patch(std::string_view path, const json::Object& body);
   Result<json::Value> remove(std::string_view path);  // DELETE
 
   // A 2xx body as text; the whole of it, or piece by piece until `on_bytes` returns false.
@@ -54,6 +55,8 @@ class PoolClient {
   Result<contract::PoolWorker> post_worker(std::string_view path, const json::Object& body);
 
  private:
+  Result<json::Value> send_body(http::Method method, std::string_view path,
+                                const json::Object& body);
   Result<http::Response> send(http::ClientRequest request);
 
   std::string url_;
@@ -61,14 +64,18 @@ class PoolClient {
   std::unique_ptr<http::Client> client_;
 };
 
-// The manager that answers, when one does: the one named, else the one of this home, else the one
-// on the usual port (not where LLORCH_HOME is set: that moves everything). NotFound when there is
-// none; of one that is named and does not answer, Unavailable says so.
+// The manager that answers, when one does: the one named, else the one that this home's pool.json
+// names. NotFound when there is none, also when another home's answers on the usual port; of one
+// that is named and does not answer, Unavailable says so.
 Result<PoolClient> find_pool(const PoolTarget& target);
 
 // The same, but where there is none on this machine it is started: `pool-managerd` beside us, in a
-// session of its own, its log in Home::logs()/pool.log. Two that come at once start one.
+// session of its own, on the usual port or a free one, its log in Home::logs()/pool.log; it leaves
+// when nothing has used it for a while. Two that come at once start one.
 Result<PoolClient> find_or_start_pool(const PoolTarget& target);
+
+// Whether the address is one of loopback.
+bool is_on_this_host(const std::string& url);
 
 // Waits until a worker is ready. An error when it failed instead (its category, its reason and its
 // last log lines), when it is gone, or when `give_up` says so (Cancelled). `on_look` sees every

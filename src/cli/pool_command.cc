@@ -6,11 +6,14 @@
 #include <CLI/Formatter.hpp>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
+#include "base/settings.h"
 #include "base/terminal.h"
 #include "base/version.h"
 #include "cli/output.h"
+#include "cli/parse_words.h"
 #include "contract/api_token.h"
 
 namespace llorch::cli {
@@ -39,6 +42,7 @@ std::string text_of(const base::Environment& environment, const char* name) {
 
 // What is known only once everything is parsed.
 Status complete(PoolContext& context, const std::string& token_file) {
+  if (Status config = base::check_config(context.environment); !config.ok()) return config;
   const Result<base::Home> home = base::find_home(context.environment);
   if (!home.ok()) return home.error();
   context.home = *home;
@@ -89,11 +93,8 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   add_status_commands(app, context);
   add_plan_command(app, context);
   add_serve_commands(app, context);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  if (const auto ended = parse_words(app, std::vector<std::string>(argv + 1, argv + argc)))
+    return *ended;
   Status completed = context.needs_home ? complete(context, token_file) : ok_status();
   if (!completed.ok()) {
     complain(completed.error().message);

@@ -1,5 +1,4 @@
-// llorch-pool models register, unregister, update, list, catalog, show, rm: the catalog's file,
-// with or without a manager.
+// llorch-pool models register, unregister, update, list, catalog, show, rm.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,27 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/terminal.h"
-#include "catalog/describe.h"
-#include "catalog/known_models.h"
-#include "catalog/model_catalog.h"
 #include "catalog/registry.h"
 #include "cli/leftovers_note.h"
+#include "cli/model_store.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
-#include "contract/pool_info.h"
-#include "pool/pool_manager.h"
 
 namespace llorch::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using base::Color;
 using base::TextTable;
-using catalog::CatalogContent;
-using catalog::FilesState;
 using contract::ModelEntry;
 
 constexpr const char* kRegisterFooter = R"(Examples:
@@ -62,7 +53,6 @@ constexpr const char* kListFooter = R"(Examples:
 
 State:
   ready           here, as it was when it was read
-  not_downloaded  known, not here: `models download ID`
   changed         a file was replaced since: `models update ID --downloaded true`
   missing         a file is gone
   unsupported     here, but no worker runs it: `models show ID` says why)";
@@ -71,7 +61,8 @@ constexpr const char* kCatalogFooter = R"(Examples:
   llorch-pool models catalog
   llorch-pool models download tinyllama
 
-The models that can be fetched by name. Sizes are those of the publishers' files.)";
+Every model that this pool knows, here or not, and below it names that can be
+fetched. Sizes of those are the publishers'. --json: models, known.)";
 
 constexpr const char* kShowFooter = R"(Examples:
   llorch-pool models show builtin
@@ -99,14 +90,16 @@ int print_json(const json::Value& value) {
   return print(json::serialize(value) + "\n");
 }
 
-catalog::ModelCatalog open_catalog(const PoolContext& context) {
-  return catalog::ModelCatalog(context.home.catalog_file());
-}
-
 Color color_of(std::string_view state) {
   if (state == "missing" || state == "damaged") return Color::Red;
   if (state == "changed" || state == "unsupported") return Color::Yellow;
   return state == "not_downloaded" ? Color::Dim : Color::None;
+}
+
+json::Object entry_json(const ListedModel& model) {
+  json::Object object = contract::to_json(model.entry);
+  object["state"] = model.state;
+  return object;
 }
 
 std::string size_text(std::int64_t bytes) {
@@ -138,105 +131,125 @@ std::string summary_line(const ModelEntry& entry) {
   return text + ", runs on " + backends_text(entry) + "\n";
 }
 
-int print_entry(const PoolContext& context, std::string_view verb, const ModelEntry& entry) {
-  if (context.json_output) return print_json(catalog::show_entry(entry));
-  return print(fmt::format("{} {}", verb, summary_line(entry)));
+// After a change: the model as it is now, with its state.
+int print_changed(const PoolContext& context, ModelStore& store, std::string_view verb,
+                  const Result<ModelEntry>& entry) {
+  if (!entry.ok()) return fail(entry.error());
+  if (!context.json_output) return print(fmt::format("{} {}", verb, summary_line(*entry)));
+  const Result<ListedModel> listed = store.find(entry->id);
+  return listed.ok() ? print_json(entry_json(*listed)) : fail(listed.error());
 }
 
 int register_model(const PoolContext& context, const catalog::RegisterRequest& request) {
-  const Result<ModelEntry> entry = catalog::register_model(open_catalog(context), request);
-  if (!entry.ok()) return fail(entry.error());
-  return print_entry(context, "registered", *entry);
+  Result<ModelStore> store = ModelStore::open(context);
+  if (!store.ok()) return fail(store.error());
+  return print_changed(context, *store, "registered", store->add(request));
 }
 
 int update_model(const PoolContext& context, const std::string& id,
                  const catalog::UpdateRequest& request) {
-  const Result<ModelEntry> entry =
-      catalog::update_model(open_catalog(context), id, request, pool::find_uses(context.home));
-  if (!entry.ok()) return fail(entry.error());
-  return print_entry(context, "updated", *entry);
+  Result<ModelStore> store = ModelStore::open(context);
+  if (!store.ok()) return fail(store.error());
+  return print_changed(context, *store, "updated", store->update(id, request));
 }
 
 int remove_model(const PoolContext& context, const std::string& id, bool files) {
-  std::error_code error;
-  const bool deletes =
-      files && contract::is_model_id(id) && fs::exists(context.home.models() / id, error);
-  const Result<ModelEntry> entry = catalog::remove_model(open_catalog(context), context.home, id,
-                                                         files, pool::find_uses(context.home));
-  if (!entry.ok()) return fail(entry.error());
-  const bool stays = !entry->path.empty() && fs::exists(entry->path, error);
+  Result<ModelStore> store = ModelStore::open(context);
+  if (!store.ok()) return fail(store.error());
+  const Result<RemovedModel> removed = store->remove(id, files);
+  if (!removed.ok()) return fail(removed.error());
   if (context.json_output) {
     return print_json(json::Object{{"id", id},
-                                   {"files_deleted", deletes},
-                                   {"files_kept_at", stays ? entry->path : std::string()}});
+                                   {"files_deleted", removed->files_deleted},
+                                   {"files_kept_at", removed->files_kept_at}});
   }
   const std::string kept =
-      stays ? fmt::format("; its files stay at {}", base::printable(entry->path)) : "";
-  return print(fmt::format("{} {}{}\n", deletes ? "removed" : "forgot", id, kept));
+      removed->files_kept_at.empty()
+          ? ""
+          : fmt::format("; its files stay at {}", base::printable(removed->files_kept_at));
+  return print(fmt::format("{} {}{}\n", removed->files_deleted ? "removed" : "forgot", id, kept));
 }
 
-int list_models(const PoolContext& context) {
-  const ModelEntry builtin = catalog::builtin_entry();
-  const Result<CatalogContent> content = open_catalog(context).read();
-  if (!content.ok()) return fail(content.error());
-  std::vector<const ModelEntry*> models;
-  models.reserve(content->models.size() + 1);
-  if (content->find(builtin.id) == nullptr) models.push_back(&builtin);
-  for (const ModelEntry& entry : content->models) models.push_back(&entry);
-  if (context.json_output) {
-    // Entry by entry: one value of all of them would take longer to build than to print.
-    std::string text = fmt::format("{{\"pool_id\":{},\"models\":[",
-                                   json::serialize(json::Value(content->pool_id)));
-    for (const ModelEntry* entry : models) {
-      if (entry != models.front()) text += ',';
-      text += json::serialize(catalog::show_entry(*entry));
-    }
-    return print(text + "]}\n");
+// Entry by entry: one value of all of them would take longer to build than to print.
+std::string models_text(const std::vector<const ListedModel*>& models) {
+  std::string text = "\"models\":[";
+  for (const ListedModel* model : models) {
+    if (model != models.front()) text += ',';
+    text += json::serialize(entry_json(*model));
   }
+  return text + "]";
+}
+
+std::string models_table(const std::vector<const ListedModel*>& models, bool color) {
   using enum TextTable::Align;
   TextTable table({Left, Left, Left, Left, Right, Right, Left});
   table.add_row({"ID", "NAME", "ARCHITECTURE", "TYPE", "SIZE", "CONTEXT", "STATE"}, Color::Bold);
-  for (const ModelEntry* entry : models) {
-    const std::string state(catalog::state_of(*entry));
-    table.add_row({entry->id, or_dash(entry->name), or_dash(entry->architecture),
-                   or_dash(entry->quantization), size_text(entry->size_bytes),
-                   number_text(entry->context_length), state},
-                  color_of(state));
+  for (const ListedModel* model : models) {
+    const ModelEntry& entry = model->entry;
+    table.add_row(
+        {entry.id, or_dash(entry.name), or_dash(entry.architecture), or_dash(entry.quantization),
+         size_text(entry.size_bytes), number_text(entry.context_length), model->state},
+        color_of(model->state));
   }
-  return print(table.render(0, context.color) + leftovers_note(context));
+  return table.render(0, color);
 }
 
-int list_known(const PoolContext& context) {
-  const Result<CatalogContent> content = open_catalog(context).read();
-  if (!content.ok()) return fail(content.error());
+std::string known_table(const std::vector<ModelEntry>& known, bool color) {
   using enum TextTable::Align;
-  TextTable table({Left, Left, Left, Right, Left, Left, Left, Left});
-  table.add_row({"ID", "NAME", "TYPE", "SIZE", "LICENCE", "BACKENDS", "HERE", "REPO"}, Color::Bold);
-  json::Array array;
-  for (const ModelEntry& known : catalog::known_models()) {
-    const ModelEntry* own = content->find(known.id);
-    const bool here = known.downloaded || (own != nullptr && own->downloaded);
-    if (context.json_output) {
-      json::Object object = contract::to_json(known);
-      object["here"] = here;
-      array.emplace_back(std::move(object));
-      continue;
-    }
+  TextTable table({Left, Left, Left, Right, Left, Left, Left});
+  table.add_row({"ID", "NAME", "TYPE", "SIZE", "LICENCE", "BACKENDS", "REPO"}, Color::Bold);
+  for (const ModelEntry& entry : known) {
     // Which file of the repository it is says the type.
-    const std::string repo = known.repo.substr(0, known.repo.find("::"));
-    table.add_row(
-        {known.id, known.name, known.quantization, size_text(known.size_bytes), known.license,
-         backends_text(known), here ? "yes" : "no", repo.empty() ? "part of the program" : repo},
-        here ? Color::Green : Color::None);
+    table.add_row({entry.id, entry.name, entry.quantization, size_text(entry.size_bytes),
+                   entry.license, backends_text(entry),
+                   entry.repo.substr(0, entry.repo.find("::"))});
   }
-  if (context.json_output) return print_json(json::Object{{"models", std::move(array)}});
-  return print(table.render(0, context.color));
+  return table.render(0, color);
+}
+
+// Models that are here: `list`. Everything registered, and below it what can be fetched by name:
+// `catalog`.
+int list_models(const PoolContext& context, bool is_catalog) {
+  Result<ModelStore> store = ModelStore::open(context);
+  if (!store.ok()) return fail(store.error());
+  const Result<ModelListing> listing = store->list();
+  if (!listing.ok()) return fail(listing.error());
+  std::vector<const ListedModel*> models;
+  std::size_t not_here = 0;
+  for (const ListedModel& model : listing->models) {
+    if (is_catalog || model.state != "not_downloaded")
+      models.push_back(&model);
+    else
+      ++not_here;
+  }
+  if (context.json_output) {
+    std::string known;
+    if (is_catalog) {
+      json::Array array;
+      for (const ModelEntry& entry : listing->known) array.emplace_back(contract::to_json(entry));
+      known = ",\"known\":" + json::serialize(array);
+    }
+    return print(fmt::format("{{\"pool_id\":{},{}{}}}\n",
+                             json::serialize(json::Value(listing->pool_id)), models_text(models),
+                             known));
+  }
+  std::string text = models_table(models, context.color);
+  if (is_catalog && !listing->known.empty())
+    text += "\nCan be fetched by name:\n" + known_table(listing->known, context.color);
+  if (not_here > 0)
+    text +=
+        fmt::format("{} more in the catalog, not here: `llorch-pool models catalog`\n", not_here);
+  if (store->client() == nullptr && !is_catalog) text += leftovers_note(context);
+  return print(text);
 }
 
 int show_model(const PoolContext& context, const std::string& id) {
-  const Result<ModelEntry> entry = open_catalog(context).find(id);
-  if (!entry.ok()) return fail(entry.error());
-  if (context.json_output) return print_json(catalog::show_entry(*entry));
+  Result<ModelStore> store = ModelStore::open(context);
+  if (!store.ok()) return fail(store.error());
+  const Result<ListedModel> listed = store->find(id);
+  if (!listed.ok()) return fail(listed.error());
+  if (context.json_output) return print_json(entry_json(*listed));
+  const ModelEntry* entry = &listed->entry;
   using enum TextTable::Align;
   TextTable table({Left, Left});
   const auto add = [&table](std::string_view label, std::string_view value) {
@@ -244,7 +257,7 @@ int show_model(const PoolContext& context, const std::string& id) {
   };
   add("id", entry->id);
   add("name", entry->name);
-  add("state", catalog::state_of(*entry));
+  add("state", listed->state);
   add("path", entry->path);
   add("repo", entry->repo);
   add("revision", entry->revision);
@@ -337,11 +350,12 @@ void add_id_command(CLI::App& command, PoolContext& context,
 }  // namespace
 
 void add_models_commands(CLI::App& parent, PoolContext& context) {
-  add_command(parent, "list", "the models of this host", kListFooter).callback([&context] {
-    context.chosen = [&context] { return list_models(context); };
+  add_command(parent, "list", "the models that are here", kListFooter).callback([&context] {
+    context.chosen = [&context] { return list_models(context, false); };
   });
-  add_command(parent, "catalog", "models that can be fetched by name", kCatalogFooter)
-      .callback([&context] { context.chosen = [&context] { return list_known(context); }; });
+  add_command(parent, "catalog", "this pool's catalog, and what can be fetched by name",
+              kCatalogFooter)
+      .callback([&context] { context.chosen = [&context] { return list_models(context, true); }; });
   add_id_command(add_command(parent, "show", "everything known of one model", kShowFooter), context,
                  [&context](const std::string& id) { return show_model(context, id); });
   add_register(parent, context);

@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 class PoolModelsTest : public testing::Test {
  protected:
@@ -34,9 +35,9 @@ class PoolModelsTest : public testing::Test {
     EXPECT_TRUE(value.ok()) << outcome.out;
     return value.ok() && value->is_object() ? value->get_object() : json::Object();
   }
-  // The model of that id in `models list --json`; empty when it is not listed.
+  // The model of that id in `models catalog --json`; empty when it is not listed.
   json::Object listed(std::string_view id) const {
-    const json::Object list = run_json({"list"});
+    const json::Object list = run_json({"catalog"});
     for (const json::Value& model : list.at("models").as_array()) {
       if (json::view(model.as_object().at("id").as_string()) == id) return model.as_object();
     }
@@ -64,7 +65,42 @@ TEST_F(PoolModelsTest, AFreshPoolListsTheBuiltInModelAndKnowsOthers) {
   EXPECT_EQ(known.exit_code, 0) << known.err;
   for (const char* text : {"tinyllama", "Apache-2.0", "hf:openai-community/gpt2", "cpu, cuda"})
     EXPECT_THAT(known.out, HasSubstr(text));
-  EXPECT_GT(run_json({"catalog"}).at("models").as_array().size(), 10U);
+  EXPECT_GT(run_json({"catalog"}).at("known").as_array().size(), 10U);
+  EXPECT_EQ(run_json({"catalog"}).at("models").as_array().size(), 1U) << "this pool's own";
+}
+
+TEST_F(PoolModelsTest, ListIsWhatIsHereAndCatalogAllThatIsKnown) {
+  ASSERT_EQ(
+      run({"register", "later", "--repo", "hf:org/repo", "--architecture", "llama"}).exit_code, 0);
+  EXPECT_THAT(run({"list"}).out, Not(HasSubstr("later ")));
+  EXPECT_THAT(run({"list"}).out, HasSubstr("1 more in the catalog"));
+  const std::string catalog = run({"catalog"}).out;
+  EXPECT_LT(catalog.find("later "), catalog.find("Can be fetched by name"));
+  ASSERT_EQ(run({"register", "tinyllama", "--repo", "hf:org/repo"}).exit_code, 0);
+  const std::string own = run({"catalog"}).out;
+  EXPECT_EQ(own.find("tinyllama "), own.rfind("tinyllama ")) << "once, in this pool's own part";
+}
+
+TEST_F(PoolModelsTest, APoolThatIsNamedAndSilentIsAnErrorForEveryCommand) {
+  copy_model(dir / "files");
+  const std::string path = (dir / "files").string();
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"list"},
+                                                  {"catalog"},
+                                                  {"show", "x"},
+                                                  {"unregister", "x"},
+                                                  {"register", "x", "--path", path},
+                                                  {"update", "x", "--name", "y"},
+                                                  {"rm", "x"},
+                                                  {"outdated"},
+                                                  {"verify"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--pool", "http://127.0.0.1:1"});
+    const test::ProgramOutcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 1) << command[0];
+    EXPECT_THAT(outcome.err, HasSubstr("no pool manager answers at http://127.0.0.1:1"))
+        << command[0];
+  }
+  EXPECT_FALSE(fs::exists(dir / "home/catalog.json")) << "nothing was done elsewhere instead";
 }
 
 TEST_F(PoolModelsTest, AModelsWholeLife) {

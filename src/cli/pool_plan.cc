@@ -1,18 +1,22 @@
-// llorch-pool plan: does a model fit, where, and with what. Works without a manager.
+// llorch-pool plan: does a model fit, where, and with what. Asks the manager that is named or runs,
+// else the worker program itself.
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "base/json_fields.h"
 #include "base/terminal.h"
 #include "catalog/describe.h"
 #include "catalog/model_catalog.h"
+#include "cli/model_store.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 #include "pool/devices.h"
@@ -95,6 +99,76 @@ Result<std::vector<MemoryPlan>> make_plans(const Options& options, const PoolCon
   return plans;
 }
 
+Result<MemoryPlan> read_plan(const json::Value& value) {
+  const json::Object* object = value.if_object();
+  const json::Value* need = object != nullptr ? object->if_contains("need") : nullptr;
+  if (need == nullptr) return Error{ErrorCode::Internal, "the pool manager's plan has no need"};
+  Result<contract::MemoryNeed> parsed = contract::parse_memory_need(*need);
+  if (!parsed.ok()) return parsed.error();
+  json::FieldReader reader(*object);
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  MemoryPlan plan;
+  plan.need = parsed.take();
+  plan.device = reader.required_string("device");
+  plan.measured_bytes = reader.optional_integer("measured_bytes", 0, kMax);
+  plan.margin_bytes = reader.optional_integer("margin_bytes", 0, kMax).value_or(0);
+  plan.free_bytes = reader.optional_integer("free_bytes", 0, kMax).value_or(0);
+  plan.total_bytes = reader.optional_integer("total_bytes", 0, kMax).value_or(0);
+  plan.fits = reader.required_bool("fits");
+  plan.advice = reader.optional_string("advice").value_or("");
+  return plan;
+}
+
+Result<std::vector<MemoryPlan>> ask_plans(const Options& options, PoolClient& client,
+                                          const std::string& id) {
+  std::string query;
+  const auto add = [&query](std::string_view name, const std::string& value) {
+    if (!value.empty()) query += fmt::format("{}{}={}", query.empty() ? "?" : "&", name, value);
+  };
+  const auto number = [](const std::optional<std::int32_t>& value) {
+    return value ? std::to_string(*value) : std::string();
+  };
+  add("backend", options.backend);
+  add("gpu", number(options.gpu));
+  add("ctx", number(options.context));
+  add("slots", number(options.slots));
+  add("kv", options.kv);
+  const Result<json::Value> answer = client.get(model_path(id, "/plan" + query));
+  if (!answer.ok()) return answer.error();
+  const json::Object* object = answer->if_object();
+  const json::Value* list = object != nullptr ? object->if_contains("plans") : nullptr;
+  if (list == nullptr || !list->is_array())
+    return Error{ErrorCode::Internal, "the pool manager's answer has no plans"};
+  std::vector<MemoryPlan> plans;
+  for (const json::Value& value : list->get_array()) {
+    Result<MemoryPlan> plan = read_plan(value);
+    if (!plan.ok()) return plan.error();
+    plans.push_back(plan.take());
+  }
+  return plans;
+}
+
+// Of a model of the pool; files that are not in its catalog are planned here, unless a pool is
+// named.
+Result<std::vector<MemoryPlan>> find_plans(const Options& options, const PoolContext& context,
+                                           contract::ModelEntry& model) {
+  Result<ModelStore> store = ModelStore::open(context);
+  if (!store.ok()) return store.error();
+  if (PoolClient* client = store->client()) {
+    Result<ListedModel> listed = store->find(options.model);
+    if (listed.ok()) {
+      model = std::move(listed->entry);
+      return ask_plans(options, *client, model.id);
+    }
+    if (listed.error().code != ErrorCode::NotFound || !context.pool_url.empty())
+      return listed.error();
+  }
+  Result<contract::ModelEntry> found = find_model(context, options.model);
+  if (!found.ok()) return found.error();
+  model = found.take();
+  return make_plans(options, context, model);
+}
+
 std::string table_text(const std::vector<MemoryPlan>& plans, bool color) {
   std::vector<TextTable::Align> columns(plans.size() + 1, TextTable::Align::Right);
   columns[0] = TextTable::Align::Left;
@@ -139,12 +213,8 @@ std::string verdict_text(const MemoryPlan& plan, bool color) {
 }
 
 int run_plan(const Options& options, const PoolContext& context) {
-  const Result<contract::ModelEntry> model = find_model(context, options.model);
-  if (!model.ok()) {
-    complain(model.error().message);
-    return kFailure;
-  }
-  const Result<std::vector<MemoryPlan>> plans = make_plans(options, context, *model);
+  contract::ModelEntry model;
+  const Result<std::vector<MemoryPlan>> plans = find_plans(options, context, model);
   if (!plans.ok()) {
     complain(plans.error().message);
     return kFailure;
@@ -155,8 +225,8 @@ int run_plan(const Options& options, const PoolContext& context) {
   if (context.json_output) {
     json::Array list;
     for (const MemoryPlan& plan : *plans) list.push_back(pool::to_json(plan));
-    text = json::serialize(json::Object{{"model", model->id},
-                                        {"path", model->path},
+    text = json::serialize(json::Object{{"model", model.id},
+                                        {"path", model.path},
                                         {"fits", fits},
                                         {"plans", std::move(list)}}) +
            "\n";

@@ -3,19 +3,24 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "base/interrupt.h"
 #include "base/json.h"
+#include "base/json_fields.h"
 #include "base/terminal.h"
 #include "catalog/model_catalog.h"
 #include "catalog/neighbour.h"
 #include "catalog/outdated.h"
 #include "catalog/verify.h"
 #include "cli/download_view.h"
+#include "cli/manager_download.h"
+#include "cli/model_store.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 
@@ -138,15 +143,99 @@ int report_outcomes(const PoolContext& context, const std::vector<Outcome>& outc
   return all_whole && is_written ? 0 : kFailure;
 }
 
-Result<std::vector<std::string>> ids_to_verify(const PoolContext& context, const std::string& id) {
+Result<std::vector<std::string>> ids_to_verify(ModelStore& store, const std::string& id) {
   if (!id.empty()) return std::vector<std::string>{id};
-  const Result<catalog::CatalogContent> content =
-      catalog::ModelCatalog(context.home.catalog_file()).read();
-  if (!content.ok()) return content.error();
+  const Result<ModelListing> listing = store.list();
+  if (!listing.ok()) return listing.error();
   std::vector<std::string> ids;
-  for (const contract::ModelEntry& model : content->models)
-    if (catalog::has_files(model)) ids.push_back(model.id);
+  for (const ListedModel& model : listing->models)
+    if (catalog::has_files(model.entry)) ids.push_back(model.entry.id);
   return ids;
+}
+
+std::string text_in(const json::Object& object, std::string_view name) {
+  const json::Value* value = object.if_contains(name);
+  return value != nullptr && value->is_string() ? base::printable(json::view(value->get_string()))
+                                                : std::string();
+}
+
+catalog::Damage read_damage(const json::Object& object) {
+  json::FieldReader reader(object);
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  catalog::Damage damage;
+  const std::string kind = reader.required_string("kind");
+  damage.kind = kind == "missing"  ? catalog::Damage::Kind::Missing
+                : kind == "rotted" ? catalog::Damage::Kind::Rotted
+                                   : catalog::Damage::Kind::WrongSize;
+  damage.file = reader.optional_string("file").value_or("");
+  damage.offset = reader.optional_integer("offset", 0, kMax).value_or(0);
+  damage.bytes = reader.optional_integer("bytes", 0, kMax).value_or(0);
+  damage.repaired = reader.optional_bool("repaired").value_or(false);
+  damage.from = reader.optional_string("from").value_or("");
+  damage.reason = reader.optional_string("reason").value_or("");
+  return damage;
+}
+
+// A report as the manager tells it.
+catalog::VerifyReport read_report(const json::Object& object) {
+  json::FieldReader reader(object);
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  catalog::VerifyReport report;
+  report.model = reader.required_string("model");
+  report.files_checked = reader.optional_integer("files_checked", 0, kMax).value_or(0);
+  report.bytes_checked = reader.optional_integer("bytes_checked", 0, kMax).value_or(0);
+  report.hashed_first_time = reader.optional_bool("hashed_first_time").value_or(false);
+  if (const json::Array* damages = reader.optional_array("damages")) {
+    for (const json::Value& damage : *damages)
+      if (damage.is_object()) report.damages.push_back(read_damage(damage.get_object()));
+  }
+  return report;
+}
+
+// The manager reads the files, and mends them; its events are told as they come.
+Result<catalog::VerifyReport> verify_with_manager(PoolClient& client,
+                                                  const catalog::VerifyRequest& request,
+                                                  const catalog::OnDownloadEvent& on_event,
+                                                  const std::stop_token& stop) {
+  json::Array neighbours;
+  for (const catalog::Neighbour& neighbour : request.neighbours)
+    neighbours.push_back(json::Object{{"url", neighbour.url}, {"token", neighbour.token}});
+  json::Object body{{"repair", request.repair}};
+  if (!neighbours.empty()) body["neighbours"] = std::move(neighbours);
+  const Result<json::Value> accepted = client.post(model_path(request.id, "/verify"), body);
+  if (!accepted.ok()) return accepted.error();
+  const json::Object* object = accepted->if_object();
+  const std::string id = object != nullptr ? text_in(*object, "download_id") : std::string();
+  const Result<json::Object> report = follow_download(client, id, on_event, stop);
+  if (!report.ok()) return report.error();
+  return read_report(*report);
+}
+
+// The whole of it; nothing when it was interrupted.
+std::optional<std::vector<Outcome>> verify_all(const PoolContext& context, ModelStore& store,
+                                               const std::vector<std::string>& ids,
+                                               catalog::VerifyRequest request,
+                                               const std::stop_token& stop) {
+  catalog::Downloader downloader;
+  downloader.home = context.home;
+  downloader.source = catalog::source_options(context.environment);
+  downloader.transfer.ca_file = downloader.source.ca_file;
+  std::vector<Outcome> outcomes;
+  for (const std::string& id : ids) {
+    DownloadView view(::isatty(STDERR_FILENO) == 1);
+    const catalog::OnDownloadEvent on_event = [&](const catalog::DownloadEvent& event) {
+      if (context.json_output)
+        write_out(json::serialize(to_json(event)) + "\n");
+      else
+        view.show(event);
+    };
+    request.id = id;
+    outcomes.push_back({id, store.client() != nullptr
+                                ? verify_with_manager(*store.client(), request, on_event, stop)
+                                : catalog::verify_model(downloader, request, on_event, stop)});
+    if (stop.stop_requested()) return std::nullopt;
+  }
+  return outcomes;
 }
 
 int run_verify(const PoolContext& context, const VerifyArguments& arguments) {
@@ -162,89 +251,85 @@ int run_verify(const PoolContext& context, const VerifyArguments& arguments) {
   }
   std::stop_source stop;
   const base::InterruptWatch interrupts([&] { stop.request_stop(); });
-  const Result<std::vector<std::string>> ids = ids_to_verify(context, arguments.id);
+  Result<ModelStore> store = ModelStore::open(context);
+  const Result<std::vector<std::string>> ids =
+      store.ok() ? ids_to_verify(*store, arguments.id)
+                 : Result<std::vector<std::string>>(store.error());
   if (!ids.ok()) {
     complain(ids.error().message);
     return kFailure;
   }
-  catalog::Downloader downloader;
-  downloader.home = context.home;
-  downloader.source = catalog::source_options(context.environment);
-  downloader.transfer.ca_file = downloader.source.ca_file;
-  std::vector<Outcome> outcomes;
-  for (const std::string& id : *ids) {
-    DownloadView view(::isatty(STDERR_FILENO) == 1);
-    const catalog::OnDownloadEvent on_event = [&](const catalog::DownloadEvent& event) {
-      if (context.json_output)
-        write_out(json::serialize(to_json(event)) + "\n");
-      else
-        view.show(event);
-    };
-    request.id = id;
-    outcomes.push_back(
-        {id, catalog::verify_model(downloader, request, on_event, stop.get_token())});
-    if (stop.stop_requested()) return kInterrupted;
-  }
-  return report_outcomes(context, outcomes);
+  const auto outcomes = verify_all(context, *store, *ids, request, stop.get_token());
+  return outcomes ? report_outcomes(context, *outcomes) : kInterrupted;
 }
 
-std::string state_text(const catalog::RevisionCheck& check) {
-  switch (check.state) {
-    case catalog::RevisionCheck::State::Current:
-      return "up to date";
-    case catalog::RevisionCheck::State::Outdated:
-      return "outdated";
-    case catalog::RevisionCheck::State::Untracked:
-      return "not tracked: " + base::printable(check.note);
-    case catalog::RevisionCheck::State::Failed:
-      return "unknown: " + base::printable(check.note);
-  }
-  return {};
+// A check's state as its JSON has it, for people.
+std::string state_text(const std::string& state, const std::string& note) {
+  if (state == "current") return "up to date";
+  if (state == "untracked") return "not tracked: " + note;
+  return state == "failed" ? "unknown: " + note : state;
 }
 
-base::Color state_color(catalog::RevisionCheck::State state) {
-  switch (state) {
-    case catalog::RevisionCheck::State::Outdated:
-      return base::Color::Yellow;
-    case catalog::RevisionCheck::State::Failed:
-      return base::Color::Red;
-    case catalog::RevisionCheck::State::Untracked:
-      return base::Color::Dim;
-    default:
-      return base::Color::None;
+base::Color state_color(std::string_view state) {
+  if (state == "outdated") return base::Color::Yellow;
+  if (state == "failed") return base::Color::Red;
+  return state == "untracked" ? base::Color::Dim : base::Color::None;
+}
+
+std::string outdated_table(const json::Array& checks, bool color) {
+  using Align = base::TextTable::Align;
+  base::TextTable table({Align::Left, Align::Left, Align::Left, Align::Left});
+  table.add_row({"MODEL", "HERE", "NEWEST", "STATE"}, base::Color::Bold);
+  for (const json::Value& value : checks) {
+    const json::Object* check = value.if_object();
+    if (check == nullptr) continue;
+    const std::string state = text_in(*check, "state");
+    table.add_row({text_in(*check, "id"), text_in(*check, "revision").substr(0, kRevisionShown),
+                   text_in(*check, "newest").substr(0, kRevisionShown),
+                   state_text(state, text_in(*check, "note"))},
+                  state_color(state));
   }
+  return table.render(0, color);
+}
+
+// What the sources say, as JSON: through the manager, or asked from here.
+Result<json::Array> find_outdated(const PoolContext& context, ModelStore& store,
+                                  std::stop_token stop) {
+  if (PoolClient* client = store.client()) {
+    Result<json::Value> answer = client->get("/v2/outdated");
+    if (!answer.ok()) return answer.error();
+    json::Value* list = answer->is_object() ? answer->get_object().if_contains("models") : nullptr;
+    if (list == nullptr || !list->is_array())
+      return Error{ErrorCode::Internal, "the pool manager's answer has no models"};
+    return std::move(list->get_array());
+  }
+  const Result<catalog::CatalogContent> content =
+      catalog::ModelCatalog(context.home.catalog_file()).read();
+  if (!content.ok()) return content.error();
+  json::Array list;
+  for (const catalog::RevisionCheck& check : catalog::check_revisions(
+           content->models, catalog::source_options(context.environment), std::move(stop)))
+    list.push_back(to_json(check));
+  return list;
 }
 
 int run_outdated(const PoolContext& context) {
   std::stop_source stop;
   const base::InterruptWatch interrupts([&] { stop.request_stop(); });
-  const Result<catalog::CatalogContent> content =
-      catalog::ModelCatalog(context.home.catalog_file()).read();
-  if (!content.ok()) {
-    complain(content.error().message);
+  Result<ModelStore> store = ModelStore::open(context);
+  Result<json::Array> checks = store.ok() ? find_outdated(context, *store, stop.get_token())
+                                          : Result<json::Array>(store.error());
+  if (stop.stop_requested()) return kInterrupted;
+  if (!checks.ok()) {
+    complain(checks.error().message);
     return kFailure;
   }
-  const std::vector<catalog::RevisionCheck> checks = catalog::check_revisions(
-      content->models, catalog::source_options(context.environment), stop.get_token());
-  if (stop.stop_requested()) return kInterrupted;
-  if (context.json_output) {
-    json::Array list;
-    for (const catalog::RevisionCheck& check : checks) list.push_back(to_json(check));
-    return write_out(json::serialize(json::Object{{"models", std::move(list)}}) + "\n") ? 0
-                                                                                        : kFailure;
-  }
-  if (checks.empty())
-    return write_out("No model is downloaded: `llorch-pool models catalog` shows what can be.\n")
-               ? 0
-               : kFailure;
-  using Align = base::TextTable::Align;
-  base::TextTable table({Align::Left, Align::Left, Align::Left, Align::Left});
-  table.add_row({"MODEL", "HERE", "NEWEST", "STATE"}, base::Color::Bold);
-  for (const catalog::RevisionCheck& check : checks)
-    table.add_row({check.id, base::printable(check.have.substr(0, kRevisionShown)),
-                   base::printable(check.newest.substr(0, kRevisionShown)), state_text(check)},
-                  state_color(check.state));
-  return write_out(table.render(0, context.color)) ? 0 : kFailure;
+  std::string text = "No model is downloaded: `llorch-pool models catalog` shows what can be.\n";
+  if (context.json_output)
+    text = json::serialize(json::Object{{"models", checks.take()}}) + "\n";
+  else if (!checks->empty())
+    text = outdated_table(*checks, context.color);
+  return write_out(text) ? 0 : kFailure;
 }
 
 }  // namespace

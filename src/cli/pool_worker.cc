@@ -5,6 +5,8 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +22,7 @@
 #include "http/url.h"
 #include "pool/log_tail.h"
 #include "pool/pool_manager.h"
+#include "pool/worker_log.h"
 
 namespace llorch::cli {
 namespace {
@@ -29,6 +32,7 @@ using contract::PoolWorkerState;
 
 constexpr std::chrono::milliseconds kLook{100};
 constexpr int kLogLinesMax = 10'000;
+constexpr int kDrainSec = 30;  // what a manager gives a worker that is not told otherwise
 
 constexpr const char* kSpawnFooter = R"(Examples:
   llorch-pool worker spawn cpu --model builtin
@@ -49,7 +53,10 @@ constexpr const char* kStopFooter = R"(Examples:
   llorch-pool worker stop worker-cpu-0
   llorch-pool worker stop --all
 
-What runs is finished first. A worker that has ended already is forgotten.)";
+The worker takes nothing new and finishes what it is at, for as long as --timeout
+says (30 s); what is then still running is cut off: its streams end with an error.
+Exit code 0 also then; --json has `cut`, the number of requests that were.
+A worker that has ended already is forgotten; `worker logs ID` still shows its log.)";
 
 constexpr const char* kLogsFooter = R"(Examples:
   llorch-pool worker logs worker-cpu-0
@@ -64,6 +71,7 @@ struct SpawnArguments {
 
 struct StopArguments {
   std::string id;
+  std::optional<int> timeout_sec;
   bool all = false;
   bool no_wait = false;
 };
@@ -154,44 +162,91 @@ int list(const PoolContext& context) {
   return write_out(table) ? 0 : kFailure;
 }
 
-// Whether it has ended, or nobody knows it any more.
-Result<bool> is_gone(PoolClient& client, const std::string& id) {
-  const Result<PoolWorker> worker = client.worker(id);
-  if (!worker.ok()) {
-    if (worker.error().code == ErrorCode::NotFound) return true;
-    return worker.error();
+// Workers on their way out, and what they have left to do.
+class Stopping {
+ public:
+  Stopping(PoolClient& client, const std::vector<std::string>& ids, int timeout_sec)
+      : client_(client), timeout_(timeout_sec) {
+    for (const std::string& id : ids) workers_[id] = 0;
   }
-  return worker->state == PoolWorkerState::Stopped || worker->state == PoolWorkerState::Failed;
-}
+
+  // Waits until all have ended; the code to leave with when that is not to be.
+  int wait() {
+    const base::InterruptWatch watch([] {});
+    base::StatusLine line(stderr);
+    while (!workers_.empty()) {
+      std::int64_t left = 0;
+      for (auto worker = workers_.begin(); worker != workers_.end();) {
+        const Result<bool> gone = look(worker->first, worker->second);
+        if (!gone.ok()) return fail(gone.error());
+        left += worker->second;
+        worker = *gone ? workers_.erase(worker) : std::next(worker);
+      }
+      if (workers_.empty()) break;
+      line.show(text(left));
+      if (watch.interrupted()) return kInterrupted;
+      std::this_thread::sleep_for(kLook);
+    }
+    return 0;
+  }
+
+  // Requests that were still running when their worker was ended, as far as one could see.
+  std::int64_t num_cut() const { return num_cut_; }
+
+ private:
+  // Whether it has ended, or nobody knows it any more. `requests`: what it had to do when it was
+  // last seen.
+  Result<bool> look(const std::string& id, std::int64_t& requests) {
+    const Result<PoolWorker> worker = client_.worker(id);
+    if (!worker.ok() && worker.error().code != ErrorCode::NotFound) return worker.error();
+    const bool is_gone = !worker.ok() || worker->state == PoolWorkerState::Stopped ||
+                         worker->state == PoolWorkerState::Failed;
+    // A worker that ended by itself had finished; one that outlived its time had not.
+    if (is_gone && seconds() >= timeout_) num_cut_ += requests;
+    requests = is_gone ? 0 : worker->slots_busy + worker->queue_depth;
+    return is_gone;
+  }
+
+  std::string text(std::int64_t left) const {
+    const std::string what = workers_.size() == 1
+                                 ? "stopping " + workers_.begin()->first
+                                 : fmt::format("stopping {} workers", workers_.size());
+    if (left == 0) return what;
+    return fmt::format("{}: {} requests to finish, {} s left for them", what, left,
+                       std::max(0, timeout_ - seconds()));
+  }
+
+  int seconds() const {
+    return static_cast<int>(
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - begun_)
+            .count());
+  }
+
+  PoolClient& client_;
+  const int timeout_;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  std::map<std::string, std::int64_t> workers_;
+  std::int64_t num_cut_ = 0;
+};
 
 // `state`: "stopped", or "draining" when nobody waited for the end.
 int print_stopped(const PoolContext& context, const std::vector<std::string>& ids,
-                  std::string_view state) {
+                  std::string_view state, std::int64_t num_cut = 0) {
   if (context.json_output) {
-    const json::Object object{{state, json::Array(ids.begin(), ids.end())}};
+    const json::Object object{{state, json::Array(ids.begin(), ids.end())}, {"cut", num_cut}};
     return write_out(json::serialize(object) + "\n") ? 0 : kFailure;
   }
   std::string text = ids.empty() ? "no workers to stop\n" : "";
   for (const std::string& id : ids) text += fmt::format("{} {}\n", base::printable(id), state);
+  if (num_cut > 0)
+    text += fmt::format("{} requests were cut off; --timeout SEC gives them more time\n", num_cut);
   return write_out(text) ? 0 : kFailure;
 }
 
-int await_end(PoolClient& client, std::vector<std::string> ids) {
-  const base::InterruptWatch watch([] {});
-  base::StatusLine line(stderr);
-  while (!ids.empty()) {
-    for (auto id = ids.begin(); id != ids.end();) {
-      const Result<bool> gone = is_gone(client, *id);
-      if (!gone.ok()) return fail(gone.error());
-      id = *gone ? ids.erase(id) : std::next(id);
-    }
-    if (ids.empty()) break;
-    line.show(ids.size() == 1 ? "stopping " + ids[0]
-                              : fmt::format("stopping {} workers", ids.size()));
-    if (watch.interrupted()) return kInterrupted;
-    std::this_thread::sleep_for(kLook);
-  }
-  return 0;
+json::Object stop_body(const std::string& id, const StopArguments& arguments) {
+  json::Object body{{"id", id}};
+  if (arguments.timeout_sec) body["timeout_sec"] = *arguments.timeout_sec;
+  return body;
 }
 
 int stop(const PoolContext& context, const StopArguments& arguments) {
@@ -214,15 +269,15 @@ int stop(const PoolContext& context, const StopArguments& arguments) {
   }
   for (const std::string& id : ids) {
     const Result<PoolWorker> stopped =
-        client->post_worker("/v2/workers/stop", json::Object{{"id", id}});
+        client->post_worker("/v2/workers/stop", stop_body(id, arguments));
     // With --all one may have ended by itself in between.
     const bool is_known = stopped.ok() || stopped.error().code != ErrorCode::NotFound;
     if (!stopped.ok() && (is_known || !arguments.all)) return fail(stopped.error());
   }
-  if (!arguments.no_wait) {
-    if (const int code = await_end(*client, ids); code != 0) return code;
-  }
-  return print_stopped(context, ids, arguments.no_wait ? "draining" : "stopped");
+  if (arguments.no_wait) return print_stopped(context, ids, "draining");
+  Stopping stopping(*client, ids, arguments.timeout_sec.value_or(kDrainSec));
+  if (const int code = stopping.wait(); code != 0) return code;
+  return print_stopped(context, ids, "stopped", stopping.num_cut());
 }
 
 // What of a log the user sees.
@@ -285,13 +340,15 @@ int logs_from_file(const PoolContext& context, const LogArguments& arguments) {
     return *found;
   };
   const std::optional<PoolWorker> worker = find();
-  if (!worker) {
+  const std::optional<std::filesystem::path> left = pool::find_log_of(context.home, arguments.id);
+  if (!worker && !left) {
     return fail({ErrorCode::NotFound,
                  fmt::format("there is no worker {}; `llorch-pool worker list` shows them",
                              base::quoted(arguments.id))});
   }
   Result<pool::LogTail> tail =
-      pool::LogTail::open(worker->log_file, static_cast<std::size_t>(arguments.lines));
+      pool::LogTail::open(worker ? std::filesystem::path(worker->log_file) : *left,
+                          static_cast<std::size_t>(arguments.lines));
   if (!tail.ok()) return fail(tail.error());
   const base::InterruptWatch watch([] {});
   for (;;) {
@@ -355,6 +412,11 @@ void add_stop(CLI::App& worker, PoolContext& context) {
   CLI::App* command = worker.add_subcommand("stop", "drain and stop a worker");
   command->add_option("ID", arguments->id, "which one")->type_name("");
   command->add_flag("--all", arguments->all, "every worker");
+  command
+      ->add_option("--timeout", arguments->timeout_sec,
+                   "cut off what is not finished after SEC seconds (30)")
+      ->type_name("SEC")
+      ->check(CLI::Range(0, 3600).description(""));
   command->add_flag("--no-wait", arguments->no_wait, "do not wait until it is gone");
   command->footer(kStopFooter);
   command->fallthrough();

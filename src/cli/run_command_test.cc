@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -117,6 +118,44 @@ TEST_F(RunCommand, JsonIsOneObject) {
   EXPECT_EQ(answer.at("tokens_per_second"), 100.0);
 }
 
+// A model with a template that gets none answers with its end at once, or with noise.
+TEST_F(RunCommand, AChatModelIsAskedThroughItsTemplate) {
+  const ProgramOutcome outcome = run("echo,chat", {"--system", "Be brief.", "--seed", "9", "--stop",
+                                                   "x", "-n", "7", "--json", "Who", "are", "you?"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Result<json::Value> parsed = json::parse(outcome.out);
+  ASSERT_TRUE(parsed.ok()) << outcome.out;
+  const json::Object& answer = parsed->as_object();
+  EXPECT_EQ(answer.at("mode"), "chat");
+  EXPECT_EQ(answer.at("system"), "Be brief.");
+  EXPECT_EQ(answer.at("prompt"), "Who are you?");
+  EXPECT_EQ(answer.at("stop_reason"), "stop") << "an own stop text or the model's own end";
+  EXPECT_EQ(answer.at("seed"), 9);
+  EXPECT_EQ(answer.at("prompt_tokens"), 4);
+  EXPECT_EQ(answer.at("tokens_out"), 3);
+  const Result<json::Value> sent = json::parse(std::string(answer.at("text").as_string()));
+  ASSERT_TRUE(sent.ok()) << outcome.out;
+  EXPECT_EQ(
+      json::serialize(sent->at("messages")),
+      R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Who are you?"}])");
+  EXPECT_EQ(sent->at("max_completion_tokens"), 7);
+  EXPECT_EQ(sent->at("seed"), 9);
+  EXPECT_FALSE(sent->as_object().contains("top_k")) << "what is off is not sent";
+}
+
+TEST_F(RunCommand, RawLeavesTheTemplateOut) {
+  const ProgramOutcome outcome = run("echo,chat", {"--raw", "Hello"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr(R"("prompt":"Hello")"));
+  EXPECT_THAT(run("ok", {"--json", "Hello"}).out, HasSubstr(R"("mode":"raw")"))
+      << "as does a model without a template";
+}
+
+TEST_F(RunCommand, ThoughtsAreNotTheAnswer) {
+  EXPECT_EQ(run("think,chat", {"x"}).out, ", there was a café.\n");
+  EXPECT_THAT(run("think,chat", {"--json", "x"}).out, HasSubstr(R"("reasoning":"hm")"));
+}
+
 TEST_F(RunCommand, ReadsThePromptFromAPipe) {
   const std::string command = std::string("printf 'from a pipe\\n' | ") + LLORCH +
                               " run --worker " + LLORCH_FAKE_WORKER + " -m echo";
@@ -171,9 +210,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Failure{"fail", "exited with code 1: llorch-cpud: no.gguf does not exist; name a file"},
         Failure{"liar", "the callback was refused"}, Failure{"refuse", "9 tokens, room for 8"},
+        Failure{"overflow,chat", "9 tokens, the context has 8"},
+        Failure{"error,chat", "the device failed"}, Failure{"cut,chat", "before the end"},
         Failure{"error", "the device failed"}, Failure{"cut", "before the end"},
         Failure{"crash", "(Aborted): fake worker: out of ideas"}),
-    [](const auto& instance) { return instance.param.model; });
+    [](const auto& instance) {
+      std::string name = instance.param.model;
+      std::replace(name.begin(), name.end(), ',', '_');
+      return name;
+    });
 
 TEST_F(RunCommand, CtrlCEndsEverythingAtOnce) {
   for (const char* model : {"endless", "mute"}) {
@@ -220,6 +265,28 @@ TEST_F(RunCommand, AReaderThatLeavesEndsIt) {
     std::ifstream file("/proc/" + std::to_string(worker_pid()) + "/stat");
     return !file || worker_is_gone();
   }));
+}
+
+TEST_F(RunCommand, AnUnknownWordIsNamedWithTheNearest) {
+  const auto says = [](std::vector<std::string> words) {
+    const ProgramOutcome outcome = test::run_program(LLORCH, words);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.out, "");
+    return outcome.err;
+  };
+  EXPECT_THAT(says({"rnu", "x"}), AllOf(HasSubstr("no command \"rnu\""), HasSubstr("mean run?")));
+  EXPECT_THAT(says({"run", "--tmep", "1", "x"}),
+              AllOf(HasSubstr("no option \"--tmep\""), HasSubstr("--temp")));
+  EXPECT_THAT(says({"zzzzzz"}), HasSubstr("llorch --help"));
+}
+
+TEST_F(RunCommand, ABrokenConfigurationIsNotPassedOver) {
+  std::ofstream(folder_ / "config.toml") << "[poool]\n";
+  ::setenv("LLORCH_CONFIG", (folder_ / "config.toml").c_str(), 1);
+  const ProgramOutcome outcome = run("ok", {"x"});
+  ::unsetenv("LLORCH_CONFIG");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("config.toml"), HasSubstr("[poool]")));
 }
 
 TEST_F(RunCommand, HelpShowsExamples) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -163,6 +164,112 @@ TEST_F(Serve, ASecondSignalLeavesTheWorkersToTheirKeepers) {
   if (code == 0) GTEST_SKIP() << "SKIPPED: the worker was faster than the second signal";
   EXPECT_EQ(code, 130) << manager->err();
   EXPECT_FALSE(std::filesystem::exists(home_.path() / "pool.json"));
+}
+
+// A port that somebody else has, for as long as it lives.
+class TakenPort {
+ public:
+  TakenPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(socket_, 1), 0);
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~TakenPort() { ::close(socket_); }
+  int port() const { return port_; }
+
+ private:
+  int socket_;
+  int port_ = 0;
+};
+
+// It insisted on its port once, so that a second user or home could have no manager.
+TEST_F(Serve, OneThatACommandStartsTakesAnotherPort) {
+  const TakenPort taken;
+  std::ofstream(home_.path() / "config.toml")
+      << fmt::format("[pool]\nport = {}\n[worker]\nthreads = 1\n", taken.port());
+  const ProgramOutcome spawned = home_.pool({"worker", "spawn", "cpu", "--model", "builtin"});
+  EXPECT_EQ(spawned.exit_code, 0) << spawned.err;
+  EXPECT_THAT(home_.url(), ::testing::Not(HasSubstr(fmt::format(":{}", taken.port()))));
+  EXPECT_EQ(home_.pool({"health"}).exit_code, 0);
+  const auto insists = serve({"--port", fmt::format("{}", taken.port())});
+  EXPECT_EQ(insists->wait(), 1) << "one that a person starts says so";
+}
+
+TEST_F(Serve, LeavesWhenNothingUsesIt) {
+  const auto manager = serve({"--idle-exit", "1"});
+  ASSERT_TRUE(is_ready()) << manager->err();
+  ASSERT_EQ(home_.pool({"worker", "spawn", "cpu", "--model", "builtin"}).exit_code, 0);
+  const std::vector<contract::PoolWorker> workers = home_.workers();
+  ASSERT_EQ(workers.size(), 1U) << "a worker is use";
+  ASSERT_EQ(home_.pool({"worker", "stop", workers[0].id}).exit_code, 0);
+  EXPECT_EQ(manager->wait(), 0) << manager->err();
+  EXPECT_THAT(manager->err(), HasSubstr("nothing used this manager"));
+  EXPECT_EQ(home_.url(), "");
+}
+
+TEST_F(Serve, AnotherHomesManagerIsNotOurs) {
+  const auto manager = serve();
+  ASSERT_TRUE(is_ready()) << manager->err();
+  PoolHome other;
+  std::filesystem::copy_file(home_.path() / "pool.json", other.path() / "pool.json");
+  std::ofstream(other.path() / "catalog.json")
+      << R"({"version":"1.0","pool_id":"pool-of-another","models":[]})";
+  EXPECT_EQ(other.pool({"health"}).exit_code, 1) << "its pool_id is not this home's";
+  EXPECT_EQ(home_.pool({"health"}).exit_code, 0);
+  std::filesystem::remove(other.path() / "pool.json");
+}
+
+// They acted on the files of their own home once, whatever --pool said.
+TEST_F(Serve, EveryCommandMeansThePoolThatIsNamed) {
+  const auto manager = serve();
+  ASSERT_TRUE(is_ready()) << manager->err();
+  PoolHome other;
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--pool", home_.url()});
+    const ProgramOutcome outcome = other.pool(words);
+    EXPECT_EQ(outcome.exit_code, 0) << words[0] << ": " << outcome.err;
+    return outcome.out;
+  };
+  const std::string path = source_path("tests/golden/gpt2_tiny").string();
+  EXPECT_THAT(run({"models", "register", "mine", "--path", path}), HasSubstr("registered mine"));
+  EXPECT_THAT(run({"models", "list"}), HasSubstr("mine"));
+  EXPECT_THAT(run({"models", "catalog"}), AllOf(HasSubstr("mine"), HasSubstr("tinyllama")));
+  EXPECT_THAT(run({"models", "show", "mine"}), HasSubstr(path));
+  EXPECT_THAT(run({"models", "verify", "mine"}), HasSubstr("hashed for the first time"));
+  EXPECT_THAT(run({"models", "verify", "--json"}), HasSubstr(R"("whole":true)"));
+  EXPECT_THAT(run({"models", "outdated"}), HasSubstr("not tracked"));
+  EXPECT_THAT(run({"plan", "mine"}), HasSubstr("fits"));
+  EXPECT_THAT(run({"models", "update", "mine", "--name", "Another"}), HasSubstr("Another"));
+  EXPECT_THAT(home_.pool({"models", "list"}).out, HasSubstr("Another")) << "and so does the own";
+  EXPECT_FALSE(std::filesystem::exists(other.path() / "catalog.json"));
+  EXPECT_THAT(run({"models", "rm", "mine"}), AllOf(HasSubstr("forgot mine"), HasSubstr(path)));
+  EXPECT_THAT(home_.pool({"models", "list"}).out, ::testing::Not(HasSubstr("Another")));
+  const ProgramOutcome unknown = other.pool({"models", "show", "mine", "--pool", home_.url()});
+  EXPECT_EQ(unknown.exit_code, 1);
+}
+
+TEST_F(Serve, AStoppedWorkersLogStaysReachable) {
+  const auto manager = serve();
+  ASSERT_TRUE(is_ready()) << manager->err();
+  ASSERT_EQ(home_.pool({"worker", "spawn", "cpu", "--model", "builtin"}).exit_code, 0);
+  const ProgramOutcome stopped = home_.pool({"worker", "stop", "worker-cpu-0", "--json"});
+  ASSERT_EQ(stopped.exit_code, 0) << stopped.err;
+  EXPECT_THAT(stopped.out, HasSubstr(R"("cut":0)"));
+  home_.pool({"worker", "stop", "worker-cpu-0"});  // a second time forgets it
+  const ProgramOutcome log = home_.pool({"worker", "logs", "worker-cpu-0"});
+  EXPECT_EQ(log.exit_code, 0) << log.err;
+  EXPECT_THAT(log.out, HasSubstr("listening"));
+  EXPECT_EQ(home_.pool({"worker", "logs", "worker-cpu-7"}).exit_code, 1);
+  EXPECT_EQ(home_.pool({"worker", "logs", "../pool"}).exit_code, 1);
+  manager->signal(SIGTERM);
+  EXPECT_EQ(manager->wait(), 0);
+  EXPECT_THAT(home_.pool({"worker", "logs", "worker-cpu-0"}).out, HasSubstr("listening"))
+      << "without a manager too";
 }
 
 TEST_F(Serve, OtherAddressesNeedAToken) {

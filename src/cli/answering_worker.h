@@ -1,0 +1,65 @@
+// The worker that answers a command: one of our own, gone with it, or one of a pool, which stays.
+// Private to cli/.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "cli/local_worker.h"
+#include "cli/pool_client.h"
+
+namespace llorch::cli {
+
+struct WorkerChoice {
+  std::string model = "builtin";
+  std::filesystem::path worker;  // the program of a worker of our own
+  std::optional<std::int64_t> threads;
+  std::optional<std::int64_t> context;
+  // Set: a ready worker of that pool, or one that it is asked to start. `model` is then an id of
+  // its catalog.
+  std::optional<PoolTarget> pool;
+  std::string backend = "cpu";  // of a worker that the pool starts
+};
+
+// Owned by the thread that starts it; interrupt() may come from any other, also before start().
+class AnsweringWorker {
+ public:
+  explicit AnsweringWorker(WorkerChoice choice) : choice_(std::move(choice)) {}
+  AnsweringWorker(const AnsweringWorker&) = delete;
+  AnsweringWorker& operator=(const AnsweringWorker&) = delete;
+  ~AnsweringWorker();
+
+  // Returns when it can be asked; a bar moves on stderr meanwhile. Cancelled after interrupt().
+  Status start();
+
+  const WorkerChoice& choice() const { return choice_; }
+  const std::string& uri() const { return uri_; }
+  double load_seconds() const { return load_seconds_; }
+
+  // Ends what waits in start(), and a worker of our own with whatever waits for it.
+  void interrupt();
+
+  // Why it may have died; empty while it lives.
+  std::string obituary();
+
+ private:
+  Status start_own();
+  Status start_in_pool();
+
+  const WorkerChoice choice_;
+  std::string uri_;
+  double load_seconds_ = 0;
+  std::atomic<bool> interrupted_ = false;
+  std::mutex mutex_;  // guards that own_ is there, for interrupt()
+  std::unique_ptr<LocalWorker> own_;
+  std::optional<PoolClient> client_;
+  std::string pool_worker_;  // its id
+};
+
+}  // namespace llorch::cli

@@ -1,0 +1,103 @@
+#include "cli/parse_words.h"
+
+#include <fmt/format.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "base/similar_names.h"
+#include "base/utf8.h"
+#include "cli/output.h"
+
+namespace llorch::cli {
+namespace {
+
+std::vector<CLI::App*> commands_of(CLI::App& app) {
+  std::vector<CLI::App*> all = app.get_subcommands([](CLI::App* command) {
+    return !command->get_group().empty();  // hidden ones are nobody's advice
+  });
+  return all;
+}
+
+bool has_option(const CLI::App& app, const std::string& word) {
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
+    if (at->get_option_no_throw(word) != nullptr) return true;
+  return false;
+}
+
+std::string unknown_option(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
+    for (const CLI::Option* option : at->get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  return fmt::format("there is no option {}{}", base::quoted(word),
+                     base::did_you_mean(word, views));
+}
+
+// What is wrong in the words, where that can be said better than by CLI11. Empty: it cannot.
+std::string find_mistake(CLI::App& app, const std::vector<std::string>& words) {
+  CLI::App* at = &app;
+  std::string path;
+  bool is_value = false;  // the word belongs to the option before it
+  for (const std::string& word : words) {
+    if (word == "--") return {};
+    if (word.size() > 1 && word.starts_with('-')) {
+      const std::string name = word.substr(0, word.find('='));
+      if (name.starts_with("--") && !has_option(*at, name)) return unknown_option(*at, name);
+      const CLI::Option* option = nullptr;
+      for (const CLI::App* up = at; up != nullptr && option == nullptr; up = up->get_parent())
+        option = up->get_option_no_throw(name);
+      is_value = option != nullptr && option->get_expected_min() > 0 && name == word;
+      continue;
+    }
+    if (std::exchange(is_value, false)) continue;
+    const std::vector<CLI::App*> commands = commands_of(*at);
+    if (commands.empty()) return {};  // its arguments
+    const std::vector<CLI::App*> all = at->get_subcommands([](CLI::App*) { return true; });
+    const auto next = std::find_if(all.begin(), all.end(), [&word](const CLI::App* command) {
+      return command->get_name() == word;
+    });
+    if (next != all.end()) {
+      at = *next;
+      path += word + " ";
+      continue;
+    }
+    std::vector<std::string_view> names;
+    for (const CLI::App* command : commands) names.push_back(command->get_name());
+    return fmt::format("there is no command {}{}; `{} {}--help` shows them",
+                       base::quoted(path + word), base::did_you_mean(word, names), app.get_name(),
+                       path);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
+  const std::vector<std::string> in_order = words;
+  std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
+  try {
+    app.parse(std::move(words));
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out;
+    std::ostringstream err;
+    if (app.exit(error, out, err) == 0) {  // help and version
+      write_out(out.str());
+      return 0;
+    }
+    const std::string mistake = find_mistake(app, in_order);
+    if (mistake.empty())
+      write_err(err.str());
+    else
+      complain(mistake);
+    return kUsage;
+  }
+}
+
+}  // namespace llorch::cli

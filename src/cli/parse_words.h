@@ -1,0 +1,17 @@
+// Parsing a command line with CLI11, and naming what was probably meant where it fails. Private to
+// cli/.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace llorch::cli {
+
+// Nothing when the words (without the program's name) were understood; else the exit code, after
+// help or version on stdout, or on stderr what is wrong. An unknown command or option is named
+// with the nearest one.
+std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words);
+
+}  // namespace llorch::cli
