@@ -56,7 +56,7 @@ TEST(EncodeBudget, AHostilePatternIsNamed) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::InvalidArgument);
   EXPECT_THAT(refused.error().message,
-              HasSubstr("the tokenizer's own pattern 'a*a*b|a' takes too long on this text"));
+              HasSubstr("the tokenizer's own pattern \"a*a*b|a\" takes too long on this text"));
 }
 
 TEST(EncodeBudget, ANormalizersPatternIsBoundedToo) {
@@ -65,7 +65,7 @@ TEST(EncodeBudget, ANormalizersPatternIsBoundedToo) {
            R"("normalizer":{"type":"Replace","pattern":{"Regex":"a*a*b|a"},"content":"x"})"));
   const auto refused = tokenizer.encode(std::string(4000, 'a'));
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.error().message, HasSubstr("'a*a*b|a'"));
+  EXPECT_THAT(refused.error().message, HasSubstr("\"a*a*b|a\""));
 }
 
 TEST(EncodeBudget, TheClockAndAStopEndAnEncoding) {
@@ -95,13 +95,13 @@ TEST(EncodeBudget, LongPiecesAreBounded) {
       R"({{"added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,"decoder":null,)"
       R"("model":{{"type":"Unigram","unk_id":0,"vocab":[{}]}}}})",
       pieces));
-  EXPECT_TRUE(unigram.encode(text.substr(0, 10'000)).ok());
+  EXPECT_TRUE(unigram.encode(text.substr(0, 4'000)).ok());
   EXPECT_FALSE(unigram.encode(text, within(std::chrono::milliseconds(300))).ok());
 
   const Tokenizer added = test::load_json_text(
       with(test::byte_level_json(), R"({"id":264,"content":"<tool>","special":false})",
            fmt::format(R"({{"id":264,"content":"{}b","special":false}})", std::string(4095, 'a'))));
-  EXPECT_TRUE(added.encode(text.substr(0, 10'000)).ok());
+  EXPECT_TRUE(added.encode(text.substr(0, 4'000)).ok());
   EXPECT_FALSE(added.encode(text, within(std::chrono::milliseconds(300))).ok());
 }
 
