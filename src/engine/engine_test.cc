@@ -340,6 +340,7 @@ TEST_F(EngineTest, TakesAGroupAsAWhole) {
   EXPECT_EQ(engine_->stats().waiting, 3);
   go.raise();
   running->finished.wait();
+  engine_->stop();  // before the signals go
 }
 
 // A sink that throws wherever it is told to.
