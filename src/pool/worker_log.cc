@@ -122,9 +122,11 @@ std::vector<std::string> read_last_lines(const fs::path& file, std::size_t count
   std::vector<std::string> lines;
   append_lines(read_tail(file), lines);
   struct ::stat status {};
-  const bool is_of_this_run =
-      ::stat(older(file, 1).c_str(), &status) == 0 &&
-      std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec + 1) > since;
+  const bool is_there = ::stat(older(file, 1).c_str(), &status) == 0;
+  const auto written = std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec) +
+                       std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                           std::chrono::nanoseconds(status.st_mtim.tv_nsec));
+  const bool is_of_this_run = is_there && written >= since;
   if (lines.size() < count && is_of_this_run) {
     std::vector<std::string> all;
     append_lines(read_tail(older(file, 1)), all);
