@@ -13,6 +13,7 @@
 #include "catalog/model_catalog.h"
 #include "catalog/model_names.h"
 #include "catalog/registry.h"
+#include "catalog/under_way.h"
 
 namespace llorch::catalog {
 namespace {
@@ -41,15 +42,6 @@ bool is_folder(const fs::path& path) {
 bool is_file(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
-}
-
-std::vector<fs::path> children_of(const fs::path& folder) {
-  std::vector<fs::path> children;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    children.push_back(at->path());
-  std::sort(children.begin(), children.end());
-  return children;
 }
 
 std::int64_t size_of(const fs::path& file) {

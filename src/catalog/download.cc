@@ -210,8 +210,8 @@ void Download::leave_nothing_empty() {
     if (!fs::is_directory(path, ignored) && !is_ours) return;
   }
   if (error) return;
-  for (const auto& child : fs::directory_iterator(model_folder_, error)) {
-    if (child.path().filename() != kDownloadLockName) fs::remove_all(child.path(), error);
+  for (const fs::path& child : children_of(model_folder_)) {
+    if (child.filename() != kDownloadLockName) fs::remove_all(child, error);
   }
   lock_->remove_file();
   fs::remove(model_folder_, error);
@@ -384,15 +384,14 @@ Result<ModelEntry> Download::finish(const ModelSource& source, const fs::path& f
 void Download::remove_old(const fs::path& folder) const {
   const Result<CatalogContent> content = catalog_.read();
   if (!content.ok()) return;
-  std::error_code error;
-  for (const auto& child : fs::directory_iterator(model_folder_, error)) {
-    if (child.path() == folder || child.path().filename() == kDownloadLockName) continue;
+  for (const fs::path& child : children_of(model_folder_)) {
+    if (child == folder || child.filename() == kDownloadLockName) continue;
     const bool is_used =
         std::any_of(content->models.begin(), content->models.end(), [&](const ModelEntry& other) {
-          return !other.path.empty() &&
-                 (other.path == child.path() || is_inside(other.path, child.path()));
+          return !other.path.empty() && (other.path == child || is_inside(other.path, child));
         });
-    if (!is_used) fs::remove_all(child.path(), error);
+    std::error_code ignored;
+    if (!is_used) fs::remove_all(child, ignored);
   }
 }
 

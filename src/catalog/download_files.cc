@@ -153,9 +153,11 @@ Result<std::vector<FileChunks>> Download::fetch_tarball(const ModelSource& sourc
   if (const Status unpacked = unpack(source, archive, folder); !unpacked.ok())
     return unpacked.error();
   std::vector<FileChunks> files;
-  for (const auto& one : fs::recursive_directory_iterator(folder, error)) {
-    if (!one.is_regular_file(error)) continue;
-    Result<FileChunks> hashed = hash(one.path(), one.path().lexically_relative(folder).string());
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(at->path(), ignored)) continue;
+    Result<FileChunks> hashed = hash(at->path(), at->path().lexically_relative(folder).string());
     if (!hashed.ok()) return hashed.error();
     files.push_back(hashed.take());
   }

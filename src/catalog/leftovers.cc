@@ -69,7 +69,9 @@ class Used {
  public:
   explicit Used(const CatalogContent& content) : content_(content) {
     for (const ModelEntry& entry : content.models) {
-      if (!entry.path.empty()) paths_.insert(real_path(entry.path));
+      if (entry.path.empty()) continue;
+      paths_.insert(real_path(entry.path));
+      paths_.insert(entry.path);  // where a link cannot be followed now
     }
   }
 
@@ -77,14 +79,15 @@ class Used {
 
   // Whether a model is this path or lies below it.
   bool is_used(const fs::path& path) const {
-    const std::string real = real_path(path);
-    const auto at_or_behind = paths_.lower_bound(real);
-    if (at_or_behind != paths_.end() && *at_or_behind == real) return true;
-    const auto below = paths_.lower_bound(real + "/");
-    return below != paths_.end() && below->starts_with(real + "/");
+    return holds_some(real_path(path)) || holds_some(path.string());
   }
 
  private:
+  bool holds_some(const std::string& path) const {
+    if (paths_.contains(path)) return true;
+    const auto below = paths_.lower_bound(path + "/");
+    return below != paths_.end() && below->starts_with(path + "/");
+  }
   static std::string real_path(const fs::path& path) {
     std::error_code error;
     const fs::path real = fs::weakly_canonical(path, error);
@@ -106,11 +109,7 @@ class ModelFolder {
   }
 
   std::vector<Leftover> find() {
-    std::error_code error;
-    std::vector<fs::path> children;
-    for (const auto& child : fs::directory_iterator(folder_, error))
-      children.push_back(child.path());
-    std::sort(children.begin(), children.end());
+    const std::vector<fs::path> children = children_of(folder_);
     bool keeps_something = false;
     for (const fs::path& child : children) {
       if (!is_note(child)) keeps_something = look_at(child) || keeps_something;
@@ -181,24 +180,20 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
 
 // The folders that may hold something, in the order of their names.
 std::vector<fs::path> list_folders(const fs::path& models, const std::vector<std::string>& in_use) {
-  std::vector<fs::path> folders;
-  std::error_code error;
-  for (const auto& child : fs::directory_iterator(models, error)) {
-    if (is_folder(child.path()) && !contains(in_use, child.path().filename().string()))
-      folders.push_back(child.path());
-  }
-  std::sort(folders.begin(), folders.end());
+  std::vector<fs::path> folders = children_of(models);
+  std::erase_if(folders, [&](const fs::path& folder) {
+    return !is_folder(folder) || contains(in_use, folder.filename().string());
+  });
   return folders;
 }
 
 std::vector<Leftover> find_hashes(const base::Home& home, const CatalogContent& content) {
   std::vector<Leftover> found;
-  std::error_code error;
-  for (const auto& child : fs::directory_iterator(home.chunks(), error)) {
-    const std::string model = child.path().stem().string();
+  for (const fs::path& file : children_of(home.chunks())) {
+    const std::string model = file.stem().string();
     const bool is_busy = base::FileLock::is_held(home.models() / model / kDownloadLockName);
-    if (child.path().extension() != ".json" || content.find(model) != nullptr || is_busy) continue;
-    found.push_back({LeftoverKind::Hashes, model, child.path(), {}, bytes_below(child.path())});
+    if (file.extension() != ".json" || content.find(model) != nullptr || is_busy) continue;
+    found.push_back({LeftoverKind::Hashes, model, file, {}, bytes_below(file)});
   }
   return found;
 }

@@ -71,17 +71,23 @@ Status save_under_way(const fs::path& model_folder, const UnderWay& under_way) {
                fmt::format("cannot rename {}: {}", next.string(), error.message())};
 }
 
+std::vector<fs::path> children_of(const fs::path& folder) {
+  std::vector<fs::path> children;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    children.push_back(at->path());
+  std::sort(children.begin(), children.end());
+  return children;
+}
+
 std::vector<ModelUnderWay> list_under_way(const fs::path& models) {
   std::vector<ModelUnderWay> all;
-  std::error_code error;
-  for (fs::directory_iterator at(models, error), end; !error && at != end; at.increment(error)) {
-    std::optional<UnderWay> now = load_under_way(at->path());
+  for (const fs::path& folder : children_of(models)) {
+    std::optional<UnderWay> now = load_under_way(folder);
     if (!now) continue;
-    all.push_back({at->path().filename().string(), std::move(*now),
-                   base::FileLock::is_held(at->path() / kDownloadLockName)});
+    all.push_back({folder.filename().string(), std::move(*now),
+                   base::FileLock::is_held(folder / kDownloadLockName)});
   }
-  std::sort(all.begin(), all.end(),
-            [](const ModelUnderWay& a, const ModelUnderWay& b) { return a.model < b.model; });
   return all;
 }
 

@@ -41,6 +41,9 @@ struct ModelUnderWay {
 };
 std::vector<ModelUnderWay> list_under_way(const std::filesystem::path& models);
 
+// What a folder holds, in the order of the names; nothing where it cannot be read. Never throws.
+std::vector<std::filesystem::path> children_of(const std::filesystem::path& folder);
+
 void remove_under_way(const std::filesystem::path& model_folder);
 
 }  // namespace llorch::catalog
