@@ -145,8 +145,8 @@ class Storm {
     const Result<json::Value> value = json::parse(outcome.out);
     if (!value.ok()) return "no JSON: " + outcome.out + outcome.err;
     for (const json::Value& model : value->as_object().at("models").as_array()) {
-      if (model.as_object().at("id").as_string() == id)
-        return std::string(model.as_object().at("state").as_string());
+      if (json::view(model.as_object().at("id").as_string()) == id)
+        return std::string(json::view(model.as_object().at("state").as_string()));
     }
     return "absent";
   }
@@ -173,7 +173,9 @@ class Storm {
   // Each failure that must come has its words, and leaves everything as it was.
   void ask_what_cannot_be() {
     const fs::path pipe = world_.home() / "pipe.gguf";
-    if (!fs::exists(pipe)) ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    if (!fs::exists(pipe)) {
+      ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    }
     const std::string text = source_path("models/builtin/README.md").string();
     struct Case {
       std::vector<std::string> arguments;
