@@ -65,14 +65,18 @@ std::string fill_context(const WorkerFixture& worker, std::string_view word, int
           .take();
   const double per_word = counted.at("count").to_number<double>() / kSample;
   std::string text;
-  for (int i = 0; i < static_cast<int>((context - 48) / per_word); ++i) text += word;
+  const int count = std::max(1, static_cast<int>((context - 48) / std::max(per_word, 1.0)));
+  for (int i = 0; i < count; ++i) text += word;
   return text;
 }
 
 // What traffic does beside filling every slot: prompts as long as the context, log-probabilities,
 // several choices, JSON, embeddings, large texts to count.
 void ask_for_everything(const WorkerFixture& worker, int context, std::string_view word) {
-  const std::string text = fill_context(worker, std::string(word) + " ", context);
+  // A vocabulary without spaces has one piece as its word.
+  const bool has_spaces = word.find(' ') != std::string_view::npos;
+  const std::string text =
+      fill_context(worker, has_spaces ? std::string(word) + " " : std::string(word), context);
   const auto ask = [&](std::string_view path, json::Object body) {
     const http::Response response = worker.post(path, json::serialize(body));
     EXPECT_EQ(response.status, 200) << path << ": " << response.body.substr(0, 300);
