@@ -499,7 +499,7 @@ TEST_F(PoolManagerTest, BoundsTheLog) {
 }
 
 TEST_F(PoolManagerTest, AConfinedWorkerReachesNothingElse) {
-  const CallbackServer other;  // a service of the user's
+  const test::CallbackServer other;  // a service of the user's
   const std::string url = other.url();
   const std::size_t colon = url.rfind(':');
   const std::string port = url.substr(colon + 1, url.find('/', colon) - colon - 1);
