@@ -328,6 +328,12 @@ Task<Result<std::string>> ResponseStream::Impl::read_some() {
         co_return piece;
       }
       if (parser_->is_done() || (!error && buffer_.size() > 0)) continue;
+      if (buffer_.size() > kMaxHeadBytes) {
+        co_return Error{ErrorCode::Corrupt,
+                        fmt::format("{}: the response's chunk extensions or trailers have more "
+                                    "than {} bytes",
+                                    url_.authority(), kMaxHeadBytes)};
+      }
     }
     const std::string doing =
         fmt::format("reading the response's body ({} bytes had come)", body_bytes_);

@@ -368,6 +368,19 @@ TEST(Client, AProcessWithoutDescriptorsSaysSo) {
   EXPECT_EQ(client.send({Method::Get, url(server->port(), "/none")}).take().status, 404);
 }
 
+TEST(Client, APeersFrameIsBounded) {
+  const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& frame :
+       {"1;" + std::string(200'000, 'x'), "0\r\nA: " + std::string(200'000, 'x')}) {
+    const ScriptedServer server(head + frame, true);
+    ClientRequest request(Method::Get, url(server.port(), "/"));
+    request.total_timeout = milliseconds(10'000);
+    const Result<Response> response = Client().send(request);
+    ASSERT_FALSE(response.ok());
+    EXPECT_EQ(response.error().code, ErrorCode::Corrupt) << response.error().message;
+  }
+}
+
 TEST(Client, HeadersCannotBeForged) {
   const auto server = start(echo_router());
   ClientRequest request(Method::Get, url(server->port(), "/none"));
