@@ -12,13 +12,16 @@
 #include <random>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "api/answers.h"
+#include "base/digest.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/answer.h"
 #include "contract/worker_info.h"
 #include "http/server.h"
+#include "http/url.h"
 
 namespace llorch::cli {
 namespace {
@@ -33,6 +36,22 @@ constexpr milliseconds kObituaryPatience{500};
 std::string make_worker_id() {
   std::random_device random;
   return fmt::format("run-{}-{:08x}{:08x}", ::getpid(), random(), random());
+}
+
+// A secret between us and the worker, in its environment: command lines are for all to see.
+std::string make_mark() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+std::vector<std::string> environment_with(std::string variable) {
+  std::vector<std::string> all;
+  for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry)
+    all.emplace_back(*entry);
+  const std::string name = variable.substr(0, variable.find('=') + 1);
+  std::erase_if(all, [&name](const std::string& entry) { return entry.starts_with(name); });
+  all.push_back(std::move(variable));
+  return all;
 }
 
 // Where a worker listens that is still loading, as its log in JSON says ("port":41234). Empty: it
@@ -66,7 +85,7 @@ std::string_view last_line(std::string_view text) {
 // A server on loopback that waits for one message.
 class LocalWorker::Callback {
  public:
-  Callback() : worker_id_(make_worker_id()) {}
+  Callback() : worker_id_(make_worker_id()), mark_(make_mark()) {}
 
   Status start() {
     http::Router router;
@@ -83,6 +102,9 @@ class LocalWorker::Callback {
   }
 
   const std::string& worker_id() const { return worker_id_; }
+  std::string variable() const {
+    return fmt::format("{}={}", contract::kWorkerMarkVariable, mark_);
+  }
   std::string url() const { return fmt::format("http://127.0.0.1:{}/ready", server_->port()); }
 
   std::optional<std::string> wait_uri(milliseconds patience) {
@@ -110,13 +132,20 @@ class LocalWorker::Callback {
       return Error{ErrorCode::Forbidden,
                    fmt::format("worker {} was not started here", base::quoted(ready->worker_id))};
     }
+    if (!base::is_same_secret(request.headers.find(contract::kWorkerMarkHeader).value_or(""),
+                              mark_)) {
+      return Error{ErrorCode::Forbidden, "this is not the worker that was started here"};
+    }
+    const Result<http::Url> url = http::parse_url(ready->uri);
+    if (!url.ok()) return url.error();
     const std::scoped_lock lock(mutex_);
-    uri_ = ready->uri;
+    uri_ = fmt::format("http://127.0.0.1:{}", url->port);  // nobody can lead a prompt elsewhere
     changed_.notify_all();
     return http::Response(200, "application/json", "{}");
   }
 
   const std::string worker_id_;
+  const std::string mark_;
   mutable std::mutex mutex_;  // guards the next three
   std::condition_variable changed_;
   std::optional<std::string> uri_;
@@ -130,6 +159,7 @@ Result<std::unique_ptr<LocalWorker>> LocalWorker::start(LocalWorkerOptions optio
   base::ProcessOptions process;
   process.program = options.program;
   process.dies_with_parent = true;
+  process.environment = environment_with(callback->variable());
   process.arguments = {
       "--worker-id", callback->worker_id(), "--model",      options.model, "--port",
       "0",           "--callback-url",      callback->url()};
