@@ -226,7 +226,11 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   info.vocab_size = opened->plan.config.vocab_size;
   info.created = file_time(options.model);
   info.has_chat_template = model->chat.has_value();
-  info.aliases = options.aliases;
+  for (const std::string& alias : options.aliases) {
+    const bool is_known = alias == info.id || std::find(info.aliases.begin(), info.aliases.end(),
+                                                        alias) != info.aliases.end();
+    if (!is_known) info.aliases.push_back(alias);
+  }
   info.embedding_width = opened->plan.config.hidden_dim;
   // The vocabulary was read, the weights were not yet: what is mapped so far is of no more use.
   for (const std::shared_ptr<const base::MappedFile>& mapped : file->files())
