@@ -243,7 +243,8 @@ TEST(ConvertProgram, SpeaksJson) {
 
 // Differences of two readings are told in words, not as numbers of our own.
 TEST(GgufNumbers, ADifferenceIsToldByName) {
-  const model::ModelConfig before;
+  model::ModelConfig before;
+  before.head_dim = 16;
   model::ModelConfig after = before;
   EXPECT_EQ(find_difference(before, after), "");
   after.activation = compute::Activation::Silu;

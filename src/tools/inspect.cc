@@ -29,6 +29,7 @@ std::string without_path(std::string_view message, const std::filesystem::path& 
   if (!message.starts_with(prefix)) return std::string(message);
   message.remove_prefix(prefix.size());
   if (message.starts_with(": ")) return std::string(message.substr(2));
+  if (message.starts_with('/')) return std::string(message.substr(1));  // a file of the folder
   return "it" + std::string(message);
 }
 

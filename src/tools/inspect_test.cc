@@ -178,13 +178,14 @@ TEST(Inspect, LooksAtTheTokenizerAsAWorkerDoes) {
   EXPECT_TRUE(inspect(folder.path())->runs_here());
   // Of a kind that we do not have.
   const std::filesystem::path tokenizer = folder / "tokenizer.json";
-  ASSERT_TRUE(base::write_file_atomically(
-                  tokenizer, R"({"model": {"type": "Morphemes", "vocab": {}}, "added_tokens": []})")
-                  .ok());
+  ASSERT_TRUE(
+      base::write_file_atomically(
+          tokenizer, R"({"model": {"type": "Morphemes", "vocab": {"a": 0}}, "added_tokens": []})")
+          .ok());
   const Result<Inspection> unknown = inspect(folder.path());
   ASSERT_EQ(unknown->obstacles.size(), 1U);
   EXPECT_THAT(unknown->obstacles[0],
-              AllOf(StartsWith("no usable tokenizer: "), HasSubstr("Morphemes")));
+              AllOf(StartsWith("no usable tokenizer: tokenizer.json: "), HasSubstr("Morphemes")));
   std::filesystem::remove(tokenizer);
   const Result<Inspection> none = inspect(folder.path());
   ASSERT_EQ(none->obstacles.size(), 1U);
