@@ -395,7 +395,7 @@ TEST(Chat, RefusesAndNames) {
       {R"({"messages":[7]})", "messages[0]"},
       {R"({"messages":[{"role":"wizard","content":"x"}]})", "messages[0].role"},
       {R"({"messages":[{"role":"user"}]})", "messages[0].content"},
-      {R"({"messages":[{"role":"user","content":"x","mood":1}]})", "messages[0].mood"},
+      {R"({"messages":[{"role":"user","content":null}]})", "messages[0].content"},
       {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]})",
        "messages[0].content[0]"},
       {"{" + messages + R"(,"n":0})", "n"},
@@ -574,7 +574,9 @@ TEST(OpenAi, EveryHonouredFieldIsRead) {
       json::Object body = base;
       body[field.name] =
           field.name == "model" ? json::Value(7) : json::Value(json::Array{json::Object()});
-      if (field.name == "prompt" || field.name == "input") body[field.name] = true;
+      const bool takes_lists =
+          field.name == "prompt" || field.name == "input" || field.name == "documents";
+      if (takes_lists) body[field.name] = true;
       const std::string response = worker.post(path, json::serialize(body));
       EXPECT_EQ(status_of(response), 400) << field.name;
       const json::Value answer = json_of(response);
