@@ -47,14 +47,14 @@ TEST_F(Settings, NothingIsAddedWhereNothingIsSaid) {
 
 TEST_F(Settings, FlagBeforeEnvironmentBeforeFile) {
   write("[worker]\nhost = \"other\"\n\n[pool]\nmax-downloads = 5\nhost = \"::1\"\n");
-  EXPECT_THAT(*read(), ElementsAre("--max-downloads=5", "--host=::1"));
+  EXPECT_THAT(*read(), ElementsAre("--host=::1", "--max-downloads=5"));
   variables_["LLORCH_POOL_MAX_DOWNLOADS"] = "6";
   EXPECT_THAT(*read(), ElementsAre("--max-downloads=6", "--host=::1"));
   EXPECT_THAT(*read({"--max-downloads", "7"}), ElementsAre("--max-downloads", "7", "--host=::1"));
   EXPECT_THAT(*read({"--max-downloads=7", "--host=h"}),
               ElementsAre("--max-downloads=7", "--host=h"));
   variables_["LLORCH_POOL_MAX_DOWNLOADS"] = "";
-  EXPECT_THAT(*read(), ElementsAre("--max-downloads=5", "--host=::1"));
+  EXPECT_THAT(*read(), ElementsAre("--host=::1", "--max-downloads=5"));
 }
 
 TEST_F(Settings, KeysTakeEitherDash) {
