@@ -141,7 +141,7 @@ TEST(RealTemplates, LongConversationsAreAffordable) {
   RenderOptions options;
   options.now = kVectorDate;
   options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
-  options.limits.max_steps = 2'000'000;
+  options.limits.max_steps = 8'000'000;
   options.limits.max_output_bytes = std::size_t{8} << 20;
   options.limits.max_work_bytes = std::size_t{64} << 20;
   Templates templates;

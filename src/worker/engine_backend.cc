@@ -414,7 +414,7 @@ Result<TextRequest::Prompt> EngineBackend::render_chat(const json::Object& conte
   options.now = local_now();
   options.limit = per_text(limit);
   // Far more than any real template takes, far less than what a thread could be kept busy with.
-  options.limits.max_steps = 2'000'000;
+  options.limits.max_steps = 8'000'000;
   options.limits.max_output_bytes = std::size_t{8} << 20;
   options.limits.max_work_bytes = std::size_t{64} << 20;
   Result<jinja::MarkedText> rendered = chat->render(context, options);
