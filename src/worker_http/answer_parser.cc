@@ -125,6 +125,8 @@ void AnswerParser::run() {
 
 void AnswerParser::emit(Kind kind, std::string_view text) {
   if (text.empty()) return;
+  // Half a frame, where the answer was cut between two calls.
+  if (settings_.calls_only && kind == Kind::Content && num_calls_ > 0) return;
   const std::size_t call = num_calls_ > 0 && kind == Kind::CallArguments ? num_calls_ - 1 : 0;
   if (!parts_.empty() && parts_.back().kind == kind && parts_.back().call == call) {
     parts_.back().text += text;

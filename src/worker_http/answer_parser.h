@@ -45,6 +45,7 @@ struct ParserSettings {
   std::shared_ptr<const ToolList> tools;  // null or empty: calls are not looked for
   bool begins_thinking = false;           // the prompt has opened the thinking
   std::string opening;                    // of a call, where the prompt has opened one
+  bool calls_only = false;  // a grammar lets nothing but calls and their frame through
   std::size_t max_calls = 128;
   std::vector<std::string> special_markers;  // never content
 

@@ -69,6 +69,7 @@ struct Case {
   std::vector<std::string> special = {};
   std::size_t max_calls = 128;
   bool with_tools = true;
+  bool calls_only = false;
 };
 
 ParserSettings settings_of(const Case& one) {
@@ -80,6 +81,7 @@ ParserSettings settings_of(const Case& one) {
   settings.opening = one.opening;
   settings.special_markers = one.special;
   settings.max_calls = one.max_calls;
+  settings.calls_only = one.calls_only;
   return settings;
 }
 
@@ -197,6 +199,13 @@ std::vector<Case> cases() {
        .text = paris + "\n</tool_call>",
        .expected = {"", "", {kParis}},
        .opening = "<tool_call>\n"},
+      {.what = "opened by the prompt, cut between two",
+       .dialect = Hermes,
+       .text = paris + "\n</tool_call>\n<tool_c",
+       .expected = {"", "", {kParis}},
+       .was_cut = true,
+       .opening = "<tool_call>\n",
+       .calls_only = true},
       {.what = "opened by the prompt, cut at once",
        .dialect = Hermes,
        .text = "{",

@@ -313,6 +313,7 @@ AnswerPlan plan_answer(const AnswerStyle& style, const ToolRequest& request,
     if (is_open) plan.prompt_end = fmt::format("\n{}\n\n", thinking.close);
     plan.prompt_end += form.opening;
     parser.opening = form.opening;
+    parser.calls_only = true;
     plan.format = format_of(form, request);
   } else if (!constrained) {
     parser.thinking = style.thinking;
