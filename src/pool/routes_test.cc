@@ -543,9 +543,9 @@ TEST(PoolDownloads, CancelEndsItAndIsIdempotent) {
 // One that runs and one that waits: whoever watches hears the end when the manager stops.
 TEST(PoolDownloads, AStoppingManagerIsTheLastEvent) {
   FakePool pool({}, {.max_running = 1});
-  const std::string running = id_of(pool.send("POST", "/v2/models/m/download"));
+  const std::string running = id_of(start(pool, "m"));
   ASSERT_TRUE(pool.script.wait_until_begun());
-  const std::string waiting = id_of(pool.send("POST", "/v2/models/n/download"));
+  const std::string waiting = id_of(start(pool, "n"));
   std::vector<std::unique_ptr<http::test::RawSocket>> sockets;
   for (const std::string& id : {running, waiting}) {
     sockets.push_back(std::make_unique<http::test::RawSocket>(pool.server->port()));
@@ -559,7 +559,7 @@ TEST(PoolDownloads, AStoppingManagerIsTheLastEvent) {
     EXPECT_THAT(rest, AllOf(HasSubstr("event: error"), HasSubstr("CANCELLED"),
                             HasSubstr("manager is stopping")));
   }
-  EXPECT_EQ(status_of(pool.send("POST", "/v2/models/o/download")), 503);
+  EXPECT_EQ(status_of(start(pool, "o")), 503);
 }
 
 TEST(PoolDownloads, TheSameAgainJoinsAnotherConflicts) {
