@@ -38,7 +38,7 @@ std::string variable_of(std::string_view prefix, std::string_view name) {
 // The file's text; nothing where there is none and nobody named it. Anything else in its place is
 // an error: a program that starts without its settings may start without its token.
 Result<std::optional<std::string>> read_config(const fs::path& path, bool is_named) {
-  if (path.empty()) return std::optional<std::string>();
+  if (path.empty() || path == "/dev/null") return std::optional<std::string>();  // none wanted
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {

@@ -111,6 +111,8 @@ TEST_F(Settings, WhatIsNoFileIsAnError) {
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   variables_["LLORCH_CONFIG"] = (folder_ / "pipe").string();
   EXPECT_FALSE(read().ok()) << "and it must not wait for a writer";
+  variables_["LLORCH_CONFIG"] = "/dev/null";
+  EXPECT_TRUE(read().ok()) << "none is wanted";
 }
 
 TEST_F(Settings, OtherSectionsMayHoldAnything) {
