@@ -13,8 +13,10 @@ namespace {
 
 // Measured (docs/memory.md): code and data that a serving process touches, its own threads and
 // buffers; and what each thread of computation adds.
-constexpr std::int64_t kProgramBytes = std::int64_t{9'472} << 10;
+constexpr std::int64_t kProgramBytes = std::int64_t{11'110} << 10;
 constexpr std::int64_t kThreadBytes = 32 << 10;
+// What requests hold while they are answered grows with the vectors of embeddings.
+constexpr std::int64_t kRequestBytesPerDim = 1 << 10;
 
 std::int64_t table_bytes(std::int64_t entries, std::int64_t entry_bytes) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(2 * entries + 2))) *
@@ -24,7 +26,11 @@ std::int64_t table_bytes(std::int64_t entries, std::int64_t entry_bytes) {
 // Tokenizer, texts of all ids, the table for JSON output, and what sampling keeps for each id.
 std::int64_t vocabulary_bytes(const tokenizer::TokenizerSize& size) {
   constexpr std::int64_t kBytesPerPiece = 90;
-  return table_bytes(size.pieces, 8) + table_bytes(size.merges, 16) + kBytesPerPiece * size.pieces;
+  constexpr std::int64_t kSearchBytesPerPiece = 52;
+  // More merges than pieces are SentencePiece's, which have to be found first.
+  const std::int64_t search = size.merges > size.pieces ? kSearchBytesPerPiece * size.pieces : 0;
+  return table_bytes(size.pieces, 8) + table_bytes(size.merges, 16) + kBytesPerPiece * size.pieces +
+         search;
 }
 
 Result<tokenizer::TokenizerSize> measure(const WorkerOptions& options,
@@ -67,8 +73,8 @@ Result<contract::MemoryNeed> plan_memory(const WorkerOptions& options, std::stri
     if (smaller.ok()) need.kv_q8_0_bytes = *smaller * blocks;
   }
   const int threads = options.threads > 0 ? options.threads : base::usable_cores();
-  const std::int64_t process =
-      kProgramBytes + vocabulary_bytes(*vocabulary) + kThreadBytes * threads;
+  const std::int64_t process = kProgramBytes + vocabulary_bytes(*vocabulary) +
+                               kThreadBytes * threads + kRequestBytesPerDim * config.hidden_dim;
   const std::int64_t host_scratch = (*runner)->buffers().host_bytes();
   if (device == "cpu") {
     need.scratch_bytes += host_scratch;
