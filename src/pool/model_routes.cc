@@ -40,6 +40,14 @@ PlanRequest read_plan_request(json::FieldReader& reader) {
 catalog::FindUse find_uses(const Service& service) {
   return [&service](std::string_view model) -> std::string {
     const std::string id(model);
+    for (const contract::PoolWorker& worker : service.pool.workers.workers()) {
+      const bool has_ended = worker.state == contract::PoolWorkerState::Stopped ||
+                             worker.state == contract::PoolWorkerState::Failed;
+      if (worker.model == id && !has_ended) {
+        return fmt::format("{} is run by {}; stop it first (`llorch-pool worker stop {}`)", id,
+                           worker.id, worker.id);
+      }
+    }
     if (service.pool.workers.uses_model(id))
       return fmt::format("a worker uses {}; stop it first (POST /v2/workers/stop)", id);
     if (!service.pool.downloads.is_busy_with(id)) return {};

@@ -45,6 +45,7 @@ constexpr std::size_t kWorkersMax = 3;
 struct Expected {
   std::set<std::string> registered;  // in place: their files are ours
   std::set<std::string> downloaded;
+  std::set<std::string> cut;  // their command was killed: the manager may have gone on
   std::map<std::string, std::set<std::int64_t>> rotted;  // where we flipped bytes of theirs
 };
 
@@ -281,7 +282,10 @@ class Storm {
     std::this_thread::sleep_for(std::chrono::milliseconds(draw(150)));
     child->signal(SIGKILL);
     const std::optional<int> exit_code = child->wait();
-    if (exit_code == 0) expected_.downloaded.insert(id);  // it was quicker
+    if (exit_code == 0)
+      expected_.downloaded.insert(id);  // it was quicker
+    else
+      expected_.cut.insert(id);
   }
 
   void remove() {
@@ -375,7 +379,8 @@ class Storm {
       ids.insert(model.id);
       if (model.id == "builtin") continue;
       EXPECT_TRUE(expected_.registered.contains(model.id) ||
-                  expected_.downloaded.contains(model.id) || !model.downloaded)
+                  expected_.downloaded.contains(model.id) || expected_.cut.contains(model.id) ||
+                  !model.downloaded)
           << model.id << " came from nowhere";
       if (!expected_.downloaded.contains(model.id) || expected_.rotted.contains(model.id)) continue;
       EXPECT_TRUE(model.downloaded) << model.id;
