@@ -204,12 +204,10 @@ Status check_model(const contract::ModelEntry& model, std::string_view backend) 
 Status check_context(const contract::ModelEntry& model, const PlanRequest& request) {
   if (!request.context || !model.context_length || *request.context <= *model.context_length)
     return ok_status();
-  return Error{
-      ErrorCode::InvalidArgument,
-      fmt::format("a context of {} tokens is more than the {} that {} has: ask for at most "
-                  "{}",
-                  *request.context, *model.context_length, base::quoted(model.id),
-                  *model.context_length)};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("a context of {} tokens is more than the model's own context of {}: ask "
+                           "for at most that",
+                           *request.context, *model.context_length)};
 }
 
 // The GPUs that are asked about.

@@ -11,7 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <thread>
 
 #include "base/log.h"
@@ -96,8 +96,11 @@ http::ErrorBody render(const Error& error, std::string_view correlation_id) {
 }
 
 std::string read_all(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  // Through a stream, which takes it for the end when the process behind the file is gone.
+  const std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
 }
 
 }  // namespace

@@ -383,8 +383,10 @@ TEST_F(PoolManagerTest, RefusesAModelThatIsNotWholeOrNotForTheBackend) {
   EXPECT_THAT(refusal(), HasSubstr("is gone"));
   std::ofstream(model.path) << "12345";
   model.files = {{"weights.gguf", 6, ""}};
+  model.backends = {"cpu"};
   EXPECT_THAT(refusal(), HasSubstr("has 5 bytes, expected 6"));
   model.files[0].size = 5;
+  model.backends.clear();
   model.unsupported = "architecture \"rwkv\" is unknown";
   EXPECT_THAT(refusal(), HasSubstr("rwkv"));
   model.backends = {"cuda"};

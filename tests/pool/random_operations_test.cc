@@ -184,7 +184,8 @@ class Storm {
     };
     const std::vector<Case> cases = {
         {{"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "1"}, "16"},
-        {{"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "99999"}, "more than the 1024"},
+        {{"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "99999"},
+         "the model's own context of 1024"},
         {{"worker", "spawn", "cuda", "--model", "builtin", "--gpu", "77"}, "GPU 77 is not here"},
         {{"worker", "stop", "worker-cpu-200"}, "worker-cpu-200"},
         {{"models", "register", "bad", "--path", pipe.string()}, "is a pipe"},
