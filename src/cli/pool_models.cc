@@ -134,7 +134,11 @@ std::string summary_line(const ModelEntry& entry) {
 // After a change: the model as it is now, with its state.
 int print_changed(const PoolContext& context, ModelStore& store, std::string_view verb,
                   const Result<ModelEntry>& entry) {
-  if (!entry.ok()) return fail(entry.error());
+  if (!entry.ok()) {
+    // What a manager refuses was understood: that is no mistake on the command line.
+    const int code = fail(entry.error());
+    return store.client() != nullptr ? kFailure : code;
+  }
   if (!context.json_output) return print(fmt::format("{} {}", verb, summary_line(*entry)));
   const Result<ListedModel> listed = store.find(entry->id);
   return listed.ok() ? print_json(entry_json(*listed)) : fail(listed.error());
