@@ -369,7 +369,7 @@ TEST(WorkerSettings, FlagBeforeEnvironmentBeforeFile) {
   write_test_model(model);
   std::ofstream(folder / "config.toml")
       << "[worker]\nctx = 100\nmax-batch = 3\nlog-format = \"json\"\n"
-         "[other]\nctx = 7\n";
+         "[pool]\nmax-downloads = 7\n";
   const auto context_with = [&](std::vector<std::string> flags,
                                 std::vector<std::string> environment) {
     std::vector<std::string> arguments = {"--worker-id",  "w",      "--model",
