@@ -67,7 +67,7 @@ TEST_F(PoolPlanTest, SaysWhatIsNotHere) {
   EXPECT_THAT(outcome.err, testing::AnyOf(HasSubstr("no worker-orcd"), HasSubstr("no GPU here")));
   outcome = run({"builtin", "--ctx", "9999999"});
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("more than the 1024 that"));
+  EXPECT_THAT(outcome.err, HasSubstr("own context of 1024"));
 }
 
 TEST_F(PoolPlanTest, MistakesAreUsage) {
