@@ -130,6 +130,7 @@ TEST(RequestWork, OfAClientThatLeftNeverBegins) {
   {
     RawSocket leaving(worker.server->port());
     ASSERT_TRUE(leaving.send(http::test::post("/v1/chat/completions", kChat, kJson)));
+    while (worker.server->num_connections() < 3) std::this_thread::yield();
     leaving.reset();
   }
   while (worker.server->num_connections() > 2) std::this_thread::yield();
