@@ -68,6 +68,9 @@ class LineEditor::Terminal {
     prompt_ = prompt;
     interrupted_ = false;
     write_out(kPasteMarksOn);
+    // Before the prompt shows, not with the first key: a Ctrl-D that is typed in between would
+    // belong to the terminal's own line editing, and be lost.
+    ::el_set(editor_, EL_PREP_TERM, 1);
     int count = 0;
     const char* text = ::el_gets(editor_, &count);
     write_out(kPasteMarksOff);
