@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,11 +70,15 @@ class TerminalChat {
     }
   }
 
-  // Its exit code, once it has ended by itself.
+  // Its exit code, once it has ended by itself; -1 when it does not.
   int wait() {
     while (read_more()) {
     }
     int status = 0;
+    pollfd end{static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)), POLLIN, 0};
+    const bool has_ended = ::poll(&end, 1, 10'000) == 1;
+    ::close(end.fd);
+    if (!has_ended) return -1;
     ::waitpid(pid_, &status, 0);
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
