@@ -18,6 +18,7 @@ setup:
 
 # Sanitizer builds run the same tests.
 asan tsan: setup
+	@scripts/setup.sh clang
 	@scripts/build.sh $@
 	@cd build/$@ && ctest -j2 $(CTEST_FLAGS)
 
