@@ -180,6 +180,12 @@ Result<std::vector<sock_filter>> exported(const scmp_filter_ctx& context) {
   return filter;
 }
 
+// One condition on a system call's argument; libseccomp's own macros are C's compound literals.
+scmp_arg_cmp argument(unsigned index, scmp_compare how, std::uint64_t value,
+                      std::uint64_t masked_value = 0) {
+  return {index, how, value, masked_value};
+}
+
 // Sockets that landlock has no rule for are not made: other families, other types than streams,
 // other protocols than TCP.
 bool deny_sockets(const scmp_filter_ctx& context, const NetworkRules& rules) {
@@ -189,20 +195,20 @@ bool deny_sockets(const scmp_filter_ctx& context, const NetworkRules& rules) {
                                     conditions.data()) == 0;
   };
   const bool has_tcp = !rules.bind.empty() || !rules.connect.empty();
-  bool is_good = deny({SCMP_A0(SCMP_CMP_GT, AF_INET6)});
+  bool is_good = deny({argument(0, SCMP_CMP_GT, AF_INET6)});
   for (int family = AF_UNIX; family <= AF_INET6; ++family) {
     if (family == AF_UNIX && rules.local_sockets) continue;
     const bool is_internet = family == AF_INET || family == AF_INET6;
     const auto which = static_cast<scmp_datum_t>(family);
     if (!is_internet || !has_tcp) {
-      is_good &= deny({SCMP_A0(SCMP_CMP_EQ, which)});
+      is_good &= deny({argument(0, SCMP_CMP_EQ, which)});
       continue;
     }
     for (int type = SOCK_DGRAM; type <= SOCK_PACKET; ++type) {
-      is_good &= deny({SCMP_A0(SCMP_CMP_EQ, which),
-                       SCMP_A1(SCMP_CMP_MASKED_EQ, 0xF, static_cast<scmp_datum_t>(type))});
+      is_good &= deny({argument(0, SCMP_CMP_EQ, which),
+                       argument(1, SCMP_CMP_MASKED_EQ, 0xF, static_cast<scmp_datum_t>(type))});
     }
-    is_good &= deny({SCMP_A0(SCMP_CMP_EQ, which), SCMP_A2(SCMP_CMP_GT, IPPROTO_TCP)});
+    is_good &= deny({argument(0, SCMP_CMP_EQ, which), argument(2, SCMP_CMP_GT, IPPROTO_TCP)});
   }
   return is_good;
 }
