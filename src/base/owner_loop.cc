@@ -1,0 +1,106 @@
+#include "base/owner_loop.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "base/check.h"
+#include "base/job_border.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/thread.h"
+
+namespace llorch::base {
+namespace {
+
+// After a turn that failed, so that it does not fail again at once and for ever.
+constexpr int kFailurePauseMs = 200;
+
+void log_failure(const Error& error) {
+  Logger("base").error("a job failed", {{"error", error.message}});
+}
+
+int poll_patience(Clock::TimePoint until) {
+  if (until == Clock::TimePoint::max()) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(until - real_clock().now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, std::numeric_limits<int>::max()));
+}
+
+}  // namespace
+
+OwnerLoop::OwnerLoop(std::string name, std::size_t max_waiting, Turn turn)
+    : doing_("in the " + name + " thread"),
+      turn_(std::move(turn)),
+      wake_file_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      jobs_(max_waiting) {
+  CHECK(wake_file_ >= 0, "no file descriptor left for a thread");
+  thread_ = start_thread(std::move(name), [this] { run(); });
+}
+
+OwnerLoop::~OwnerLoop() {
+  stop();
+  ::close(wake_file_);
+}
+
+bool OwnerLoop::post(Job job) {
+  if (!jobs_.try_push(std::move(job))) return false;
+  wake();
+  return true;
+}
+
+void OwnerLoop::push_or_die(Job job) {
+  CHECK(std::this_thread::get_id() != thread_.get_id(), "the owner may not wait for itself");
+  CHECK(jobs_.push(std::move(job)), "asked after the end");
+  wake();
+}
+
+void OwnerLoop::stop() {
+  jobs_.close();
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void OwnerLoop::wake() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_file_, &one, sizeof one);
+}
+
+void OwnerLoop::run() {
+  for (bool is_closed = false; !is_closed;) {
+    const Result<bool> passed = run_job<bool>(doing_, [this, &is_closed] {
+      is_closed = jobs_.is_closed();  // before the last look: nothing comes after it
+      run_jobs();
+      if (!is_closed) rest(turn_ ? turn_() : Rest());
+      return true;
+    });
+    if (passed.ok()) continue;
+    log_failure(passed.error());
+    pollfd file{wake_file_, POLLIN, 0};
+    ::poll(&file, 1, kFailurePauseMs);
+  }
+}
+
+void OwnerLoop::run_jobs() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t cleared = ::read(wake_file_, &count, sizeof count);
+  for (const Job& job : jobs_.take_all()) {
+    const Result<bool> done = run_job<bool>(doing_, [&job] {
+      job();
+      return true;
+    });
+    if (!done.ok()) log_failure(done.error());
+  }
+}
+
+void OwnerLoop::rest(const Rest& rest) const {
+  std::vector<pollfd> files = {{wake_file_, POLLIN, 0}};
+  for (const int file : rest.files) files.push_back({file, POLLIN, 0});
+  ::poll(files.data(), files.size(), poll_patience(rest.until));
+}
+
+}  // namespace llorch::base
