@@ -24,4 +24,9 @@ http::ErrorBody render_error(const Error& error, std::string_view correlation_id
 http::Response error_response(const Error& error, std::string_view correlation_id,
                               std::span<const json::FieldError> errors = {});
 
+// The same two in OpenAI's form (openai/errors.h).
+http::ErrorBody render_openai_error(const Error& error, std::string_view correlation_id);
+http::Response openai_error_response(const Error& error, std::string_view param = {},
+                                     std::string_view code = {});
+
 }  // namespace llorch::api

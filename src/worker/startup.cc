@@ -94,9 +94,9 @@ std::string piece_of(const tokenizer::Tokenizer& tokenizer, std::optional<std::i
 void add_style(const tokenizer::Tokenizer& tokenizer, ServingModel& model) {
   const std::string* source = tokenizer.chat_template("tool_use");
   if (source == nullptr) source = tokenizer.chat_template("default");
-  worker_http::AnswerStyle& style = model.info.style;
-  style = worker_http::detect_answer_style(source != nullptr ? *source : std::string());
-  for (const std::string_view marker : worker_http::known_markers()) {
+  openai::AnswerStyle& style = model.info.style;
+  style = openai::detect_answer_style(source != nullptr ? *source : std::string());
+  for (const std::string_view marker : openai::known_markers()) {
     const std::optional<tokenizer::TokenId> id = tokenizer.find_piece(marker);
     if (!id || !tokenizer.is_special(*id) || tokenizer.is_end(*id)) continue;
     style.special_markers.emplace_back(marker);

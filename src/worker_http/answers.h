@@ -19,17 +19,8 @@ namespace llorch::worker_http {
 using api::add_retry_after;
 using api::error_response;
 using api::json_response;
+using api::openai_error_response;
 using contract::summary_of;
-
-// {"error":{"message","type","param","code"}}. `param` empty: null.
-json::Object openai_error_json(const Error& error, std::string_view param = {},
-                               std::string_view code = {});
-http::ErrorBody render_openai_error(const Error& error, std::string_view correlation_id);
-http::Response openai_error_response(const Error& error, std::string_view param,
-                                     std::string_view code = {});
-// Every failure in one message; the first field is the param.
-http::Response openai_error_response(const Error& error,
-                                     const std::vector<json::FieldError>& errors);
 
 // See contract/request_body.h.
 Status check_content_type(const RequestText& request);

@@ -19,31 +19,19 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "base/text_span.h"
 #include "base/work_limit.h"
 #include "contract/inference.h"
-#include "contract/sampling_config.h"
-#include "worker_http/answer_style.h"
+#include "openai/answer_style.h"
+#include "openai/generation.h"
 
 namespace llorch::worker_http {
 
-// What the output must be; enforced while sampling.
-struct OutputFormat {
-  enum class Kind : std::uint8_t { Text, JsonObject, JsonSchema, ToolCalls };
-  Kind kind = Kind::Text;
-  json::Value schema;  // with JsonSchema
-  // With ToolCalls: one of these; where `between` is not empty maybe more, with it in between; then
-  // `closing`.
-  struct Call {
-    std::string before;  // the arguments
-    json::Value schema;  // of the arguments
-    std::string after;
-    bool strict = false;  // else arguments whose schema cannot be enforced are any object
-  };
-  std::vector<Call> calls;
-  std::string between;
-  std::string closing;
-};
+using openai::AnswerStyle;
+using openai::GenerationResult;
+using openai::OutputFormat;
+using openai::TextPiece;
+using openai::TokenProbability;
+using openai::TokenReport;
 
 // What prepare() made of a request: ids and a compiled format. Immutable, so the choices of a
 // request share one.
@@ -67,54 +55,14 @@ struct PrepareError {
 };
 using Preparation = std::variant<PreparedPtr, PrepareError>;
 
-struct TextRequest {
+struct TextRequest : openai::GenerationSettings {
+  using Prompt = openai::Prompt;
+
   std::string job_id;
-  // Text as users write it (special tokens in it are plain text), a rendered chat prompt (special
-  // tokens count where the template itself wrote them), or ids.
-  struct Prompt {
-    enum class Kind : std::uint8_t { Plain, Rendered, Ids };
-    Kind kind = Kind::Plain;
-    std::string text;
-    std::vector<base::TextSpan> template_spans;  // of a rendered one: what is not users' text
-    std::vector<std::int32_t> ids;
-    std::optional<std::string>
-        suffix;  // what follows the answer; with text as users write it, or ids
-  };
-  Prompt prompt;
-  contract::SamplingConfig sampling;
-  // A max_tokens above what is left of the context is lowered to it instead of refused: for
-  // defaults, which nobody asked for.
-  bool shorten_to_fit = false;
-  // OpenAI's further parameters.
-  float frequency_penalty = 0;
-  float presence_penalty = 0;
-  std::vector<std::pair<std::int32_t, float>> logit_bias;
-  std::optional<std::int32_t> top_logprobs;
-  OutputFormat format;
-  // Special tokens that are markers of the model's style (ModelInfo::style) are part of the text.
-  bool shows_markers = false;
+  openai::Prompt prompt;
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   PreparedPtr prepared;  // of prompt, max_tokens and format, which nobody looks at once it is there
-};
-
-struct TokenProbability {
-  std::string text;   // of the one token; may be part of a character, then with U+FFFD
-  std::string bytes;  // as they are
-  float logprob = 0;
-};
-
-struct TokenReport {
-  TokenProbability token;
-  std::vector<TokenProbability> top;
-};
-
-// A piece of the answer: whole UTF-8, certain not to belong to a stop string. With logprobs, the
-// tokens since the last piece; a piece may then have no text.
-struct TextPiece {
-  std::string text;
-  std::vector<TokenReport> tokens;
-  std::int64_t num_tokens = 0;  // that it took
 };
 
 // Hears of one request, on the engine's thread and in this order: on_started, on_text…, on_end
@@ -126,7 +74,7 @@ class TextListener {
   // False: nobody reads this any more, stop computing.
   virtual bool on_text(TextPiece piece) = 0;
   // StopReason::Cancelled comes as Error Cancelled, a passed deadline as DeadlineExceeded.
-  virtual void on_end(Result<contract::InferenceResult> result) = 0;
+  virtual void on_end(GenerationResult result) = 0;
 };
 
 struct Submission {

@@ -74,7 +74,7 @@ ModelInfo fake_model() {
   info.created = 1700000000;
   info.has_chat_template = true;
   info.embedding_width = 3;
-  info.style.dialect = ToolDialect::Hermes;
+  info.style.dialect = openai::ToolDialect::Hermes;
   info.style.template_takes_tools = true;
   return info;
 }

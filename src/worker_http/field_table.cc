@@ -1,10 +1,6 @@
 #include "worker_http/field_table.h"
 
-#include <fmt/format.h>
-
 #include <array>
-
-#include "base/check.h"
 
 namespace llorch::worker_http {
 namespace {
@@ -55,152 +51,6 @@ constexpr std::array kTokenize = {
 constexpr std::array kDetokenize = {
     FieldSpec{"tokens", Required, R"({"type":"array","items":{"type":"integer","minimum":0}})"}};
 
-constexpr std::string_view kStringOrStrings =
-    R"({"oneOf":[{"type":"string"},{"type":"array","maxItems":4,"items":{"type":"string"}}]})";
-constexpr std::string_view kPenalty = R"({"type":"number","minimum":-2,"maximum":2,"default":0})";
-constexpr std::string_view kTemperature =
-    R"({"type":"number","minimum":0,"maximum":2,"default":1})";
-constexpr std::string_view kTopP = R"({"type":"number","minimum":0,"maximum":1,"default":1})";
-constexpr std::string_view kLogitBias =
-    R"({"type":"object","maxProperties":1024,"additionalProperties":{"type":"number","minimum":-100,"maximum":100}})";
-constexpr std::string_view kChoices = R"({"type":"integer","minimum":1,"maximum":64,"default":1})";
-constexpr std::string_view kFlag = R"({"type":"boolean","default":false})";
-constexpr std::string_view kString = R"({"type":"string"})";
-constexpr std::string_view kSeed =
-    R"({"type":"integer","description":"Choice k draws with seed + k."})";
-constexpr std::string_view kTopK =
-    R"({"type":"integer","minimum":0,"default":0,"description":"0 is off."})";
-constexpr std::string_view kMinP = R"({"type":"number","minimum":0,"maximum":1,"default":0})";
-constexpr std::string_view kRepetition =
-    R"({"type":"number","exclusiveMinimum":0,"maximum":2,"default":1,"description":"Over prompt and output."})";
-constexpr std::string_view kStreamOptions =
-    R"({"type":"object","properties":{"include_usage":{"type":"boolean"},"include_obfuscation":{"type":"boolean"}},"additionalProperties":false})";
-
-constexpr std::array kCompletion = {
-    FieldSpec{
-        "prompt", Required,
-        R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"array","items":{"type":"integer"}},{"type":"array","items":{"type":"array","items":{"type":"integer"}}}]})"},
-    FieldSpec{"model", Honoured, kString},
-    FieldSpec{"echo", Honoured, kFlag},
-    FieldSpec{"frequency_penalty", Honoured, kPenalty},
-    FieldSpec{"presence_penalty", Honoured, kPenalty},
-    FieldSpec{"logit_bias", Honoured, kLogitBias},
-    FieldSpec{"logprobs", Honoured, R"({"type":"integer","minimum":0,"maximum":5})"},
-    FieldSpec{
-        "max_tokens", Honoured,
-        R"({"type":"integer","minimum":0,"default":16,"description":"0 counts the prompt and writes nothing."})"},
-    FieldSpec{"n", Honoured, kChoices},
-    FieldSpec{"seed", Honoured, kSeed},
-    FieldSpec{"stop", Honoured, kStringOrStrings},
-    FieldSpec{
-        "suffix", Honoured,
-        R"({"type":"string","description":"What follows the answer; for models with fill-in-the-middle tokens."})"},
-    FieldSpec{"stream", Honoured, kFlag},
-    FieldSpec{"stream_options", Honoured, kStreamOptions},
-    FieldSpec{"temperature", Honoured, kTemperature},
-    FieldSpec{"top_p", Honoured, kTopP},
-    FieldSpec{"top_k", Honoured, kTopK},
-    FieldSpec{"min_p", Honoured, kMinP},
-    FieldSpec{"repetition_penalty", Honoured, kRepetition},
-    FieldSpec{"user", Bookkeeping, kString},
-    FieldSpec{"best_of", Refused, R"({"type":"integer"})", "1"},
-};
-
-constexpr std::array kChat = {
-    FieldSpec{
-        "messages", Required,
-        R"({"type":"array","minItems":1,"items":{"$ref":"#/components/schemas/ChatMessage"}})"},
-    FieldSpec{"model", Honoured, kString},
-    FieldSpec{"frequency_penalty", Honoured, kPenalty},
-    FieldSpec{"presence_penalty", Honoured, kPenalty},
-    FieldSpec{"logit_bias", Honoured, kLogitBias},
-    FieldSpec{"logprobs", Honoured, kFlag},
-    FieldSpec{"top_logprobs", Honoured, R"({"type":"integer","minimum":0,"maximum":20})"},
-    FieldSpec{
-        "max_tokens", Honoured,
-        R"({"type":"integer","minimum":1,"description":"Default: the rest of the context."})"},
-    FieldSpec{"max_completion_tokens", Honoured, R"({"type":"integer","minimum":1})"},
-    FieldSpec{"n", Honoured, kChoices},
-    FieldSpec{
-        "response_format", Honoured,
-        R"({"type":"object","properties":{"type":{"enum":["text","json_object","json_schema"]},"json_schema":{"type":"object"}},"required":["type"]})"},
-    FieldSpec{"seed", Honoured, kSeed},
-    FieldSpec{"stop", Honoured, kStringOrStrings},
-    FieldSpec{"stream", Honoured, kFlag},
-    FieldSpec{"stream_options", Honoured, kStreamOptions},
-    FieldSpec{"temperature", Honoured, kTemperature},
-    FieldSpec{"top_p", Honoured, kTopP},
-    FieldSpec{"top_k", Honoured, kTopK},
-    FieldSpec{"min_p", Honoured, kMinP},
-    FieldSpec{"repetition_penalty", Honoured, kRepetition},
-    FieldSpec{
-        "tools", Honoured,
-        R"({"type":"array","maxItems":128,"items":{"type":"object"},"description":"Told to the model by its chat template, or by a system message where that takes none; calls come back as tool_calls."})"},
-    FieldSpec{
-        "tool_choice", Honoured,
-        R"({"oneOf":[{"enum":["auto","none","required"]},{"type":"object"}],"description":"required and a named function are enforced."})"},
-    FieldSpec{"parallel_tool_calls", Honoured,
-              R"({"type":"boolean","default":true,"description":"false: at most one call."})"},
-    FieldSpec{
-        "documents", Honoured,
-        R"({"type":"array","maxItems":1024,"items":{"type":"object"},"description":"Handed to the model's chat template."})"},
-    FieldSpec{
-        "chat_template_kwargs", Honoured,
-        R"({"type":"object","description":"Further variables of the model's chat template, such as enable_thinking."})"},
-    FieldSpec{"metadata", Bookkeeping, R"({"type":"object"})"},
-    FieldSpec{"prediction", Bookkeeping, R"({"type":"object"})"},
-    FieldSpec{"prompt_cache_key", Bookkeeping, kString},
-    FieldSpec{"prompt_cache_options", Bookkeeping, R"({"type":"object"})"},
-    FieldSpec{"prompt_cache_retention", Bookkeeping, kString},
-    FieldSpec{"safety_identifier", Bookkeeping, kString},
-    FieldSpec{"service_tier", Bookkeeping, kString},
-    FieldSpec{"store", Bookkeeping, kFlag},
-    FieldSpec{"user", Bookkeeping, kString},
-    FieldSpec{"audio", Refused, R"({"type":"object"})"},
-    FieldSpec{"function_call", Refused, {}, R"("none")"},
-    FieldSpec{"functions", Refused, R"({"type":"array"})", "[]"},
-    FieldSpec{"modalities", Refused, R"({"type":"array"})", R"(["text"])"},
-    FieldSpec{"moderation", Refused, R"({"type":"object"})"},
-    FieldSpec{"reasoning_effort", Refused, kString, R"("medium")"},
-    FieldSpec{"verbosity", Refused, kString, R"("medium")"},
-    FieldSpec{"web_search_options", Refused, R"({"type":"object"})"},
-};
-
-constexpr std::array kChatMessage = {
-    FieldSpec{"role", Required, R"({"enum":["developer","system","user","assistant","tool"]})"},
-    FieldSpec{
-        "content", Honoured,
-        R"({"oneOf":[{"type":"string"},{"type":"null"},{"type":"array","items":{"type":"object","properties":{"type":{"const":"text"},"text":{"type":"string"}},"required":["type","text"]}}]})"},
-    FieldSpec{"name", Honoured, kString},
-    FieldSpec{"tool_calls", Honoured, R"({"type":"array","items":{"type":"object"}})"},
-    FieldSpec{"tool_call_id", Honoured, kString},
-    FieldSpec{"reasoning_content", Honoured, kString},
-    FieldSpec{"refusal", Bookkeeping, {}},
-    FieldSpec{"annotations", Bookkeeping, {}},
-    FieldSpec{"audio", Refused, {}},
-    FieldSpec{"function_call", Refused, {}},
-};
-
-constexpr std::array kEmbedding = {
-    FieldSpec{
-        "input", Required,
-        R"({"oneOf":[{"type":"string"},{"type":"array","maxItems":2048,"items":{"type":"string"}},{"type":"array","items":{"type":"integer"}},{"type":"array","maxItems":2048,"items":{"type":"array","items":{"type":"integer"}}}]})"},
-    FieldSpec{"model", Honoured, kString},
-    FieldSpec{"encoding_format", Honoured, R"({"enum":["float","base64"],"default":"float"})"},
-    FieldSpec{"user", Bookkeeping, kString},
-    FieldSpec{
-        "dimensions", Honoured,
-        R"({"type":"integer","minimum":1,"description":"The first so many of each vector, at length 1 again."})"},
-};
-
-bool asks_for_nothing(const json::Value& value, std::string_view neutral) {
-  if (value.is_null()) return true;
-  if (neutral.empty()) return false;
-  const Result<json::Value> accepted = json::parse(neutral);
-  CHECK(accepted.ok(), "a neutral value that is no JSON");
-  return value == *accepted;
-}
-
 }  // namespace
 
 std::span<const FieldSpec> execute_fields() {
@@ -212,40 +62,11 @@ std::span<const FieldSpec> cancel_fields() {
 std::span<const FieldSpec> shutdown_fields() {
   return kShutdown;
 }
-
 std::span<const FieldSpec> tokenize_fields() {
   return kTokenize;
 }
 std::span<const FieldSpec> detokenize_fields() {
   return kDetokenize;
-}
-std::span<const FieldSpec> completion_fields() {
-  return kCompletion;
-}
-std::span<const FieldSpec> chat_fields() {
-  return kChat;
-}
-std::span<const FieldSpec> chat_message_fields() {
-  return kChatMessage;
-}
-std::span<const FieldSpec> embedding_fields() {
-  return kEmbedding;
-}
-
-void apply_treatments(std::span<const FieldSpec> fields, const json::Object& object,
-                      json::FieldReader& reader) {
-  for (const FieldSpec& field : fields) {
-    if (field.treatment == Treatment::Bookkeeping) reader.ignore(field.name);
-    if (field.treatment != Treatment::Refused) continue;
-    reader.ignore(field.name);
-    const json::Value* value = object.if_contains(field.name);
-    if (value == nullptr || asks_for_nothing(*value, field.neutral)) continue;
-    reader.fail(field.name, "not supported",
-                field.neutral.empty()
-                    ? "is not supported by this server: leave it out"
-                    : fmt::format("is not supported by this server: leave it out or send {}",
-                                  field.neutral));
-  }
 }
 
 }  // namespace llorch::worker_http

@@ -7,8 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <variant>
-#include <vector>
 
 #include "http/feed.h"
 #include "worker_http/backend.h"
@@ -16,12 +14,7 @@
 
 namespace llorch::worker_http {
 
-using GenerationResult = Result<contract::InferenceResult>;
-
-struct JobEvent {
-  std::size_t choice = 0;
-  std::variant<contract::StartedEvent, TextPiece, GenerationResult> what;
-};
+using JobEvent = openai::GenerationEvent;
 
 // Created by the handler; listeners keep it alive until their generations have ended.
 class JobFeed : public std::enable_shared_from_this<JobFeed> {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <variant>
 
+#include "openai/request.h"
 #include "worker_http/answers.h"
 #include "worker_http/openai_endpoints.h"
-#include "worker_http/openai_request.h"
 
 namespace llorch::worker_http {
 namespace {
@@ -103,9 +103,10 @@ InputsOutcome prepare_inputs(const Service& service, const RequestText& request,
   const Result<json::Object> body = parse_json_body(request);
   if (!body.ok()) return openai_error_response(body.error(), "");
   std::vector<json::FieldError> errors;
-  Result<OpenAiEmbeddingRequest> parsed = read_embedding_request(
+  Result<openai::EmbeddingBody> parsed = openai::read_embedding_request(
       *body, {service.settings.max_choices, service.settings.max_embedding_inputs}, errors);
-  if (!parsed.ok()) return openai_error_response(parsed.error(), errors);
+  if (!parsed.ok())
+    return openai_error_response(parsed.error(), errors.empty() ? "" : errors[0].field);
   if (const auto missing = check_model(service.backend, parsed->model))
     return openai_error_response(missing->error, missing->param, missing->code);
   const auto width = static_cast<std::size_t>(service.backend.model()->embedding_width);

@@ -13,12 +13,16 @@
 #include "base/utf8.h"
 #include "contract/error_table.h"
 #include "http/sse.h"
+#include "openai/answer.h"
+#include "openai/errors.h"
+#include "openai/request.h"
 #include "worker_http/answers.h"
-#include "worker_http/openai_answer.h"
-#include "worker_http/openai_request.h"
 
 namespace llorch::worker_http {
 namespace {
+
+using openai::AnswerKind;
+using openai::TextBody;
 
 const base::Logger& logger() {
   static const base::Logger instance("worker_http");
@@ -47,7 +51,7 @@ json::Object model_json(const ModelInfo& model, std::string_view name) {
 struct AcceptedText {
   std::string id;
   bool stream = false;
-  std::shared_ptr<OpenAiAnswer> answer;
+  std::shared_ptr<openai::Answer> answer;
   std::unique_ptr<Generations> generations;
 };
 using TextOutcome = std::variant<AcceptedText, Refusal>;
@@ -59,7 +63,7 @@ Result<std::string> echo_of(const InferenceBackend& backend, const TextRequest::
 }
 
 std::optional<Refusal> check_logit_bias(const InferenceBackend& backend,
-                                        const TextRequest& request) {
+                                        const openai::GenerationSettings& request) {
   const std::int32_t size = backend.model()->vocab_size;
   for (const auto& [id, bias] : request.logit_bias) {
     if (id < size) continue;
@@ -72,7 +76,7 @@ std::optional<Refusal> check_logit_bias(const InferenceBackend& backend,
   return std::nullopt;
 }
 
-std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiTextRequest& request,
+std::optional<Refusal> render_prompt(const InferenceBackend& backend, TextBody& request,
                                      const base::WorkLimit& limit) {
   if (!backend.model()->has_chat_template) {
     return Refusal{{ErrorCode::InvalidArgument,
@@ -82,14 +86,15 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
                    "no_chat_template"};
   }
   const AnswerStyle& style = backend.model()->style;
-  const auto render = [&](DescribeIn where) {
-    return backend.render_chat(adapt_chat(request.chat, style, request.tools, where), limit);
+  const auto render = [&](openai::DescribeIn where) {
+    return backend.render_chat(openai::adapt_chat(request.chat, style, request.tools, where),
+                               limit);
   };
-  Result<TextRequest::Prompt> prompt = render(DescribeIn::SystemMessage);
+  Result<TextRequest::Prompt> prompt = render(openai::DescribeIn::SystemMessage);
   // Some templates have no system messages.
   const bool tries_again = !prompt.ok() && prompt.error().code != ErrorCode::Unavailable &&
-                           needs_description(style, request.tools) && !limit.is_over();
-  if (tries_again) prompt = render(DescribeIn::FirstUserMessage);
+                           openai::needs_description(style, request.tools) && !limit.is_over();
+  if (tries_again) prompt = render(openai::DescribeIn::FirstUserMessage);
   // Ours, or nobody waits; anything else the template stumbles over is the messages' fault.
   if (!prompt.ok() && (prompt.error().code == ErrorCode::Unavailable || limit.is_over()))
     return Refusal{prompt.error(), "", ""};
@@ -100,7 +105,7 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
                    ""};
   }
   const bool is_constrained = request.settings.format.kind != OutputFormat::Kind::Text;
-  AnswerPlan plan = plan_answer(style, request.tools, prompt->text, is_constrained);
+  openai::AnswerPlan plan = openai::plan_answer(style, request.tools, prompt->text, is_constrained);
   if (!plan.prompt_end.empty()) {
     const std::size_t begin = prompt->text.size();
     prompt->text += plan.prompt_end;
@@ -114,16 +119,16 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, OpenAiText
 }
 
 // The body as a request for the model that is here; chat messages are rendered.
-std::variant<OpenAiTextRequest, Refusal> read_request(const Service& service,
-                                                      const RequestText& request, AnswerKind kind,
-                                                      const base::WorkLimit& limit) {
+std::variant<TextBody, Refusal> read_request(const Service& service, const RequestText& request,
+                                             AnswerKind kind, const base::WorkLimit& limit) {
   const Result<json::Object> body = parse_json_body(request);
   if (!body.ok()) return Refusal{body.error(), "", ""};
   std::vector<json::FieldError> errors;
-  const OpenAiLimits limits{service.settings.max_choices, service.settings.max_embedding_inputs};
-  Result<OpenAiTextRequest> parsed = kind == AnswerKind::Chat
-                                         ? read_chat_request(*body, limits, errors)
-                                         : read_completion_request(*body, limits, errors);
+  const openai::BodyLimits limits{service.settings.max_choices,
+                                  service.settings.max_embedding_inputs};
+  Result<TextBody> parsed = kind == AnswerKind::Chat
+                                ? openai::read_chat_request(*body, limits, errors)
+                                : openai::read_completion_request(*body, limits, errors);
   if (!parsed.ok()) return Refusal{parsed.error(), errors.empty() ? "" : errors[0].field, ""};
   if (auto refusal = check_model(service.backend, parsed->model)) return *refusal;
   if (auto refusal = check_logit_bias(service.backend, parsed->settings)) return *refusal;
@@ -141,7 +146,7 @@ std::variant<OpenAiTextRequest, Refusal> read_request(const Service& service,
   return parsed.take();
 }
 
-Refusal refusal_of(const PrepareError& refused, AnswerKind kind, const OpenAiTextRequest& request) {
+Refusal refusal_of(const PrepareError& refused, AnswerKind kind, const TextBody& request) {
   using Blame = PrepareError::Blame;
   switch (refused.blame) {
     case Blame::Context:
@@ -161,20 +166,21 @@ Refusal refusal_of(const PrepareError& refused, AnswerKind kind, const OpenAiTex
 // One request for each choice: those of a prompt share what was prepared of it, and each draws with
 // its own seed, else all would be the same.
 std::variant<std::vector<TextRequest>, Refusal> prepare_choices(const Service& service,
-                                                                OpenAiTextRequest& request,
-                                                                AnswerKind kind,
+                                                                TextBody& request, AnswerKind kind,
                                                                 const std::string& id,
+                                                                TextRequest times,
                                                                 const base::WorkLimit& limit) {
   std::vector<TextRequest> choices;
   const std::size_t count = request.prompts.size() * request.n;
   choices.reserve(count);
-  TextRequest& settings = request.settings;
+  TextRequest whole = std::move(times);
+  static_cast<openai::GenerationSettings&>(whole) = request.settings;
   for (TextRequest::Prompt& prompt : request.prompts) {
-    settings.prompt = std::move(prompt);
-    Preparation prepared = service.backend.prepare(settings, limit);
+    whole.prompt = std::move(prompt);
+    Preparation prepared = service.backend.prepare(whole, limit);
     if (const auto* refused = std::get_if<PrepareError>(&prepared))
       return refusal_of(*refused, kind, request);
-    TextRequest choice = settings;
+    TextRequest choice = whole;
     choice.prompt = {};
     choice.format = {};
     choice.prepared = std::get<PreparedPtr>(std::move(prepared));
@@ -207,24 +213,22 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
                         TextRequest times, const base::WorkLimit& limit) {
   auto read = read_request(service, body, kind, limit);
   if (auto* refusal = std::get_if<Refusal>(&read)) return std::move(*refusal);
-  auto& request = std::get<OpenAiTextRequest>(read);
-  request.settings.arrived = times.arrived;
-  request.settings.deadline = times.deadline;
+  auto& request = std::get<TextBody>(read);
   std::vector<std::string> echoes;
   for (const TextRequest::Prompt& prompt : request.prompts) {
     Result<std::string> echo = request.echo ? echo_of(service.backend, prompt) : std::string();
     if (!echo.ok()) return Refusal{echo.error(), "prompt", ""};
     for (std::size_t k = 0; k < request.n; ++k) echoes.push_back(*echo);
   }
-  AnswerHead head{.kind = kind,
-                  .id = new_id(kind == AnswerKind::Chat ? "chatcmpl" : "cmpl"),
-                  .created = epoch_seconds(),
-                  .model = service.backend.model()->id,
-                  .include_usage = request.include_usage,
-                  .with_logprobs = request.settings.top_logprobs.has_value(),
-                  .choices_per_prompt = request.n,
-                  .parser = std::move(request.parser)};
-  auto choices = prepare_choices(service, request, kind, head.id, limit);
+  openai::AnswerHead head{.kind = kind,
+                          .id = new_id(kind == AnswerKind::Chat ? "chatcmpl" : "cmpl"),
+                          .created = epoch_seconds(),
+                          .model = service.backend.model()->id,
+                          .include_usage = request.include_usage,
+                          .with_logprobs = request.settings.top_logprobs.has_value(),
+                          .choices_per_prompt = request.n,
+                          .parser = std::move(request.parser)};
+  auto choices = prepare_choices(service, request, kind, head.id, std::move(times), limit);
   if (auto* refusal = std::get_if<Refusal>(&choices)) return std::move(*refusal);
   AcceptedText accepted{head.id, request.stream, nullptr,
                         std::make_unique<Generations>(service, echoes.size())};
@@ -237,7 +241,7 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
     const bool too_many = submitted.error().code == ErrorCode::InvalidArgument;
     return Refusal{submitted.error(), too_many ? "n" : "", ""};
   }
-  accepted.answer = std::make_shared<OpenAiAnswer>(std::move(head), std::move(echoes));
+  accepted.answer = std::make_shared<openai::Answer>(std::move(head), std::move(echoes));
   return accepted;
 }
 
@@ -246,7 +250,7 @@ std::string data_line(std::string_view json) {
 }
 
 http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder,
-                                 Generations& generations, OpenAiAnswer& answer) {
+                                 Generations& generations, openai::Answer& answer) {
   http::Headers headers;
   headers.add("Cache-Control", "no-store");
   Result<http::Stream> stream =
@@ -267,7 +271,7 @@ http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder,
   }
   std::string last;
   if (answer.failure()) {
-    last = data_line(json::serialize(openai_error_json(*answer.failure())));
+    last = data_line(json::serialize(openai::error_json(*answer.failure())));
   } else {
     if (const auto usage = answer.usage_chunk()) last = data_line(*usage);
     last += data_line("[DONE]");
@@ -279,7 +283,7 @@ http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder,
 constexpr std::int64_t kLargeAnswerTokens = 256;
 
 http::Task<Status> send_whole(ServicePtr service, http::Responder& responder, RequestWork& work,
-                              Generations& generations, std::shared_ptr<OpenAiAnswer> answer) {
+                              Generations& generations, std::shared_ptr<openai::Answer> answer) {
   while (!answer->is_complete() && !answer->failure()) {
     JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
     if (next.ended) co_return Error{ErrorCode::Cancelled, "the client is gone"};
@@ -321,7 +325,7 @@ http::Task<Status> answer_text(ServicePtr service, const http::Request& request,
   }
   const AcceptedText text = std::get<AcceptedText>(outcome.take());
   text.generations->abandon_on_disconnect(responder);
-  OpenAiAnswer& answer = *text.answer;
+  openai::Answer& answer = *text.answer;
   Status done = ok_status();
   if (text.stream) {
     done = co_await stream_answer(service, responder, *text.generations, answer);

@@ -3,14 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
-#include "base/file.h"
 #include "http/sse.h"
 #include "http/test_server.h"
-#include "support/test_paths.h"
 #include "worker_http/fake_backend.h"
-#include "worker_http/field_table.h"
 
 namespace llorch::worker_http {
 namespace {
@@ -532,100 +527,6 @@ TEST(OpenAi, LoadingIs503) {
     EXPECT_EQ(status_of(response), 503) << path;
     EXPECT_THAT(response, HasSubstr("50 %"));
     EXPECT_EQ(header_of(response, "retry-after"), "1");
-  }
-}
-
-TEST(OpenAi, EveryBookkeepingFieldIsAcceptedAndEveryRefusedOneNamed) {
-  TestWorker worker;
-  worker.backend.script = say_hello;
-  const auto check = [&](std::string_view path, const json::Object& base,
-                         std::span<const FieldSpec> fields) {
-    for (const FieldSpec& field : fields) {
-      json::Object body = base;
-      if (field.treatment == Treatment::Bookkeeping) {
-        body[field.name] = field.name == "metadata" ? json::Value(json::Object{{"a", "b"}}) : "x";
-        EXPECT_EQ(status_of(worker.post(path, json::serialize(body))), 200) << field.name;
-      }
-      if (field.treatment != Treatment::Refused) continue;
-      body[field.name] = "something";
-      const std::string response = worker.post(path, json::serialize(body));
-      EXPECT_EQ(status_of(response), 400) << field.name;
-      EXPECT_EQ(json_of(response).at("error").at("param"), json::Value(field.name));
-      body[field.name] = nullptr;
-      EXPECT_EQ(status_of(worker.post(path, json::serialize(body))), 200) << field.name;
-      if (field.neutral.empty()) continue;
-      body[field.name] = parse(field.neutral);
-      EXPECT_EQ(status_of(worker.post(path, json::serialize(body))), 200) << field.name;
-    }
-  };
-  check("/v1/completions", json::Object{{"prompt", "p"}}, completion_fields());
-  check("/v1/chat/completions",
-        parse(R"({"messages":[{"role":"user","content":"x"}]})").get_object(), chat_fields());
-}
-
-// A field of the wrong type is an error that names it: so it is really read.
-TEST(OpenAi, EveryHonouredFieldIsRead) {
-  TestWorker worker;
-  const auto check = [&](std::string_view path, const json::Object& base,
-                         std::span<const FieldSpec> fields) {
-    for (const FieldSpec& field : fields) {
-      if (field.treatment != Treatment::Honoured && field.treatment != Treatment::Required)
-        continue;
-      json::Object body = base;
-      body[field.name] =
-          field.name == "model" ? json::Value(7) : json::Value(json::Array{json::Object()});
-      const bool takes_lists =
-          field.name == "prompt" || field.name == "input" || field.name == "documents";
-      if (takes_lists) body[field.name] = true;
-      const std::string response = worker.post(path, json::serialize(body));
-      EXPECT_EQ(status_of(response), 400) << field.name;
-      const json::Value answer = json_of(response);
-      EXPECT_TRUE(json::view(answer.at("error").at("param").get_string()).starts_with(field.name))
-          << response;
-    }
-  };
-  check("/v1/completions", json::Object{{"prompt", "p"}}, completion_fields());
-  check("/v1/chat/completions",
-        parse(R"({"messages":[{"role":"user","content":"x"}]})").get_object(), chat_fields());
-  check("/v1/embeddings", json::Object{{"input", "p"}}, embedding_fields());
-}
-
-// The properties of a request schema of OpenAI's description, those it includes as well.
-void collect_properties(const json::Object& schemas, const json::Value& schema,
-                        std::set<std::string>& out) {
-  if (!schema.is_object()) return;
-  if (const json::Value* ref = schema.get_object().if_contains("$ref")) {
-    const std::string_view path = json::view(ref->get_string());
-    return collect_properties(schemas, schemas.at(path.substr(path.rfind('/') + 1)), out);
-  }
-  if (const json::Value* all = schema.get_object().if_contains("allOf")) {
-    for (const json::Value& part : all->get_array()) collect_properties(schemas, part, out);
-  }
-  if (const json::Value* properties = schema.get_object().if_contains("properties")) {
-    for (const auto& property : properties->get_object()) out.emplace(json::view(property.key()));
-  }
-}
-
-TEST(OpenAi, TheTablesHoldExactlyOpenAisFields) {
-  const auto path = llorch::test::data_path("openapi.json");
-  if (!path) GTEST_SKIP() << "no openapi.json: set LLORCH_TEST_DATA";
-  const Result<std::string> text = base::read_text_file(*path, std::size_t{64} << 20);
-  ASSERT_TRUE(text.ok());
-  const json::Value document = parse(*text);
-  const json::Object& schemas = document.at("components").at("schemas").get_object();
-  // What others have taught clients to send, and our contract names.
-  const std::set<std::string_view> further = {"top_k", "min_p", "repetition_penalty", "documents",
-                                              "chat_template_kwargs"};
-  for (const auto& [name, fields] : {std::pair{"CreateCompletionRequest", completion_fields()},
-                                     std::pair{"CreateChatCompletionRequest", chat_fields()},
-                                     std::pair{"CreateEmbeddingRequest", embedding_fields()}}) {
-    std::set<std::string> theirs;
-    collect_properties(schemas, schemas.at(name), theirs);
-    std::set<std::string> ours;
-    for (const FieldSpec& field : fields) {
-      if (!further.contains(field.name)) ours.emplace(field.name);
-    }
-    EXPECT_EQ(ours, theirs) << name;
   }
 }
 

@@ -1,11 +1,10 @@
 // Tool calls and thinking over HTTP: whole and streamed, chosen, forced and described.
-#include "worker_http/openai_tools.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "http/sse.h"
 #include "http/test_server.h"
+#include "openai/answer_style.h"
 #include "worker_http/fake_backend.h"
 
 namespace llorch::worker_http {
@@ -13,6 +12,7 @@ namespace {
 
 using http::test::body_of;
 using http::test::status_of;
+using openai::detect_answer_style;
 using test::dechunk;
 using test::FakeJob;
 using test::json_of;
@@ -250,34 +250,6 @@ TEST(ToolCalls, ATemplateWithoutSystemMessagesGetsThemFromTheUser) {
   EXPECT_EQ(status_of(worker.post("/v1/chat/completions", chat(""))), 200);
   EXPECT_THAT(worker.backend.job(0)->request.prompt.text,
               HasSubstr(R"({"role":"user","content":"You can call functions.)"));
-}
-
-TEST(ToolCalls, PhisToolsStandInTheSystemMessage) {
-  AnswerStyle style = detect_answer_style("{{ message['tools'] }}<|/tool|>");
-  const json::Object context{
-      {"messages", json::Array{json::Object{{"role", "user"}, {"content", "x"}}}},
-      {"tools", json::Array{1}}};
-  ToolRequest request;
-  request.tools = std::make_shared<const ToolList>(ToolList{{"f", nullptr}});
-  EXPECT_EQ(
-      json::serialize(adapt_chat(context, style, request, DescribeIn::SystemMessage)),
-      R"({"messages":[{"role":"system","content":"","tools":"[1]"},{"role":"user","content":"x"}]})");
-}
-
-TEST(ToolCalls, IdsAreNineLettersWhereTheTemplateInsists) {
-  EXPECT_EQ(call_id("chatcmpl-1", 0, 0, ToolDialect::Mistral).size(), 9U);
-  EXPECT_NE(call_id("chatcmpl-1", 0, 0, ToolDialect::Hermes),
-            call_id("chatcmpl-1", 0, 1, ToolDialect::Hermes));
-  const AnswerStyle style = detect_answer_style("{{ tools }}[TOOL_CALLS]");
-  const json::Object context{
-      {"messages",
-       json::Array{json::Object{{"role", "assistant"},
-                                {"tool_calls", json::Array{json::Object{{"id", "call_abc"}}}}},
-                   json::Object{{"role", "tool"}, {"tool_call_id", "call_abc"}}}}};
-  const json::Object out = adapt_chat(context, style, {}, DescribeIn::SystemMessage);
-  const json::Value& id = out.at("messages").at(0).at("tool_calls").at(0).at("id");
-  EXPECT_EQ(id.get_string().size(), 9U);
-  EXPECT_EQ(id, out.at("messages").at(1).at("tool_call_id"));
 }
 
 TEST(Thinking, GoesToReasoningContent) {

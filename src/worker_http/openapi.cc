@@ -225,7 +225,7 @@ json::Object openapi_document() {
   json::Object paths;
   json::Object schemas;
   for (const NamedSchema& named : kSchemas) schemas[named.name] = parse_text(named.schema);
-  schemas["ChatMessage"] = request_schema(chat_message_fields());
+  schemas["ChatMessage"] = request_schema(openai::chat_message_fields());
   for (const Endpoint& endpoint : endpoints()) {
     if (endpoint.fields != nullptr)
       schemas[endpoint.request_schema] = request_schema(endpoint.fields());

@@ -78,12 +78,12 @@ constexpr std::array kEndpoints = {
     Endpoint{Method::Get, "/v1/models/{model}", "That model.", show_model, nullptr, "", 200,
              "Model", "", true},
     Endpoint{Method::Post, "/v1/completions", "Continue a prompt.", answer_completion,
-             completion_fields, "CompletionRequest", 200, "Completion", kSse, true},
+             openai::completion_fields, "CompletionRequest", 200, "Completion", kSse, true},
     Endpoint{Method::Post, "/v1/chat/completions",
              "Answer a conversation, in the form of the model's own chat template.", answer_chat,
-             chat_fields, "ChatCompletionRequest", 200, "ChatCompletion", kSse, true},
+             openai::chat_fields, "ChatCompletionRequest", 200, "ChatCompletion", kSse, true},
     Endpoint{Method::Post, "/v1/embeddings", "Vectors of length 1 for texts.", answer_embeddings,
-             embedding_fields, "EmbeddingRequest", 200, "EmbeddingList", "", true},
+             openai::embedding_fields, "EmbeddingRequest", 200, "EmbeddingList", "", true},
     Endpoint{Method::Get, "/openapi.json", "This document.", answer_document, nullptr, "", 200,
              "Document", "", false},
 };
@@ -99,12 +99,12 @@ http::Router make_router(InferenceBackend& backend, const RouteSettings& setting
   http::Router router;
   for (const Endpoint& endpoint : kEndpoints) {
     http::RouteOptions options;
-    if (endpoint.openai) options.render_error = render_openai_error;
+    if (endpoint.openai) options.render_error = api::render_openai_error;
     if (std::holds_alternative<PlainTask>(endpoint.task)) options.max_body_bytes = kPlainBodyBytes;
     router.add(endpoint.method, endpoint.path, make_handler(service, endpoint), std::move(options));
   }
   http::RouteOptions openai;
-  openai.render_error = render_openai_error;
+  openai.render_error = api::render_openai_error;
   router.answer_below("/v1", std::move(openai));
   return router;
 }

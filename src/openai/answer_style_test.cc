@@ -1,4 +1,4 @@
-#include "worker_http/answer_style.h"
+#include "openai/answer_style.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "support/test_paths.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 struct Row {
@@ -162,4 +162,4 @@ TEST(AnswerStyle, FollowsTheMarkersOfATemplate) {
 }
 
 }  // namespace
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

@@ -1,4 +1,4 @@
-#include "worker_http/openai_request.h"
+#include "openai/request.h"
 
 #include <fmt/format.h>
 
@@ -9,10 +9,10 @@
 
 #include "base/utf8.h"
 #include "contract/limits.h"
-#include "worker_http/answers.h"
-#include "worker_http/field_table.h"
+#include "contract/request_body.h"
+#include "openai/field_table.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
@@ -138,7 +138,7 @@ std::vector<std::pair<std::int32_t, float>> read_logit_bias(json::FieldReader& r
   return biases;
 }
 
-void read_stream(json::FieldReader& reader, OpenAiTextRequest& request) {
+void read_stream(json::FieldReader& reader, TextBody& request) {
   request.stream = reader.optional_bool("stream").value_or(false);
   const json::Object* options = reader.optional_object("stream_options");
   if (options == nullptr) return;
@@ -151,12 +151,11 @@ void read_stream(json::FieldReader& reader, OpenAiTextRequest& request) {
 }
 
 // What completions and chat completions share.
-void read_common(json::FieldReader& reader, const OpenAiLimits& limits,
-                 OpenAiTextRequest& request) {
+void read_common(json::FieldReader& reader, const BodyLimits& limits, TextBody& request) {
   request.model = reader.optional_string("model").value_or("");
   request.n = static_cast<std::size_t>(
       reader.optional_integer("n", 1, static_cast<std::int64_t>(limits.max_choices)).value_or(1));
-  TextRequest& settings = request.settings;
+  GenerationSettings& settings = request.settings;
   contract::SamplingConfig& sampling = settings.sampling;
   sampling.temperature = read_float(reader, "temperature", 1, {.min = 0, .max = 2});
   sampling.top_p = read_float(reader, "top_p", 1, {.min = 0, .max = 1});
@@ -253,7 +252,7 @@ void read_template_variables(json::FieldReader& reader, json::Object& chat) {
   }
 }
 
-void read_chat_logprobs(json::FieldReader& reader, TextRequest& settings) {
+void read_chat_logprobs(json::FieldReader& reader, GenerationSettings& settings) {
   const bool wanted = reader.optional_bool("logprobs").value_or(false);
   const auto top = reader.optional_integer("top_logprobs", 0, kChatTopLogprobsMax);
   if (top && !wanted)
@@ -261,12 +260,12 @@ void read_chat_logprobs(json::FieldReader& reader, TextRequest& settings) {
   if (wanted) settings.top_logprobs = static_cast<std::int32_t>(top.value_or(0));
 }
 
-TextRequest::Prompt to_prompt(TextOrIds input) {
-  TextRequest::Prompt prompt;
+Prompt to_prompt(TextOrIds input) {
+  Prompt prompt;
   if (auto* text = std::get_if<std::string>(&input)) {
     prompt.text = std::move(*text);
   } else {
-    prompt.kind = TextRequest::Prompt::Kind::Ids;
+    prompt.kind = Prompt::Kind::Ids;
     prompt.ids = std::move(std::get<Ids>(input));
   }
   return prompt;
@@ -274,11 +273,10 @@ TextRequest::Prompt to_prompt(TextOrIds input) {
 
 }  // namespace
 
-Result<OpenAiTextRequest> read_completion_request(const json::Object& body,
-                                                  const OpenAiLimits& limits,
-                                                  std::vector<json::FieldError>& errors) {
+Result<TextBody> read_completion_request(const json::Object& body, const BodyLimits& limits,
+                                         std::vector<json::FieldError>& errors) {
   json::FieldReader reader(body);
-  OpenAiTextRequest request;
+  TextBody request;
   std::vector<TextOrIds> prompts = read_inputs(reader, "prompt", limits.max_choices);
   check_not_empty(reader, "prompt", prompts);
   read_common(reader, limits, request);
@@ -301,7 +299,7 @@ Result<OpenAiTextRequest> read_completion_request(const json::Object& body,
   }
   apply_treatments(completion_fields(), body, reader);
   errors = reader.finish();
-  if (!errors.empty()) return summary_of(errors);
+  if (!errors.empty()) return contract::summary_of(errors);
   for (TextOrIds& prompt : prompts) {
     request.prompts.push_back(to_prompt(std::move(prompt)));
     request.prompts.back().suffix = suffix;
@@ -309,10 +307,10 @@ Result<OpenAiTextRequest> read_completion_request(const json::Object& body,
   return request;
 }
 
-Result<OpenAiTextRequest> read_chat_request(const json::Object& body, const OpenAiLimits& limits,
-                                            std::vector<json::FieldError>& errors) {
+Result<TextBody> read_chat_request(const json::Object& body, const BodyLimits& limits,
+                                   std::vector<json::FieldError>& errors) {
   json::FieldReader reader(body);
-  OpenAiTextRequest request;
+  TextBody request;
   if (const json::Array* messages = reader.required_array("messages")) {
     if (messages->empty()) reader.fail("messages", "at least 1", "must not be empty");
     request.chat["messages"] = read_messages(*messages, reader);
@@ -338,15 +336,14 @@ Result<OpenAiTextRequest> read_chat_request(const json::Object& body, const Open
   }
   apply_treatments(chat_fields(), body, reader);
   errors = reader.finish();
-  if (!errors.empty()) return summary_of(errors);
+  if (!errors.empty()) return contract::summary_of(errors);
   return request;
 }
 
-Result<OpenAiEmbeddingRequest> read_embedding_request(const json::Object& body,
-                                                      const OpenAiLimits& limits,
-                                                      std::vector<json::FieldError>& errors) {
+Result<EmbeddingBody> read_embedding_request(const json::Object& body, const BodyLimits& limits,
+                                             std::vector<json::FieldError>& errors) {
   json::FieldReader reader(body);
-  OpenAiEmbeddingRequest request;
+  EmbeddingBody request;
   request.model = reader.optional_string("model").value_or("");
   request.inputs = read_inputs(reader, "input", limits.max_inputs);
   check_not_empty(reader, "input", request.inputs);
@@ -358,8 +355,8 @@ Result<OpenAiEmbeddingRequest> read_embedding_request(const json::Object& body,
     request.dimensions = static_cast<std::size_t>(*dimensions);
   apply_treatments(embedding_fields(), body, reader);
   errors = reader.finish();
-  if (!errors.empty()) return summary_of(errors);
+  if (!errors.empty()) return contract::summary_of(errors);
   return request;
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

@@ -1,8 +1,8 @@
-#include "worker_http/answer_style.h"
+#include "openai/answer_style.h"
 
 #include <array>
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 struct DialectRow {
@@ -209,4 +209,4 @@ ThinkingMarkers thinking_markers(ThinkingStyle style) {
   return {};
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

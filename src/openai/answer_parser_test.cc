@@ -1,10 +1,10 @@
-#include "worker_http/answer_parser.h"
+#include "openai/answer_parser.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 using Kind = AnswerPart::Kind;
@@ -416,4 +416,4 @@ TEST(AnswerParser, GivesUpOnAHeadThatNeverEnds) {
 }
 
 }  // namespace
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

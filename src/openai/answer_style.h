@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 
 enum class ToolDialect : std::uint8_t {
   None,  // the template takes tools, but we do not know how its model calls them
@@ -70,4 +70,4 @@ struct ThinkingMarkers {
 };
 ThinkingMarkers thinking_markers(ThinkingStyle style);
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

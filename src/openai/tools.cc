@@ -1,4 +1,4 @@
-#include "worker_http/openai_tools.h"
+#include "openai/tools.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 constexpr std::size_t kToolsMax = 128;
@@ -333,4 +333,4 @@ std::string call_id(std::string_view answer_id, std::size_t choice, std::size_t 
   return "call_" + digest_of(seed, 24);
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

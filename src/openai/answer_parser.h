@@ -1,6 +1,5 @@
 // AnswerParser: a model's text → thinking, tool calls and what is left for people to read. Fed
-// piece by piece; what comes out does not depend on where the pieces were cut. Private to
-// worker_http/.
+// piece by piece; what comes out does not depend on where the pieces were cut.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +10,11 @@
 #include <vector>
 
 #include "base/json.h"
-#include "worker_http/answer_style.h"
-#include "worker_http/call_head.h"
-#include "worker_http/json_scanner.h"
+#include "openai/answer_style.h"
+#include "openai/call_head.h"
+#include "openai/json_scanner.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 
 // A function that the model may call.
 struct ToolSpec {
@@ -133,4 +132,4 @@ class AnswerParser {
   std::size_t num_calls_ = 0;
 };
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

@@ -1,5 +1,5 @@
 // Tools of a chat request: how they are read, how the model is told of them in its own way, and
-// what its answer must or may hold. Private to worker_http/.
+// what its answer must or may hold.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 #include "base/json.h"
 #include "base/json_fields.h"
-#include "worker_http/answer_parser.h"
-#include "worker_http/answer_style.h"
-#include "worker_http/backend.h"
+#include "openai/answer_parser.h"
+#include "openai/answer_style.h"
+#include "openai/generation.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 
 struct ToolRequest {
   enum class Choice : std::uint8_t { Auto, None, Required, Named };
@@ -57,4 +57,4 @@ AnswerPlan plan_answer(const AnswerStyle& style, const ToolRequest& request,
 std::string call_id(std::string_view answer_id, std::size_t choice, std::size_t call,
                     ToolDialect dialect);
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

@@ -1,10 +1,10 @@
 // The messages of a chat, as OpenAI's clients send them → as templates want them.
 #include <fmt/format.h>
 
-#include "worker_http/field_table.h"
-#include "worker_http/openai_request.h"
+#include "openai/field_table.h"
+#include "openai/request.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 // The text of a message's content; failures are reported under `where`.
@@ -92,4 +92,4 @@ json::Array read_messages(const json::Array& messages, json::FieldReader& reader
   return out;
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

@@ -1,5 +1,5 @@
 // The objects of OpenAI's text endpoints, built as the choices of a request grow: chunks of a
-// stream, or the whole. Private to worker_http/.
+// stream, or the whole.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/json.h"
-#include "worker_http/answer_parser.h"
-#include "worker_http/job_feed.h"
+#include "openai/answer_parser.h"
+#include "openai/generation.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 
 enum class AnswerKind : std::uint8_t { Completion, Chat };
 
@@ -29,17 +29,17 @@ struct AnswerHead {
   ParserSettings parser;  // of a chat's answers
 };
 
-// Fed with the events of all choices in their order. Belongs to the handler's coroutine.
-class OpenAiAnswer {
+// Fed with the events of all choices in their order. One thread at a time.
+class Answer {
  public:
   // `echoes`: text in front of each choice, empty strings for none.
-  OpenAiAnswer(AnswerHead head, std::vector<std::string> echoes);
+  Answer(AnswerHead head, std::vector<std::string> echoes);
 
   // The chunks that the event makes in a stream, as JSON texts. A failed result makes none: see
   // failure().
-  std::vector<std::string> chunks(const JobEvent& event);
+  std::vector<std::string> chunks(const GenerationEvent& event);
   // The same for a whole answer: remembers.
-  void take(JobEvent event);
+  void take(GenerationEvent event);
 
   bool is_complete() const { return ended_ == choices_.size(); }
   // The first choice that failed: the whole answer fails with it.
@@ -97,4 +97,4 @@ class OpenAiAnswer {
   std::optional<Error> failure_;
 };
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

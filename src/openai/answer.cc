@@ -1,4 +1,4 @@
-#include "worker_http/openai_answer.h"
+#include "openai/answer.h"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 
 #include "base/utf8.h"
 #include "base/version.h"
-#include "worker_http/openai_tools.h"
+#include "openai/tools.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 std::string_view finish_reason_of(contract::StopReason reason) {
@@ -73,7 +73,7 @@ std::size_t count_chars(const std::vector<TokenReport>& tokens) {
 
 }  // namespace
 
-OpenAiAnswer::OpenAiAnswer(AnswerHead head, std::vector<std::string> echoes)
+Answer::Answer(AnswerHead head, std::vector<std::string> echoes)
     : head_(std::move(head)), choices_(echoes.size()) {
   for (std::size_t i = 0; i < echoes.size(); ++i) {
     choices_[i].text_chars = base::count_scalars(echoes[i]);
@@ -83,7 +83,7 @@ OpenAiAnswer::OpenAiAnswer(AnswerHead head, std::vector<std::string> echoes)
   }
 }
 
-json::Object OpenAiAnswer::head_json(std::string_view object) const {
+json::Object Answer::head_json(std::string_view object) const {
   return {{"id", head_.id},
           {"object", object},
           {"created", head_.created},
@@ -91,15 +91,15 @@ json::Object OpenAiAnswer::head_json(std::string_view object) const {
           {"system_fingerprint", fmt::format("llorch-{}", base::version())}};
 }
 
-json::Value OpenAiAnswer::logprobs_json(const std::vector<TokenReport>& tokens,
-                                        std::size_t first_char) const {
+json::Value Answer::logprobs_json(const std::vector<TokenReport>& tokens,
+                                  std::size_t first_char) const {
   if (!head_.with_logprobs) return nullptr;
   if (head_.kind == AnswerKind::Chat) return chat_logprobs(tokens);
   return completion_logprobs(tokens, first_char);
 }
 
-std::string OpenAiAnswer::chunk(std::size_t index, json::Value delta, json::Value logprobs,
-                                json::Value finish_reason) const {
+std::string Answer::chunk(std::size_t index, json::Value delta, json::Value logprobs,
+                          json::Value finish_reason) const {
   const bool is_chat = head_.kind == AnswerKind::Chat;
   json::Object choice{{"index", index}};
   choice[is_chat ? "delta" : "text"] = std::move(delta);
@@ -111,7 +111,7 @@ std::string OpenAiAnswer::chunk(std::size_t index, json::Value delta, json::Valu
   return json::serialize(object);
 }
 
-std::string OpenAiAnswer::first_chunk(std::size_t index) {
+std::string Answer::first_chunk(std::size_t index) {
   if (head_.kind == AnswerKind::Chat) {
     json::Object delta{{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}};
     return chunk(index, std::move(delta), nullptr, nullptr);
@@ -119,12 +119,12 @@ std::string OpenAiAnswer::first_chunk(std::size_t index) {
   return chunk(index, json::Value(choices_[index].echo), nullptr, nullptr);
 }
 
-void OpenAiAnswer::note(std::size_t index, const contract::StartedEvent& started) {
+void Answer::note(std::size_t index, const contract::StartedEvent& started) {
   choices_[index].prompt_tokens = started.prompt_tokens;
   choices_[index].cached_tokens = started.cached_tokens;
 }
 
-void OpenAiAnswer::note(std::size_t index, const GenerationResult& result) {
+void Answer::note(std::size_t index, const GenerationResult& result) {
   Choice& choice = choices_[index];
   ++ended_;
   choice.is_over = true;
@@ -137,13 +137,13 @@ void OpenAiAnswer::note(std::size_t index, const GenerationResult& result) {
   choice.finish_reason = finish_reason_of(result->stop_reason);
 }
 
-AnswerParts OpenAiAnswer::parse(Choice& choice, std::string_view text) {
+AnswerParts Answer::parse(Choice& choice, std::string_view text) {
   if (choice.parser) return choice.parser->add(text);
   if (text.empty()) return {};
   return {{AnswerPart::Kind::Content, std::string(text), 0}};
 }
 
-AnswerParts OpenAiAnswer::end_parts(Choice& choice) {
+AnswerParts Answer::end_parts(Choice& choice) {
   if (!choice.parser) return {};
   const bool was_cut = choice.finish_reason == "length";
   AnswerParts parts = choice.parser->finish(was_cut);
@@ -151,14 +151,14 @@ AnswerParts OpenAiAnswer::end_parts(Choice& choice) {
   return parts;
 }
 
-void OpenAiAnswer::end_if_satisfied(Choice& choice) {
+void Answer::end_if_satisfied(Choice& choice) {
   if (!choice.parser || !choice.parser->is_satisfied() || choice.is_over) return;
   choice.is_over = true;
   choice.finish_reason = "tool_calls";
   ++ended_;
 }
 
-json::Value OpenAiAnswer::take_logprobs(Choice& choice) {
+json::Value Answer::take_logprobs(Choice& choice) {
   if (choice.tokens.empty()) return nullptr;
   json::Value logprobs = logprobs_json(choice.tokens, choice.text_chars);
   choice.text_chars += count_chars(choice.tokens);
@@ -166,7 +166,7 @@ json::Value OpenAiAnswer::take_logprobs(Choice& choice) {
   return logprobs;
 }
 
-json::Object OpenAiAnswer::delta_of(std::size_t index, const AnswerPart& part) const {
+json::Object Answer::delta_of(std::size_t index, const AnswerPart& part) const {
   switch (part.kind) {
     case AnswerPart::Kind::Content:
       return {{"content", part.text}};
@@ -187,8 +187,7 @@ json::Object OpenAiAnswer::delta_of(std::size_t index, const AnswerPart& part) c
   return {};
 }
 
-void OpenAiAnswer::add_piece(std::size_t index, const TextPiece& piece,
-                             std::vector<std::string>& out) {
+void Answer::add_piece(std::size_t index, const TextPiece& piece, std::vector<std::string>& out) {
   Choice& choice = choices_[index];
   choice.tokens_out += piece.num_tokens;
   choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
@@ -205,7 +204,7 @@ void OpenAiAnswer::add_piece(std::size_t index, const TextPiece& piece,
   if (choice.is_over) add_end(index, out);
 }
 
-void OpenAiAnswer::add_end(std::size_t index, std::vector<std::string>& out) {
+void Answer::add_end(std::size_t index, std::vector<std::string>& out) {
   Choice& choice = choices_[index];
   for (const AnswerPart& part : end_parts(choice))
     out.push_back(chunk(index, delta_of(index, part), take_logprobs(choice), nullptr));
@@ -214,7 +213,7 @@ void OpenAiAnswer::add_end(std::size_t index, std::vector<std::string>& out) {
       chunk(index, std::move(delta), take_logprobs(choice), json::Value(choice.finish_reason)));
 }
 
-std::vector<std::string> OpenAiAnswer::chunks(const JobEvent& event) {
+std::vector<std::string> Answer::chunks(const GenerationEvent& event) {
   Choice& choice = choices_[event.choice];
   std::vector<std::string> out;
   if (choice.is_over) return out;
@@ -231,7 +230,7 @@ std::vector<std::string> OpenAiAnswer::chunks(const JobEvent& event) {
   return out;
 }
 
-void OpenAiAnswer::remember(Choice& choice, AnswerParts parts) {
+void Answer::remember(Choice& choice, AnswerParts parts) {
   for (AnswerPart& part : parts) {
     switch (part.kind) {
       case AnswerPart::Kind::Content:
@@ -250,7 +249,7 @@ void OpenAiAnswer::remember(Choice& choice, AnswerParts parts) {
   }
 }
 
-void OpenAiAnswer::take(JobEvent event) {
+void Answer::take(GenerationEvent event) {
   Choice& choice = choices_[event.choice];
   if (choice.is_over) return;
   if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
@@ -266,7 +265,7 @@ void OpenAiAnswer::take(JobEvent event) {
   }
 }
 
-json::Object OpenAiAnswer::message_of(std::size_t index) const {
+json::Object Answer::message_of(std::size_t index) const {
   const Choice& choice = choices_[index];
   json::Object message{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
   if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
@@ -284,7 +283,7 @@ json::Object OpenAiAnswer::message_of(std::size_t index) const {
   return message;
 }
 
-json::Object OpenAiAnswer::whole() const {
+json::Object Answer::whole() const {
   const bool is_chat = head_.kind == AnswerKind::Chat;
   json::Array list;
   for (std::size_t i = 0; i < choices_.size(); ++i) {
@@ -305,14 +304,14 @@ json::Object OpenAiAnswer::whole() const {
   return object;
 }
 
-std::int64_t OpenAiAnswer::tokens_out() const {
+std::int64_t Answer::tokens_out() const {
   std::int64_t total = 0;
   for (const Choice& choice : choices_) total += choice.tokens_out;
   return total;
 }
 
 // A prompt counts once, however many choices were made from it.
-json::Object OpenAiAnswer::usage() const {
+json::Object Answer::usage() const {
   std::int64_t prompt = 0;
   std::int64_t cached = 0;
   for (std::size_t i = 0; i < choices_.size(); i += head_.choices_per_prompt) {
@@ -326,7 +325,7 @@ json::Object OpenAiAnswer::usage() const {
           {"prompt_tokens_details", json::Object{{"cached_tokens", cached}}}};
 }
 
-std::optional<std::string> OpenAiAnswer::usage_chunk() const {
+std::optional<std::string> Answer::usage_chunk() const {
   if (!head_.include_usage) return std::nullopt;
   json::Object object =
       head_json(head_.kind == AnswerKind::Chat ? "chat.completion.chunk" : "text_completion");
@@ -335,4 +334,4 @@ std::optional<std::string> OpenAiAnswer::usage_chunk() const {
   return json::serialize(object);
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

@@ -3,13 +3,13 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "worker_http/openai_request.h"
+#include "openai/request.h"
 
 namespace {
 
 using namespace llorch;
 
-void check_text(const Result<worker_http::OpenAiTextRequest>& request,
+void check_text(const Result<openai::TextBody>& request,
                 const std::vector<json::FieldError>& errors) {
   CHECK(request.ok() == errors.empty());
   if (!request.ok()) return;
@@ -18,7 +18,7 @@ void check_text(const Result<worker_http::OpenAiTextRequest>& request,
   const contract::SamplingConfig& sampling = request->settings.sampling;
   CHECK(sampling.temperature >= 0 && sampling.temperature <= 2);
   CHECK(sampling.stop.size() <= 4);
-  CHECK(!sampling.max_tokens || *sampling.max_tokens >= 1);
+  CHECK(!sampling.max_tokens || *sampling.max_tokens >= 0);
 }
 
 }  // namespace
@@ -29,14 +29,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!parsed.ok() || !parsed->is_object()) return 0;
   const json::Object& body = parsed->get_object();
   std::vector<json::FieldError> errors;
-  const Result<worker_http::OpenAiTextRequest> completion =
-      worker_http::read_completion_request(body, {}, errors);
+  const Result<openai::TextBody> completion = openai::read_completion_request(body, {}, errors);
   check_text(completion, errors);
-  const Result<worker_http::OpenAiTextRequest> chat =
-      worker_http::read_chat_request(body, {}, errors);
+  const Result<openai::TextBody> chat = openai::read_chat_request(body, {}, errors);
   check_text(chat, errors);
-  const Result<worker_http::OpenAiEmbeddingRequest> embedding =
-      worker_http::read_embedding_request(body, {}, errors);
+  const Result<openai::EmbeddingBody> embedding = openai::read_embedding_request(body, {}, errors);
   CHECK(embedding.ok() == errors.empty());
   CHECK(!embedding.ok() || !embedding->inputs.empty());
   return 0;

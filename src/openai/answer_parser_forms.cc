@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "worker_http/answer_parser.h"
+#include "openai/answer_parser.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 using Kind = AnswerPart::Kind;
@@ -166,4 +166,4 @@ bool AnswerParser::step_header(std::size_t header_end) {
   return true;
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

@@ -1,10 +1,10 @@
-#include "worker_http/answer_parser.h"
+#include "openai/answer_parser.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 using Kind = AnswerPart::Kind;
@@ -417,4 +417,4 @@ bool AnswerParser::step_after() {
   return true;
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

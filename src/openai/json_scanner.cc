@@ -1,8 +1,8 @@
-#include "worker_http/json_scanner.h"
+#include "openai/json_scanner.h"
 
 #include "base/json.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 bool is_literal_char(char c) {
@@ -93,4 +93,4 @@ Scan JsonCursor::skip_value() {
   return Scan::Whole;
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

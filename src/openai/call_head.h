@@ -1,4 +1,4 @@
-// The beginning of a tool call as models write it, up to its arguments. Private to worker_http/.
+// The beginning of a tool call as models write it, up to its arguments. Private to openai/.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "worker_http/answer_style.h"
+#include "openai/answer_style.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 
 // What stands around the calls of a dialect.
 struct CallSyntax {
@@ -40,4 +40,4 @@ struct CallHead {
 // a text it says of every longer one, unless it says Unfinished.
 CallHead read_call_head(std::string_view text, ToolDialect dialect, std::string_view opening);
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

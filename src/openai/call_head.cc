@@ -1,10 +1,10 @@
-#include "worker_http/call_head.h"
+#include "openai/call_head.h"
 
 #include <array>
 
-#include "worker_http/json_scanner.h"
+#include "openai/json_scanner.h"
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 namespace {
 
 using Status = CallHead::Status;
@@ -230,4 +230,4 @@ CallHead read_call_head(std::string_view text, ToolDialect dialect, std::string_
   }
 }
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

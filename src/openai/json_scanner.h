@@ -1,5 +1,5 @@
 // Where a JSON value ends, in text that arrives in pieces. Looks at brackets and strings only: what
-// is between them is the reader's business. Private to worker_http/.
+// is between them is the reader's business. Private to openai/.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace llorch::worker_http {
+namespace llorch::openai {
 
 // One object or array, byte by byte. Belongs to one thread.
 class BracketScanner {
@@ -51,4 +51,4 @@ bool is_json_space(char c);
 // Of `text` from `from` on, whitespace.
 std::size_t count_space(std::string_view text, std::size_t from = 0);
 
-}  // namespace llorch::worker_http
+}  // namespace llorch::openai

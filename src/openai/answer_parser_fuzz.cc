@@ -5,12 +5,12 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "worker_http/answer_parser.h"
+#include "openai/answer_parser.h"
 
 namespace {
 
 using namespace llorch;
-using namespace llorch::worker_http;
+using namespace llorch::openai;
 
 struct Told {
   std::string content;
