@@ -27,7 +27,7 @@ constexpr std::int64_t kWorkingSetBytes = std::int64_t{256} << 20;
 std::unique_ptr<Backend> make_cpu() {
   auto backend = compute::make_backend("cpu");
   CHECK(backend.ok(), backend.error().message);
-  CHECK(backend.value()->reserve({.rows = 64, .columns = 16384, .context = 8192}).ok());
+  CHECK(backend.value()->reserve({.rows = 64, .inputs = 16384, .context = 8192}).ok());
   return backend.take();
 }
 

@@ -138,7 +138,7 @@ std::vector<float> run(Backend& backend, const Case& c) {
   return device.read(c.want_scores ? scores : out);
 }
 
-constexpr StepLimits kLimits = {.rows = 64, .columns = 512, .context = 320};
+constexpr StepLimits kLimits = {.rows = 64, .inputs = 512, .context = 320};
 
 class Attention : public WithBackend {
  protected:

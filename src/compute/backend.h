@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "compute/input_form.h"
 #include "compute/ops.h"
 #include "compute/weight.h"
 
@@ -20,7 +21,7 @@ namespace llorch::compute {
 // The largest step that ops will be asked for; reserve() turns it into scratch memory once.
 struct StepLimits {
   std::int64_t rows = 0;     // rows of one call
-  std::int64_t columns = 0;  // widest input or output of a linear op
+  std::int64_t inputs = 0;   // widest row that a linear op multiplies, or that embed looks up
   std::int64_t context = 0;  // longest sequence, in tokens
 };
 
@@ -43,6 +44,9 @@ class Backend {
   // Takes a matrix in: keeps the file's bytes, copies, transposes or repacks as this backend likes
   // best. Fails with Unsupported naming dtype and tensor where the backend has no kernel for it.
   virtual Result<Weight> load_weight(const WeightSource& source) = 0;
+  // The form in which products with weights of this type take their input. Held to 1e-6 of it by
+  // the conformance tests.
+  virtual InputForm input_form(tensor::DType weight) const = 0;
   virtual Status reserve(const StepLimits& limits) = 0;
 
   virtual void embed(const EmbedArgs& args) = 0;

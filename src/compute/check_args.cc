@@ -37,7 +37,7 @@ void check_cache(const KvLayer& cache, std::int64_t kv_heads, std::int64_t head_
 }  // namespace
 
 void check_args(const EmbedArgs& args) {
-  CHECK(args.table != nullptr);
+  CHECK(args.table != nullptr && args.table->use != WeightUse::Multiply);
   CHECK(is_index(args.ids, args.ids.dims[0]));
   CHECK(is_matrix(args.out, args.ids.dims[0], args.table->cols));
 }
@@ -61,6 +61,7 @@ void check_args(const LinearArgs& args) {
   CHECK(is(args.x, DType::F32, 2));
   for (const LinearTarget& target : args.targets) {
     CHECK(target.weight != nullptr && target.weight->cols == args.x.dims[1]);
+    CHECK(target.weight->use != WeightUse::LookUp);
     CHECK(!target.bias || is_vector(target.bias, target.weight->rows));
     CHECK(is_matrix(target.out, args.x.dims[0], target.weight->rows));
     CHECK(target.out.data != args.x.data);

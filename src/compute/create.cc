@@ -28,7 +28,10 @@ std::optional<int> cuda_device(std::string_view name) {
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
                                               const BackendOptions& options) {
-  if (name == "reference") return make_reference_backend();
+  if (name == "reference") {
+    return make_reference_backend(
+        [wish = options.input](tensor::DType weight) { return form_for(wish, weight); });
+  }
   if (name == "cpu") {
     if (options.threads < 0) {
       return Error{
@@ -36,9 +39,15 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
           fmt::format("cpu: {} threads, expected at least 1, or 0 for all cores", options.threads)};
     }
     return make_cpu_backend(options.threads > 0 ? options.threads : base::usable_cores(),
-                            options.isa);
+                            options.isa, options.input);
   }
-  if (const auto device = cuda_device(name)) return make_cuda_backend(*device);
+  if (const auto device = cuda_device(name)) {
+    if (options.input == InputForm::F32) return make_cuda_backend(*device);
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} multiplies f32 input only; {} input can be had on cpu and "
+                             "reference",
+                             name, compute::name(options.input))};
+  }
   return Error{
       ErrorCode::InvalidArgument,
       fmt::format("no backend '{}'; there are: cpu, reference, cuda:N (as in cuda:0)", name)};

@@ -11,8 +11,10 @@ namespace llorch::compute {
 
 struct BackendOptions {
   int threads = 0;  // CPU: 0 means one per core this process may use
-  std::string_view isa =
-      {};  // CPU: force an instruction set ("scalar", "avx2", …) for tests; empty picks the best
+  // CPU: force an instruction set ("scalar", "avx2", …) for tests; empty picks the best.
+  std::string_view isa = {};
+  // CPU and reference: the form of every product's input (form_for), to measure what it costs.
+  InputForm input = InputForm::F32;
 };
 
 // "reference", "cpu", or "cuda:N". Asking for a device that is not there is an error that says what

@@ -120,6 +120,7 @@ Result<Weight> load_host_weight(const WeightSource& source) {
   weight.dtype = source.dtype;
   weight.rows = source.rows;
   weight.cols = source.cols;
+  weight.use = source.use;
   if (placement->in_place) {
     weight.data = source.bytes.data();
     return weight;

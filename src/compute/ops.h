@@ -54,7 +54,8 @@ struct LinearTarget {
   TensorView out;                  // (rows, n); never x
   bool accumulate = false;
 };
-// Several products of one input (Q, K, V; gate, up): the input is prepared (quantised) once.
+// Several products of one input (Q, K, V; gate, up): the input is prepared once, in the form
+// that the backend declares for the weight's type (Backend::input_form).
 struct LinearArgs {
   TensorView x;  // (rows, k)
   std::span<const LinearTarget> targets;

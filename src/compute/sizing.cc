@@ -78,6 +78,7 @@ class Sizing : public SizingBackend {
     weight.dtype = source.dtype;
     weight.rows = source.rows;
     weight.cols = source.cols;
+    weight.use = source.use;
     return weight;
   }
 
@@ -89,7 +90,7 @@ class Sizing : public SizingBackend {
 
 class CpuSizing final : public Sizing {
  public:
-  explicit CpuSizing(int threads) : threads_(threads) {}
+  CpuSizing(int threads, InputForm input) : threads_(threads), input_(input) {}
 
   std::string name() const override { return "cpu (only counting)"; }
   std::int64_t bytes() const override { return bytes_; }
@@ -112,10 +113,11 @@ class CpuSizing final : public Sizing {
     weight.data = weight.storage.data();
     return weight;
   }
+  InputForm input_form(tensor::DType weight) const override { return form_for(input_, weight); }
   Status reserve(const StepLimits& limits) override {
-    const Result<std::int64_t> bytes = cpu_scratch_bytes(limits, threads_);
-    if (!bytes.ok()) return bytes.error();
-    count(*bytes);
+    const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, threads_, input_);
+    if (!workspace.ok()) return workspace.error();
+    count(workspace->bytes());
     return ok_status();
   }
 
@@ -123,6 +125,7 @@ class CpuSizing final : public Sizing {
   void count(std::int64_t bytes) override { bytes_ += std::max<std::int64_t>(bytes, 0); }
 
   int threads_;
+  InputForm input_;
   std::int64_t bytes_ = 0;
   std::unordered_set<const std::byte*> in_place_;
 };
@@ -146,6 +149,7 @@ class CudaSizing final : public Sizing {
     weight.data = weight.storage.data();
     return weight;
   }
+  InputForm input_form(tensor::DType) const override { return InputForm::F32; }
   // The kernels keep what they need in shared memory and registers.
   Status reserve(const StepLimits&) override { return ok_status(); }
 
@@ -169,7 +173,7 @@ Result<std::unique_ptr<SizingBackend>> make_sizing_backend(std::string_view name
                                                            const BackendOptions& options) {
   if (name == "cpu") {
     const int threads = options.threads > 0 ? options.threads : base::usable_cores();
-    return std::unique_ptr<SizingBackend>(std::make_unique<CpuSizing>(threads));
+    return std::unique_ptr<SizingBackend>(std::make_unique<CpuSizing>(threads, options.input));
   }
   if (name.starts_with("cuda:"))
     return std::unique_ptr<SizingBackend>(std::make_unique<CudaSizing>(std::string(name)));

@@ -56,16 +56,24 @@ TEST(SizingBackend, CountsWeightsAsTheCpuBackendKeepsThem) {
 }
 
 TEST(SizingBackend, ScratchFollowsThreadsAndLimits) {
-  const auto scratch = [](int threads, std::int64_t columns, std::int64_t context) {
+  const auto scratch = [](int threads, std::int64_t inputs, std::int64_t context) {
     const auto backend = make_sizing_backend("cpu", {.threads = threads}).take();
-    EXPECT_TRUE(backend->reserve({.rows = 64, .columns = columns, .context = context}).ok());
+    EXPECT_TRUE(backend->reserve({.rows = 64, .inputs = inputs, .context = context}).ok());
     return backend->bytes();
   };
   EXPECT_EQ(scratch(3, 1024, 0), 3 * scratch(1, 1024, 0));
   EXPECT_GT(scratch(1, 1024, 100'000), scratch(1, 1024, 1'000));
   EXPECT_EQ(scratch(0, 1024, 0), base::usable_cores() * scratch(1, 1024, 0));
   const auto backend = make_sizing_backend("cpu").take();
-  EXPECT_FALSE(backend->reserve({.rows = 1, .columns = -1}).ok());
+  EXPECT_FALSE(backend->reserve({.rows = 1, .inputs = -1}).ok());
+}
+
+TEST(SizingBackend, CountsTheRoomForAPreparedInput) {
+  const StepLimits limits = {.rows = 64, .inputs = 1024};
+  const auto plain = make_sizing_backend("cpu", {.threads = 2}).take();
+  const auto int8 = make_sizing_backend("cpu", {.threads = 2, .input = InputForm::Int8}).take();
+  ASSERT_TRUE(plain->reserve(limits).ok() && int8->reserve(limits).ok());
+  EXPECT_EQ(int8->bytes(), plain->bytes() + 64 * 1024 * 4);
 }
 
 TEST(SizingBackend, AGpuHasItsOwnGranularityAndOverhead) {

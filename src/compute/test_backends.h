@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compute/create.h"
+#include "compute/reference/reference_backend.h"
 
 namespace llorch::compute::test {
 
@@ -19,7 +20,11 @@ struct BackendConfig {
   std::string backend;
   std::string isa;
   int threads = 0;
+  InputForm input = InputForm::F32;
 };
+inline BackendOptions options_of(const BackendConfig& config) {
+  return {.threads = config.threads, .isa = config.isa, .input = config.input};
+}
 inline void PrintTo(const BackendConfig& config, std::ostream* out) {
   *out << config.label;
 }
@@ -27,20 +32,20 @@ inline void PrintTo(const BackendConfig& config, std::ostream* out) {
 std::vector<BackendConfig> backends_under_test();
 
 inline std::unique_ptr<Backend> make(const BackendConfig& config, const StepLimits& limits) {
-  auto backend = make_backend(config.backend, {.threads = config.threads, .isa = config.isa});
+  auto backend = make_backend(config.backend, options_of(config));
   CHECK(backend.ok(), backend.error().message);
   CHECK(backend.value()->reserve(limits).ok());
   return backend.take();
 }
 
-// Fixture: backend_ under test beside reference_. Skips, saying why, where the device is not there.
+// Fixture: backend_ under test beside reference_, which takes the input of products in the forms
+// that backend_ declares. Skips, saying why, where the device is not there.
 class WithBackend : public testing::TestWithParam<BackendConfig> {
  protected:
   explicit WithBackend(const StepLimits& limits) : limits_(limits) {}
 
   void SetUp() override {
-    auto backend =
-        make_backend(GetParam().backend, {.threads = GetParam().threads, .isa = GetParam().isa});
+    auto backend = make_backend(GetParam().backend, options_of(GetParam()));
     if (!backend.ok() && backend.error().code == ErrorCode::Unavailable) {
       fmt::print(stderr, "SKIPPED, no device: {}\n", backend.error().message);
       GTEST_SKIP() << backend.error().message;
@@ -48,7 +53,8 @@ class WithBackend : public testing::TestWithParam<BackendConfig> {
     ASSERT_TRUE(backend.ok()) << backend.error().message;
     backend_ = backend.take();
     ASSERT_TRUE(backend_->reserve(limits_).ok());
-    reference_ = make({.label = "", .backend = "reference", .isa = ""}, limits_);
+    reference_ = make_reference_backend(
+        [this](tensor::DType weight) { return backend_->input_form(weight); });
   }
 
   StepLimits limits_;

@@ -13,6 +13,15 @@ std::vector<BackendConfig> backends_under_test() {
                          .threads = threads});
     }
   }
+  // What the forms mean does not depend on the instruction set: the best one stands for all.
+  for (const InputForm input : {InputForm::F16, InputForm::BF16, InputForm::Int8}) {
+    const std::string isa(available_isas().front().name);
+    configs.push_back({.label = fmt::format("cpu_{}_3_{}", isa, name(input)),
+                       .backend = "cpu",
+                       .isa = isa,
+                       .threads = 3,
+                       .input = input});
+  }
   return configs;
 }
 

@@ -195,6 +195,7 @@ class Device {
                                         .rows = rows,
                                         .cols = cols,
                                         .row_stride = cols,
+                                        .use = WeightUse::Both,
                                         .bytes = bytes});
     CHECK(loaded.ok(), loaded.error().message);
     weights_.push_back(std::make_unique<Weight>(loaded.take()));

@@ -43,6 +43,14 @@ class Buffer {
   Free free_ = nullptr;
 };
 
+// What ops will do with a matrix: a backend repacks what is multiplied, and may keep a tied table
+// twice or look it up in the packed form, as it likes.
+enum class WeightUse : std::uint8_t {
+  Multiply,  // linear
+  LookUp,    // embed
+  Both,      // a token embedding that is the output matrix too
+};
+
 // A matrix in host memory on its way to a backend. Strides in elements; a block type has col_stride
 // 1 and whole blocks per row. Conv1D weights, stored (in, out), come with row_stride 1 and
 // col_stride out.
@@ -53,18 +61,14 @@ struct WeightSource {
   std::int64_t cols = 0;  // k: inputs
   std::int64_t row_stride = 0;
   std::int64_t col_stride = 1;
+  WeightUse use = WeightUse::Multiply;
   std::span<const std::byte> bytes;  // outlives the Weight: a backend may keep pointing into it
-};
-
-// How the bytes behind Weight::data are laid out. A backend adds its own packings here.
-enum class WeightLayout : std::uint8_t {
-  RowMajor,  // rows × cols of dtype, rows contiguous, as a GGUF file stores them
 };
 
 // Made by Backend::load_weight, given back to the same backend's ops; opaque to everybody else.
 struct Weight {
   tensor::DType dtype = tensor::DType::F32;
-  WeightLayout layout = WeightLayout::RowMajor;
+  WeightUse use = WeightUse::Multiply;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   const void* data = nullptr;  // in `storage`, or in the mapped file

@@ -38,6 +38,9 @@ class BrokenBackend final : public compute::Backend {
   Result<compute::Weight> load_weight(const compute::WeightSource& source) override {
     return sound_->load_weight(source);
   }
+  compute::InputForm input_form(tensor::DType weight) const override {
+    return sound_->input_form(weight);
+  }
   Status reserve(const compute::StepLimits& limits) override { return sound_->reserve(limits); }
 
   void embed(const compute::EmbedArgs& args) override { sound_->embed(args); }

@@ -82,10 +82,9 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   buffers.staging_.resize(static_cast<std::size_t>(indices));
   buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
   buffers.host_hidden_.resize(static_cast<std::size_t>(buffers.picked_.elements()));
-  const std::int64_t columns =
-      std::max({config.hidden_dim, config.qkv_width(), config.ffn_in_width(), config.vocab_size});
+  const std::int64_t inputs = std::max({config.hidden_dim, config.q_width(), config.ffn_dim});
   const Status reserved =
-      backend.reserve({.rows = rows, .columns = columns, .context = config.context_length});
+      backend.reserve({.rows = rows, .inputs = inputs, .context = config.context_length});
   if (!reserved.ok()) return reserved.error();
   return buffers;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compute/dequantize.h"
 
 namespace llorch::model {
@@ -19,7 +21,17 @@ std::int64_t padded(std::int64_t elems) {
   return (elems + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
 }
 
-Result<Weight> load_matrix(const MappedTensor& mapped, Backend& backend) {
+// What the forward pass does with a matrix (ModelWeights::output_matrix).
+compute::WeightUse use_of(Role role, const ModelPlan& plan) {
+  if (role == Role::PositionEmbedding) return compute::WeightUse::LookUp;
+  if (role != Role::TokenEmbedding) return compute::WeightUse::Multiply;
+  const bool has_output =
+      std::any_of(plan.tensors.begin(), plan.tensors.end(),
+                  [](const MappedTensor& mapped) { return mapped.spec.role == Role::Output; });
+  return has_output ? compute::WeightUse::LookUp : compute::WeightUse::Both;
+}
+
+Result<Weight> load_matrix(const MappedTensor& mapped, const ModelPlan& plan, Backend& backend) {
   const formats::WeightTensor& tensor = *mapped.tensor;
   const std::int64_t outer = tensor.shape[0];
   const std::int64_t inner = tensor.shape[1];
@@ -32,6 +44,7 @@ Result<Weight> load_matrix(const MappedTensor& mapped, Backend& backend) {
                                .cols = inner,
                                .row_stride = outer_stride,
                                .col_stride = inner_stride,
+                               .use = use_of(mapped.spec.role, plan),
                                .bytes = tensor.bytes};
   if (mapped.spec.transposed) {
     std::swap(source.rows, source.cols);
@@ -166,7 +179,7 @@ Result<ModelWeights> load_weights(const formats::WeightFile& file, const ModelPl
       return Error{ErrorCode::Cancelled, "loading was given up"};
     done += static_cast<std::int64_t>(mapped.tensor->bytes.size());
     if (is_matrix(mapped.spec.role)) {
-      Result<Weight> weight = load_matrix(mapped, backend);
+      Result<Weight> weight = load_matrix(mapped, plan, backend);
       if (!weight.ok()) return weight.error();
       if (weight->data != mapped.tensor->bytes.data()) file.forget(mapped.tensor->bytes);
       place_matrix(weights, mapped.spec, weight.take());

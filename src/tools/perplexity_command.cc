@@ -51,6 +51,7 @@ struct Options {
   std::int32_t max_windows = 0;
   std::string backend = "cpu";
   std::string kv = "f32";
+  std::string input = "f32";
   int threads = 0;
   bool json = false;
 };
@@ -173,8 +174,9 @@ std::string json_text(const std::vector<Row>& rows, const Options& options) {
 Result<std::vector<Row>> score_all(const Options& options) {
   Result<std::string> text = base::read_text_file(options.text, kTextBytesMax);
   if (!text.ok()) return text.error();
-  Result<std::unique_ptr<compute::Backend>> backend =
-      compute::make_backend(options.backend, {.threads = options.threads});
+  Result<std::unique_ptr<compute::Backend>> backend = compute::make_backend(
+      options.backend,
+      {.threads = options.threads, .input = compute::find_input_form(options.input).value()});
   if (!backend.ok()) return backend.error();
   std::vector<Row> rows;
   for (const std::string& path : options.models) {
@@ -202,6 +204,11 @@ void describe(CLI::App& app, Options& options) {
   app.add_option("--kv", options.kv, "type of the key/value cache: f32, f16 or q8_0")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
+  app.add_option("--input", options.input,
+                 "what products take their input in: f32, f16, bf16, or int8 (block types only); "
+                 "with cpu or reference")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
   app.add_option("--threads", options.threads, "CPU threads; 0: one for each core")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));

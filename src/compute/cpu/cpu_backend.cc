@@ -26,6 +26,8 @@ using tensor::DType;
 constexpr std::int64_t kColsPerChunk = 16;
 static_assert(kColsPerChunk % kTileCols == 0);
 
+constexpr const char* kTooLarge = "a step larger than the limits given to reserve()";
+
 std::int64_t index_at(const TensorView& view, std::int64_t i) {
   return *view.row<std::int32_t>(i);
 }
@@ -54,12 +56,14 @@ void store_cache(const float* values, std::int64_t count, const TensorView& cach
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const Isa& isa, int num_threads)
-      : isa_(isa), kernels_(*isa.kernels), pool_(num_threads) {}
+  CpuBackend(const Isa& isa, int num_threads, InputForm input)
+      : isa_(isa), kernels_(*isa.kernels), pool_(num_threads), input_(input) {}
 
   std::string name() const override {
-    return fmt::format("cpu ({}, {} thread{})", isa_.label, pool_.num_threads(),
-                       pool_.num_threads() == 1 ? "" : "s");
+    return fmt::format("cpu ({}, {} thread{}{}{})", isa_.label, pool_.num_threads(),
+                       pool_.num_threads() == 1 ? "" : "s",
+                       input_ == InputForm::F32 ? "" : ", input ",
+                       input_ == InputForm::F32 ? "" : compute::name(input_));
   }
 
   std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
@@ -77,6 +81,7 @@ class CpuBackend final : public Backend {
     if (weight.ok() && weight->data == source.bytes.data()) base::touch_pages(source.bytes);
     return weight;
   }
+  InputForm input_form(DType weight) const override { return form_for(input_, weight); }
   Status reserve(const StepLimits& limits) override;
 
   void embed(const EmbedArgs& args) override;
@@ -98,9 +103,10 @@ class CpuBackend final : public Backend {
     });
   }
   float* scratch(int thread, std::int64_t floats) const {
-    CHECK(floats <= scratch_floats_, "a step larger than the limits given to reserve()");
-    return static_cast<float*>(scratch_.data()) + thread * scratch_floats_;
+    CHECK(floats <= workspace_.thread_floats, kTooLarge);
+    return static_cast<float*>(memory_.data()) + thread * workspace_.thread_floats;
   }
+  TensorView prepare_input(const LinearArgs& args);
   void multiply_chunk(const TensorView& x, const LinearTarget& target, std::int64_t chunk,
                       int thread) const;
   void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head, int thread) const;
@@ -109,17 +115,18 @@ class CpuBackend final : public Backend {
   const Isa isa_;
   const Kernels& kernels_;
   ThreadPool pool_;
-  Buffer scratch_;                   // (threads, scratch_floats_)
-  std::int64_t scratch_floats_ = 0;  // per thread
+  const InputForm input_;
+  CpuWorkspace workspace_;
+  Buffer memory_;  // the threads' scratch, then the prepared input
 };
 
 Status CpuBackend::reserve(const StepLimits& limits) {
-  const Result<std::int64_t> bytes = cpu_scratch_bytes(limits, pool_.num_threads());
-  if (!bytes.ok()) return bytes.error();
-  Result<Buffer> buffer = allocate_host(*bytes);
+  const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, pool_.num_threads(), input_);
+  if (!workspace.ok()) return workspace.error();
+  Result<Buffer> buffer = allocate_host(workspace->bytes());
   if (!buffer.ok()) return buffer.error().in("scratch");
-  scratch_ = buffer.take();
-  scratch_floats_ = *bytes / pool_.num_threads() / static_cast<std::int64_t>(sizeof(float));
+  memory_ = buffer.take();
+  workspace_ = *workspace;
   return ok_status();
 }
 
@@ -167,9 +174,28 @@ void CpuBackend::rms_norm(const RmsNormArgs& args) {
   });
 }
 
+// The input in the form that block types or all types want, once for all targets and in the one
+// place that reserve() made for it. Kernels multiply floats: what the form stands for is stored.
+TensorView CpuBackend::prepare_input(const LinearArgs& args) {
+  const auto wants_form = [this](const LinearTarget& target) {
+    return input_form(target.weight->dtype) != InputForm::F32;
+  };
+  if (std::none_of(args.targets.begin(), args.targets.end(), wants_form)) return {};
+  CHECK(args.x.elements() <= workspace_.input_floats, kTooLarge);
+  float* home =
+      static_cast<float*>(memory_.data()) + workspace_.num_threads * workspace_.thread_floats;
+  const TensorView prepared(home, DType::F32, {args.x.dims[0], args.x.dims[1]});
+  for_each_row(args.x.rows(), [&](int, std::int64_t row) {
+    round_input(input_, {args.x.row<float>(row), static_cast<std::size_t>(args.x.dims[1])},
+                prepared.row<float>(row));
+  });
+  return prepared;
+}
+
 // All targets are one loop, so that the threads meet once.
 void CpuBackend::linear(const LinearArgs& args) {
   check_args(args);
+  const TensorView prepared = prepare_input(args);
   const auto num_chunks = [](const LinearTarget& target) {
     return (target.weight->rows + kColsPerChunk - 1) / kColsPerChunk;
   };
@@ -180,7 +206,8 @@ void CpuBackend::linear(const LinearArgs& args) {
       const std::int64_t count = num_chunks(target);
       for (std::int64_t chunk = std::max<std::int64_t>(begin, 0); chunk < std::min(end, count);
            ++chunk) {
-        multiply_chunk(args.x, target, chunk, thread);
+        const bool as_is = input_form(target.weight->dtype) == InputForm::F32;
+        multiply_chunk(as_is ? args.x : prepared, target, chunk, thread);
       }
       begin -= count;
       end -= count;
@@ -339,21 +366,30 @@ void CpuBackend::softmax(const SoftmaxArgs& args) {
 
 }  // namespace
 
-Result<std::int64_t> cpu_scratch_bytes(const StepLimits& limits, int num_threads) {
+Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_threads,
+                                        InputForm input) {
   constexpr std::int64_t kLineFloats = 16;
-  constexpr std::int64_t kFloatsMax = std::int64_t{1} << 40;
-  if (limits.columns < 0 || limits.columns > kFloatsMax || limits.context < 0 ||
-      limits.context > kFloatsMax) {
+  constexpr std::int64_t kRowsMax = std::int64_t{1} << 20;
+  constexpr std::int64_t kFloatsMax = std::int64_t{1} << 36;
+  const auto within = [](std::int64_t value, std::int64_t max) {
+    return value >= 0 && value <= max;
+  };
+  if (!within(limits.rows, kRowsMax) || !within(limits.inputs, kFloatsMax) ||
+      !within(limits.context, kFloatsMax)) {
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("cannot reserve {} columns and {} tokens of context", limits.columns,
-                             limits.context)};
+                 fmt::format("cannot reserve {} rows of {} values and {} tokens of context",
+                             limits.rows, limits.inputs, limits.context)};
   }
-  const std::int64_t floats = std::max(kTileCols * limits.columns, limits.context);
-  const std::int64_t rounded = (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
-  return rounded * num_threads * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t floats = std::max(kTileCols * limits.inputs, limits.context);
+  return CpuWorkspace{
+      .thread_floats = (floats + kLineFloats - 1) / kLineFloats * kLineFloats,
+      .num_threads = num_threads,
+      .input_floats = input == InputForm::F32 ? 0 : limits.rows * limits.inputs,
+  };
 }
 
-Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_view isa) {
+Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_view isa,
+                                                  InputForm input) {
   if (num_threads < 1) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("cpu: {} threads, expected at least 1", num_threads)};
@@ -361,7 +397,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_v
   std::string names;
   for (const Isa& candidate : available_isas()) {
     if (isa.empty() || candidate.name == isa) {
-      return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(candidate, num_threads));
+      return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(candidate, num_threads, input));
     }
     names += (names.empty() ? "" : ", ") + std::string(candidate.name);
   }

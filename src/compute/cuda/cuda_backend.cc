@@ -70,6 +70,7 @@ class CudaBackend final : public Backend {
     weight.dtype = host->dtype;
     weight.rows = host->rows;
     weight.cols = host->cols;
+    weight.use = host->use;
     const std::int64_t bytes = weight.rows * row_bytes(*host);
     Result<Buffer> storage = allocate(bytes);
     if (!storage.ok()) return storage.error().in(source.name);
@@ -79,6 +80,9 @@ class CudaBackend final : public Backend {
            weight.storage.data());
     return weight;
   }
+
+  // Products are of floats with decoded weights, whatever the type.
+  InputForm input_form(tensor::DType) const override { return InputForm::F32; }
 
   // Kernels keep what they need in shared memory and registers: only their limits matter.
   Status reserve(const StepLimits& limits) override {

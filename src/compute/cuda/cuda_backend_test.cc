@@ -17,7 +17,7 @@ using testing::StartsWith;
 
 class CudaBackend : public WithBackend {
  protected:
-  CudaBackend() : WithBackend({.rows = 8, .columns = 64, .context = 64}) {}
+  CudaBackend() : WithBackend({.rows = 8, .inputs = 64, .context = 64}) {}
 
   std::vector<std::byte> download(const Buffer& buffer) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(buffer.bytes()));
@@ -83,8 +83,8 @@ TEST_P(CudaBackend, LargeUploadsArriveWholeAndTheSourceIsFreeAtOnce) {
 }
 
 TEST_P(CudaBackend, RefusesStepsBeyondTheKernels) {
-  EXPECT_TRUE(backend_->reserve({.rows = 65535, .columns = 1, .context = 1}).ok());
-  EXPECT_FALSE(backend_->reserve({.rows = 65536, .columns = 1, .context = 1}).ok());
+  EXPECT_TRUE(backend_->reserve({.rows = 65535, .inputs = 1, .context = 1}).ok());
+  EXPECT_FALSE(backend_->reserve({.rows = 65536, .inputs = 1, .context = 1}).ok());
 }
 
 }  // namespace

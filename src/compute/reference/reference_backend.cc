@@ -38,6 +38,23 @@ std::vector<float> weight_row(const Weight& weight, std::int64_t row) {
   return values;
 }
 
+// A row as products take it, exactly.
+std::vector<double> input_row(InputForm form, std::span<const float> x) {
+  if (form != InputForm::Int8) {
+    std::vector<float> rounded(x.size());
+    round_input(form, x, rounded.data());
+    return {rounded.begin(), rounded.end()};
+  }
+  constexpr auto kBlock = static_cast<std::size_t>(kInputBlock);
+  std::vector<std::int8_t> quants(x.size());
+  std::vector<float> scales((x.size() + kBlock - 1) / kBlock);
+  quantize_input(x, quants.data(), scales.data());
+  std::vector<double> values(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    values[i] = static_cast<double>(scales[i / kBlock]) * quants[i];
+  return values;
+}
+
 double activate(Activation kind, double x) {
   switch (kind) {
     case Activation::GeluTanh:
@@ -150,6 +167,8 @@ void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head) {
 
 class ReferenceBackend final : public Backend {
  public:
+  explicit ReferenceBackend(InputForms forms) : forms_(std::move(forms)) {}
+
   std::string name() const override { return "reference"; }
 
   std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
@@ -164,6 +183,7 @@ class ReferenceBackend final : public Backend {
   Result<Weight> load_weight(const WeightSource& source) override {
     return load_host_weight(source);
   }
+  InputForm input_form(DType weight) const override { return forms_(weight); }
   Status reserve(const StepLimits&) override { return ok_status(); }
 
   void embed(const EmbedArgs& args) override {
@@ -219,12 +239,18 @@ class ReferenceBackend final : public Backend {
   void linear(const LinearArgs& args) override {
     check_args(args);
     for (const LinearTarget& target : args.targets) {
+      std::vector<std::vector<double>> input;
+      for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+        input.push_back(
+            input_row(forms_(target.weight->dtype),
+                      {args.x.row<float>(r), static_cast<std::size_t>(args.x.dims[1])}));
+      }
       for (std::int64_t n = 0; n < target.weight->rows; ++n) {
         const std::vector<float> w = weight_row(*target.weight, n);
         for (std::int64_t r = 0; r < args.x.rows(); ++r) {
-          const float* x = args.x.row<float>(r);
+          const std::vector<double>& x = input[static_cast<std::size_t>(r)];
           double sum = target.bias ? vector_at(target.bias, n) : 0;
-          for (std::size_t i = 0; i < w.size(); ++i) sum += static_cast<double>(x[i]) * w[i];
+          for (std::size_t i = 0; i < w.size(); ++i) sum += x[i] * w[i];
           float& out = target.out.row<float>(r)[n];
           out = static_cast<float>(sum + (target.accumulate ? out : 0));
         }
@@ -309,12 +335,15 @@ class ReferenceBackend final : public Backend {
         args.out.row<float>(r)[i] = static_cast<float>(values[i]);
     }
   }
+
+ private:
+  InputForms forms_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend() {
-  return std::make_unique<ReferenceBackend>();
+std::unique_ptr<Backend> make_reference_backend(InputForms forms) {
+  return std::make_unique<ReferenceBackend>(std::move(forms));
 }
 
 }  // namespace llorch::compute

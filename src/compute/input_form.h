@@ -1,0 +1,43 @@
+// The precision in which a product takes its input: what a backend declares for each weight type
+// (Backend::input_form), what the reference computes in double, and what kernels are held to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "tensor/dtype.h"
+
+namespace llorch::compute {
+
+enum class InputForm : std::uint8_t {
+  F32,   // as it is
+  F16,   // each value rounded to the nearest half, ties to even; infinity beyond its range
+  BF16,  // each value rounded to the nearest bfloat16, ties to even
+  Int8,  // blocks of whole numbers with a scale each: quantize_input()
+};
+
+// Values that share a scale; the last block of a row may be short.
+inline constexpr std::int64_t kInputBlock = 32;
+
+std::string_view name(InputForm form);  // "f32", "f16", "bf16", "int8"
+// Nothing for any other name.
+std::optional<InputForm> find_input_form(std::string_view name);
+
+// What a wish for one form means for weights of a type: whole numbers are multiplied with whole
+// numbers, so Int8 is for block types and leaves the others at F32.
+InputForm form_for(InputForm wish, tensor::DType weight);
+
+// The one definition of Int8, which kernels share or equal bit for bit. For each block of 32:
+// scale = absmax / 127 (float32, kept so), quant = value · (127 / absmax) in float32, rounded to
+// the nearest whole number, ties to even; within -127..127. A block whose absmax is below 4e-37 is
+// zero; one with an infinity or NaN has a NaN as its scale and zeros as its quants.
+// values.size() quants and one scale per block.
+void quantize_input(std::span<const float> values, std::int8_t* quants, float* scales);
+
+// The values that the form stands for, as floats; `out` may be `values`. Int8: scale · quant,
+// rounded to float32, which costs at most 6e-8 of a value and is for kernels that multiply floats.
+void round_input(InputForm form, std::span<const float> values, float* out);
+
+}  // namespace llorch::compute
