@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/check.h"
 #include "base/mutex.h"
 
 namespace llorch::base {
@@ -15,7 +14,7 @@ namespace llorch::base {
 template <class T>
 class Channel {
  public:
-  explicit Channel(std::size_t capacity) : capacity_(capacity) { CHECK(capacity > 0); }
+  explicit Channel(std::size_t capacity) : capacity_(capacity) {}  // 0: it takes nothing
 
   // Never waits. False when it is full or closed.
   [[nodiscard]] bool try_push(T item) LLORCH_EXCLUDES(mutex_) {

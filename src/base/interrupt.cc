@@ -11,6 +11,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/job_border.h"
+#include "base/log.h"
+#include "base/thread.h"
 
 namespace llorch::base {
 namespace {
@@ -36,7 +39,7 @@ InterruptWatch::InterruptWatch(std::function<void(int signal)> on_each)
   signal_fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   stop_fd_ = ::eventfd(0, EFD_CLOEXEC);
   CHECK(signal_fd_ >= 0 && stop_fd_ >= 0, "no file descriptors left at the start of the program");
-  thread_ = std::thread([this] { watch(signal_fd_, stop_fd_); });
+  thread_ = start_thread("interrupt", [this] { watch(signal_fd_, stop_fd_); });
 }
 
 InterruptWatch::~InterruptWatch() {
@@ -61,7 +64,10 @@ void InterruptWatch::watch(int signal_fd, int stop_fd) {
     signalfd_siginfo info{};
     if (::read(signal_fd, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) continue;
     interrupted_ = true;
-    on_signal_(static_cast<int>(info.ssi_signo));
+    // A callback that fails must not take Ctrl-C from the user: the next signal is heard again.
+    const Status heard =
+        run_guarded("on a signal", [&] { on_signal_(static_cast<int>(info.ssi_signo)); });
+    if (!heard.ok()) Logger("base").error("a signal was lost", {{"error", heard.error().message}});
   }
 }
 

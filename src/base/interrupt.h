@@ -30,7 +30,7 @@ class InterruptWatch {
   std::atomic<bool> interrupted_ = false;
   int signal_fd_;
   int stop_fd_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace llorch::base

@@ -4,6 +4,7 @@
 
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "base/result.h"
 
@@ -20,6 +21,15 @@ Result<T> run_job(std::string_view doing, Job&& job) {
   } catch (...) {
     return error_of_current_exception(doing);
   }
+}
+
+// The same for a job that returns nothing.
+template <class Job>
+Status run_guarded(std::string_view doing, Job&& job) {
+  return run_job<std::monostate>(doing, [&job] {
+    job();
+    return ok_status();
+  });
 }
 
 }  // namespace llorch::base

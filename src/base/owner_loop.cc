@@ -72,11 +72,10 @@ void OwnerLoop::wake() const {
 
 void OwnerLoop::run() {
   for (bool is_closed = false; !is_closed;) {
-    const Result<bool> passed = run_job<bool>(doing_, [this, &is_closed] {
+    const Status passed = run_guarded(doing_, [this, &is_closed] {
       is_closed = jobs_.is_closed();  // before the last look: nothing comes after it
       run_jobs();
       if (!is_closed) rest(turn_ ? turn_() : Rest());
-      return true;
     });
     if (passed.ok()) continue;
     log_failure(passed.error());
@@ -89,11 +88,7 @@ void OwnerLoop::run_jobs() {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t cleared = ::read(wake_file_, &count, sizeof count);
   for (const Job& job : jobs_.take_all()) {
-    const Result<bool> done = run_job<bool>(doing_, [&job] {
-      job();
-      return true;
-    });
-    if (!done.ok()) log_failure(done.error());
+    if (const Status done = run_guarded(doing_, job); !done.ok()) log_failure(done.error());
   }
 }
 

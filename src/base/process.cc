@@ -16,6 +16,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/job_border.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/thread.h"
 
 namespace llorch::base {
 namespace {
@@ -216,7 +220,7 @@ Process::Process(int pid, int output_fd, const ProcessOptions& options)
     : pid_(pid),
       tail_bytes_(options.output_tail_bytes),
       on_output_(options.on_output),
-      reader_([this, output_fd] { read_output(output_fd); }) {}
+      reader_(start_thread("child-output", [this, output_fd] { read_output(output_fd); })) {}
 
 Process::~Process() {
   stop(std::chrono::milliseconds(0));
@@ -224,12 +228,12 @@ Process::~Process() {
 }
 
 void Process::send_signal(int signal) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!exit_) ::kill(-pid_, signal);
 }
 
 std::optional<ExitStatus> Process::poll_exit() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (exit_) return exit_;
   // First without reaping: while the child is a zombie its group keeps its number, so that what it
   // left in there can be killed safely.
@@ -269,8 +273,8 @@ ExitStatus Process::stop(std::chrono::milliseconds patience) {
 }
 
 std::string Process::output_tail() const {
-  std::unique_lock lock(mutex_);
-  if (exit_) output_end_.wait(lock, [this] { return output_ended_; });
+  const MutexLock lock(mutex_);
+  while (exit_ && !output_ended_) output_end_.wait(mutex_);
   return tail_.size() > tail_bytes_ ? tail_.substr(tail_.size() - tail_bytes_) : tail_;
 }
 
@@ -285,18 +289,28 @@ void Process::read_output(int fd) {
     if (events < 0 && errno == EINTR) continue;
     const ssize_t got = events > 0 ? ::read(output.get(), buffer.data(), buffer.size()) : 0;
     if (got < 0 && errno == EINTR) continue;
-    if (got > 0 && on_output_) on_output_({buffer.data(), static_cast<std::size_t>(got)});
-    const std::scoped_lock lock(mutex_);
     if (got > 0) {
-      tail_.append(buffer.data(), static_cast<std::size_t>(got));
-      // Cut seldom, so that appending stays cheap.
-      if (tail_.size() > 2 * tail_bytes_) tail_.erase(0, tail_.size() - tail_bytes_);
-    } else if (events != 0 || exit_) {
-      output_ended_ = true;
-      output_end_.notify_all();
-      return;
+      const Status kept = run_guarded("while its output was kept", [&] {
+        keep({buffer.data(), static_cast<std::size_t>(got)});
+      });
+      if (!kept.ok())
+        Logger("base").error("a child's output is lost", {{"why", kept.error().message}});
+      continue;
     }
+    const MutexLock lock(mutex_);
+    if (events == 0 && !exit_) continue;
+    output_ended_ = true;
+    output_end_.notify_all();
+    return;
   }
+}
+
+void Process::keep(std::string_view output) {
+  if (on_output_) on_output_(output);
+  const MutexLock lock(mutex_);
+  tail_.append(output);
+  // Cut seldom, so that appending stays cheap.
+  if (tail_.size() > 2 * tail_bytes_) tail_.erase(0, tail_.size() - tail_bytes_);
 }
 
 Result<std::unique_ptr<HeldProcess>> HeldProcess::spawn(const std::filesystem::path& program,

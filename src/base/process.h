@@ -3,12 +3,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "base/confinement.h"
+#include "base/mutex.h"
 #include "base/process_table.h"
 #include "base/result.h"
 
@@ -79,16 +78,17 @@ class Process {
   Process(int pid, int output_fd, const ProcessOptions& options);
   std::optional<ExitStatus> poll_exit();
   void read_output(int fd);
+  void keep(std::string_view output);
 
   const int pid_;
   const std::size_t tail_bytes_;
   const std::function<void(std::string_view)> on_output_;
-  mutable std::mutex mutex_;  // guards the next three
-  std::optional<ExitStatus> exit_;
-  std::string tail_;
-  bool output_ended_ = false;
-  mutable std::condition_variable output_end_;
-  std::thread reader_;
+  mutable Mutex mutex_;
+  std::optional<ExitStatus> exit_ LLORCH_GUARDED_BY(mutex_);
+  std::string tail_ LLORCH_GUARDED_BY(mutex_);
+  bool output_ended_ LLORCH_GUARDED_BY(mutex_) = false;
+  mutable CondVar output_end_;
+  std::jthread reader_;
 };
 
 // A child that shall outlive us: in a session of its own, with no input, output or other open files

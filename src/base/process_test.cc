@@ -184,6 +184,19 @@ TEST(Process, HasTheEnvironmentItIsGiven) {
   EXPECT_EQ(seen, "1,\n");
 }
 
+TEST(Process, AListenerThatThrowsLosesWhatItWasToldAndNothingElse) {
+  ProcessOptions options;
+  options.program = "/bin/sh";
+  options.arguments = {"-c", "echo one"};
+  options.on_output = [](std::string_view) { throw std::bad_alloc(); };
+  const auto process = Process::spawn(options);
+  ASSERT_TRUE(process.ok());
+  const std::optional<ExitStatus> status = (*process)->wait_for(seconds(10));
+  ASSERT_TRUE(status.has_value());
+  EXPECT_TRUE(status->success()) << status->describe();
+  EXPECT_EQ((*process)->output_tail(), "");
+}
+
 TEST(HeldProcess, RunsWhenItIsReleased) {
   const test::TempDir folder;
   const auto held =

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <exception>
+
 #include "base/job_border.h"
 #include "base/log.h"
 
@@ -17,9 +19,9 @@ void run_thread(const std::string& name, const std::function<void()>& body) {
   try {
     body();
   } catch (...) {
-    Logger("base").error(
-        "a thread ended early",
-        {{"thread", name}, {"error", error_of_current_exception("in it").message}});
+    const Error error = error_of_current_exception("at the top of a thread");
+    Logger("base").error("a thread broke", {{"thread", name}, {"error", error.message}});
+    std::terminate();
   }
 }
 

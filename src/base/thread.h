@@ -1,5 +1,6 @@
-// Threads with a name and a top frame: what escapes a thread's body is logged and ends that thread,
-// never the process.
+// Threads with a name and a top frame. What a job throws belongs to a border around that job
+// (job_border.h); what escapes a thread's whole body is logged and ends the process, because nobody
+// would do that thread's work any more, and whoever waits for it would wait for ever.
 #pragma once
 
 #include <functional>

@@ -14,12 +14,12 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/check.h"
 #include "base/header_text.h"
+#include "base/mutex.h"
 #include "http/transport.h"
 #include "http/url.h"
 
@@ -91,7 +91,7 @@ class Client::IdlePool {
   // A connection the peer has neither closed nor written to.
   std::optional<tcp::socket> take(const std::string& authority,
                                   const asio::any_io_executor& executor) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (std::size_t i = idle_.size(); i-- > 0;) {
       if (idle_[i].authority != authority) continue;
       const Idle idle = idle_[i];
@@ -112,7 +112,7 @@ class Client::IdlePool {
     beast::error_code error;
     const bool is_v6 = socket.local_endpoint(error).address().is_v6();
     if (error) return;
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (idle_.size() >= capacity_) return;
     const int fd = socket.release(error);
     if (!error) idle_.push_back({authority, fd, is_v6});
@@ -125,8 +125,8 @@ class Client::IdlePool {
     bool is_v6;
   };
   const std::size_t capacity_;
-  std::mutex mutex_;
-  std::vector<Idle> idle_;  // guarded by mutex_
+  base::Mutex mutex_;
+  std::vector<Idle> idle_ LLORCH_GUARDED_BY(mutex_);
 };
 
 // One request and its response on one connection.

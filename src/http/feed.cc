@@ -7,16 +7,18 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "base/check.h"
+#include "base/mutex.h"
 
 namespace llorch::http {
 
 namespace asio = boost::asio;
 
 struct Waker::State {
-  std::mutex mutex;
-  bool notified = false;                // a wake nobody has seen yet
-  asio::steady_timer* timer = nullptr;  // of the waiting coroutine, in its frame
-  bool cancel_posted = false;           // at most one post per wait
+  base::Mutex mutex;
+  bool notified LLORCH_GUARDED_BY(mutex) = false;  // a wake nobody has seen yet
+  // Of the waiting coroutine, in its frame.
+  asio::steady_timer* timer LLORCH_GUARDED_BY(mutex) = nullptr;
+  bool cancel_posted LLORCH_GUARDED_BY(mutex) = false;  // at most one post per wait
 };
 
 namespace {
@@ -28,7 +30,7 @@ class WaitScope {
  public:
   explicit WaitScope(std::shared_ptr<State> state) : state_(std::move(state)) {}
   ~WaitScope() {
-    const std::lock_guard lock(state_->mutex);
+    const base::MutexLock lock(state_->mutex);
     state_->timer = nullptr;
     state_->cancel_posted = false;
     state_->notified = false;
@@ -45,13 +47,13 @@ class WaitScope {
 Waker::Waker() : state_(std::make_shared<State>()) {}
 
 void Waker::notify() {
-  const std::lock_guard lock(state_->mutex);
+  const base::MutexLock lock(state_->mutex);
   state_->notified = true;
   if (state_->timer == nullptr || std::exchange(state_->cancel_posted, true)) return;
   // Posting under the lock keeps the executor alive: the waiter's frame cannot go before we are
   // through.
   asio::post(state_->timer->get_executor(), [state = state_] {
-    const std::lock_guard relock(state->mutex);
+    const base::MutexLock relock(state->mutex);
     if (state->timer != nullptr) state->timer->cancel();
   });
 }
@@ -60,7 +62,7 @@ Task<void> Waker::wait_until(std::chrono::steady_clock::time_point deadline) {
   const std::shared_ptr<State> state = state_;
   asio::steady_timer timer(co_await asio::this_coro::executor, deadline);
   {
-    const std::lock_guard lock(state->mutex);
+    const base::MutexLock lock(state->mutex);
     if (std::exchange(state->notified, false)) co_return;
     CHECK(state->timer == nullptr, "two coroutines wait on one feed");
     state->timer = &timer;

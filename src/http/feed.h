@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/channel.h"
 #include "http/task.h"
 
 namespace llorch::http {
@@ -35,32 +34,22 @@ class Waker {
 template <class T>
 class EventFeed {
  public:
-  explicit EventFeed(std::size_t capacity) : capacity_(capacity) {}
+  explicit EventFeed(std::size_t capacity) : items_(capacity) {}
 
   // Never blocks. False when full (the reader is too slow) or closed (nobody reads any more).
   [[nodiscard]] bool try_push(T item) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (closed_ || items_.size() >= capacity_) return false;
-      items_.push_back(std::move(item));
-    }
+    if (!items_.try_push(std::move(item))) return false;
     waker_.notify();
     return true;
   }
 
   // No more pushes; what is queued can still be taken. Idempotent; either side may call it.
   void close() {
-    {
-      const std::lock_guard lock(mutex_);
-      closed_ = true;
-    }
+    items_.close();
     waker_.notify();
   }
 
-  bool is_closed() const {
-    const std::lock_guard lock(mutex_);
-    return closed_;
-  }
+  bool is_closed() const { return items_.is_closed(); }
 
   // An item; or none, with `ended` saying whether the feed is closed and empty (true) or was silent
   // for the whole timeout (false). A timeout above a day counts as a day.
@@ -82,17 +71,14 @@ class EventFeed {
 
  private:
   std::optional<Next> take() {
-    const std::lock_guard lock(mutex_);
-    if (items_.empty()) return closed_ ? std::optional<Next>(Next{{}, true}) : std::nullopt;
-    Next next{std::move(items_.front()), false};
-    items_.pop_front();
-    return next;
+    const bool is_last = is_closed();  // before the look: nothing comes after it
+    std::optional<T> item = items_.try_pop();
+    if (!item && !is_last) return std::nullopt;
+    const bool ended = !item;
+    return Next{std::move(item), ended};
   }
 
-  const std::size_t capacity_;
-  mutable std::mutex mutex_;
-  std::deque<T> items_;  // guarded by mutex_
-  bool closed_ = false;  // guarded by mutex_
+  base::Channel<T> items_;
   Waker waker_;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "base/mutex.h"
 
 namespace llorch::http {
 namespace {
@@ -128,7 +129,7 @@ std::string name_key(const Headers& headers) {
 }
 
 std::optional<std::size_t> LineLimit::take(std::chrono::steady_clock::time_point now) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (now - since_ >= std::chrono::seconds(1)) {
     since_ = now;
     lines_ = 0;

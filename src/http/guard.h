@@ -4,11 +4,11 @@
 
 #include <chrono>
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "http/message.h"
 
@@ -67,10 +67,10 @@ class LineLimit {
 
  private:
   const int lines_per_second_;
-  std::mutex mutex_;  // guards the rest
-  std::chrono::steady_clock::time_point since_{};
-  int lines_ = 0;
-  std::size_t left_out_ = 0;
+  base::Mutex mutex_;
+  std::chrono::steady_clock::time_point since_ LLORCH_GUARDED_BY(mutex_);
+  int lines_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::size_t left_out_ LLORCH_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace llorch::http

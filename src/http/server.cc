@@ -10,14 +10,14 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <condition_variable>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/mutex.h"
+#include "base/thread.h"
 #include "http/connection.h"
 #include "http/guard.h"
 
@@ -99,7 +99,7 @@ class Server::Impl {
   Task<void> accept_loop();
   void admit(tcp::socket socket);
   void forget(std::uint64_t number, bool refused);
-  bool make_room();
+  bool make_room() LLORCH_REQUIRES(mutex_);
   void close_acceptor();
   void tell_connections(void (Connection::*what)());
   void run_io();
@@ -108,26 +108,27 @@ class Server::Impl {
   ConnectionShared shared_;
   std::uint16_t port_ = 0;  // constant after start()
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  base::Mutex shut_down_mutex_;  // held while threads are joined
+  mutable base::Mutex mutex_ LLORCH_ACQUIRED_AFTER(shut_down_mutex_);
+  base::CondVar changed_;
   struct Entry {
     std::weak_ptr<Connection> connection;
     asio::any_io_executor strand;
     bool leaving = false;  // was asked to make room
   };
-  std::map<std::uint64_t, Entry> connections_;  // in the order they came; guarded by mutex_
-  std::uint64_t next_number_ = 0;               // guarded by mutex_
-  std::size_t num_refusing_ = 0;                // guarded by mutex_
-  std::size_t num_leaving_ = 0;                 // guarded by mutex_
-  bool accepting_ = true;                       // guarded by mutex_
-  bool stopping_ = false;                       // guarded by mutex_
-  std::mutex shut_down_mutex_;                  // held while threads are joined
-  LineLimit accept_lines_{1};                   // of the log
+  // In the order they came.
+  std::map<std::uint64_t, Entry> connections_ LLORCH_GUARDED_BY(mutex_);
+  std::uint64_t next_number_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::size_t num_refusing_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::size_t num_leaving_ LLORCH_GUARDED_BY(mutex_) = 0;
+  bool accepting_ LLORCH_GUARDED_BY(mutex_) = true;
+  bool stopping_ LLORCH_GUARDED_BY(mutex_) = false;
+  LineLimit accept_lines_{1};  // of the log
 
   // Last, so that they go first: the coroutines they hold refer to everything above.
   std::unique_ptr<asio::io_context> io_;
   std::unique_ptr<tcp::acceptor> acceptor_;  // used on its strand after start()
-  std::vector<std::jthread> threads_;
+  std::vector<std::jthread> threads_ LLORCH_GUARDED_BY(shut_down_mutex_);
 };
 
 Status Server::Impl::start() {
@@ -146,9 +147,9 @@ Status Server::Impl::start() {
   asio::co_spawn(acceptor_->get_executor(), accept_loop(), [](const std::exception_ptr& failure) {
     if (failure) std::rethrow_exception(failure);
   });
-  for (int i = 0; i < std::max(shared_.options.io_threads, 1); ++i) {
-    threads_.emplace_back([this] { run_io(); });
-  }
+  const base::MutexLock lock(shut_down_mutex_);
+  for (int i = 0; i < std::max(shared_.options.io_threads, 1); ++i)
+    threads_.push_back(base::start_thread("http-io", [this] { run_io(); }));
   logger().info("listening", {{"host", shared_.options.host}, {"port", port_}});
   return ok_status();
 }
@@ -166,7 +167,7 @@ void Server::Impl::run_io() {
 }
 
 std::size_t Server::Impl::num_connections() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return connections_.size();
 }
 
@@ -189,7 +190,7 @@ Task<void> Server::Impl::accept_loop() {
     if (const auto left_out = accept_lines_.take(std::chrono::steady_clock::now()))
       logger().warn("cannot accept", {{"why", error.message()}, {"left_out", *left_out}});
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       make_room();
     }
     asio::steady_timer pause(executor, kAcceptPause);
@@ -197,7 +198,7 @@ Task<void> Server::Impl::accept_loop() {
   }
 }
 
-// Asks the oldest connection that waits for a request to go. False: there is none. Under mutex_.
+// Asks the oldest connection that waits for a request to go. False: there is none.
 bool Server::Impl::make_room() {
   if (num_leaving_ >= kMaxLeaving) return false;
   for (auto& [number, entry] : connections_) {
@@ -217,7 +218,7 @@ void Server::Impl::admit(tcp::socket socket) {
   bool refused = false;
   std::uint64_t number = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const std::size_t taken = connections_.size() - num_refusing_ - num_leaving_;
     refused = taken >= shared_.options.max_connections && !make_room();
     if (!accepting_ || (refused && num_refusing_ >= kMaxRefusing)) return;  // closes it
@@ -233,7 +234,7 @@ void Server::Impl::admit(tcp::socket socket) {
 }
 
 void Server::Impl::forget(std::uint64_t number, bool refused) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = connections_.find(number);
   if (found != connections_.end()) {
     if (found->second.leaving) --num_leaving_;
@@ -245,7 +246,7 @@ void Server::Impl::forget(std::uint64_t number, bool refused) {
 
 void Server::Impl::close_acceptor() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!std::exchange(accepting_, false)) return;
   }
   shared_.draining = true;
@@ -256,7 +257,7 @@ void Server::Impl::close_acceptor() {
 }
 
 void Server::Impl::tell_connections(void (Connection::*what)()) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const auto& [key, entry] : connections_) {
     if (const auto connection = entry.connection.lock()) {
       asio::post(entry.strand, [connection, what] { (connection.get()->*what)(); });
@@ -265,15 +266,17 @@ void Server::Impl::tell_connections(void (Connection::*what)()) {
 }
 
 void Server::Impl::drain(std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   {
-    const std::lock_guard lock(shut_down_mutex_);
+    const base::MutexLock lock(shut_down_mutex_);
     if (threads_.empty()) return;
     close_acceptor();
     tell_connections(&Connection::begin_drain);
   }
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [this] { return stopping_ || connections_.empty(); });
+    const base::MutexLock lock(mutex_);
+    while (!stopping_ && !connections_.empty() && changed_.wait_until(mutex_, deadline)) {
+    }
     if (!connections_.empty() && !stopping_) {
       logger().warn("requests were still running when the drain ended",
                     {{"connections", connections_.size()}});
@@ -284,7 +287,7 @@ void Server::Impl::drain(std::chrono::milliseconds patience) {
 
 void Server::Impl::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
@@ -292,7 +295,7 @@ void Server::Impl::stop() {
 }
 
 void Server::Impl::shut_down() {
-  const std::lock_guard only_one(shut_down_mutex_);
+  const base::MutexLock only_one(shut_down_mutex_);
   if (threads_.empty()) return;
   for (const std::jthread& thread : threads_) {
     CHECK(thread.get_id() != std::this_thread::get_id(), "a handler stopped its own server");
@@ -300,14 +303,16 @@ void Server::Impl::shut_down() {
   close_acceptor();
   tell_connections(&Connection::abort);
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kStopGrace, [this] { return connections_.empty(); });
+    const auto deadline = std::chrono::steady_clock::now() + kStopGrace;
+    const base::MutexLock lock(mutex_);
+    while (!connections_.empty() && changed_.wait_until(mutex_, deadline)) {
+    }
   }
   io_->stop();
   threads_.clear();
   acceptor_.reset();
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     connections_.clear();  // their strands must not outlive the context
   }
   io_.reset();  // destroys the coroutines that still wait

@@ -13,6 +13,8 @@
 #include <fstream>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace llorch::http::test {
 namespace {
 
@@ -199,14 +201,17 @@ std::size_t resident_bytes() {
 }
 
 void Gate::open() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   open_ = true;
   changed_.notify_all();
 }
 
 bool Gate::wait() {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(kPatienceSeconds), [this] { return open_; });
+  const base::MutexLock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceSeconds);
+  while (!open_ && changed_.wait_until(mutex_, deadline)) {
+  }
+  return open_;
 }
 
 }  // namespace llorch::http::test

@@ -3,13 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "http/server.h"
 
 namespace llorch::http::test {
@@ -66,9 +65,9 @@ class Gate {
   bool wait();  // false after ten seconds
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  bool open_ LLORCH_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace llorch::http::test

@@ -1,6 +1,7 @@
 #include "http/work_threads.h"
 
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace llorch::http {
 namespace {
@@ -12,47 +13,28 @@ const base::Logger& logger() {
 
 }  // namespace
 
-WorkThreads::WorkThreads(int num_threads, std::size_t max_waiting) : max_waiting_(max_waiting) {
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { serve(); });
+WorkThreads::WorkThreads(int num_threads, std::size_t max_waiting) : waiting_(max_waiting) {
+  for (int i = 0; i < num_threads; ++i)
+    threads_.push_back(base::start_thread("http-work", [this] { serve(); }));
 }
 
 WorkThreads::~WorkThreads() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
+  waiting_.close_and_clear();
   threads_.clear();  // joins
 }
 
 bool WorkThreads::push(Job job) {
-  {
-    const std::lock_guard lock(mutex_);
-    // What nobody waits for takes no place in the queue.
-    if (waiting_.size() >= max_waiting_)
-      std::erase_if(waiting_, [](const Job& waiting) { return waiting.stop.stop_requested(); });
-    if (stopping_ || waiting_.size() >= max_waiting_) return false;
-    waiting_.push_back(std::move(job));
-  }
-  changed_.notify_one();
-  return true;
+  // What nobody waits for takes no place in the queue.
+  if (waiting_.is_full())
+    waiting_.erase_if([](const Job& waiting) { return waiting.stop.stop_requested(); });
+  return waiting_.try_push(std::move(job));
 }
 
 void WorkThreads::serve() {
-  while (true) {
-    Job job;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-      if (stopping_) return;
-      job = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    try {
-      job.run();
-    } catch (...) {  // run() has its own border: this one is for handing its result over
-      logger().error("work failed", {{"what", base::error_of_current_exception("").message}});
-    }
+  while (const std::optional<Job> job = waiting_.pop()) {
+    // run() has its own border: this one is for handing its result over.
+    const Status done = base::run_guarded("while answering", job->run);
+    if (!done.ok()) logger().error("work failed", {{"what", done.error().message}});
   }
 }
 

@@ -4,17 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/channel.h"
 #include "base/job_border.h"
 #include "base/result.h"
 #include "base/work_limit.h"
@@ -75,13 +73,9 @@ class WorkThreads {
   }
 
   bool push(Job job);  // false: the queue is full
-  void serve();
+  void serve();        // the life of one thread
 
-  const std::size_t max_waiting_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> waiting_;  // guarded by mutex_
-  bool stopping_ = false;    // guarded by mutex_
+  base::Channel<Job> waiting_;
   std::vector<std::jthread> threads_;
 };
 
