@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/json_fields.h"
+#include "base/own_program.h"
 #include "base/process.h"
 #include "catalog/describe.h"
 #include "formats/open.h"
@@ -35,15 +36,15 @@ constexpr int kExitRefused = 3;  // the line says why
 // Programs lie together; tests lie beside the folder of programs.
 Result<fs::path> find_program() {
   std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  for (const fs::path& folder : {self.parent_path(), self.parent_path().parent_path() / "bin"}) {
+  const fs::path own = base::own_folder();
+  for (const fs::path& folder : {own, own.parent_path() / "bin"}) {
     const fs::path program = folder / "llorch-pool";
     if (fs::is_regular_file(program, error)) return program;
   }
   return Error{ErrorCode::Unavailable,
-               fmt::format("llorch-pool, which looks into weight files, is not beside {}: install "
-                           "it there",
-                           self.string())};
+               fmt::format("llorch-pool, which looks into weight files, is not in {}: install it "
+                           "there",
+                           own.string())};
 }
 
 Status check_kind(const fs::path& path) {

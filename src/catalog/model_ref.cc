@@ -7,6 +7,7 @@
 
 #include "base/utf8.h"
 #include "contract/model_entry.h"
+#include "http/url.h"
 
 namespace llorch::catalog {
 namespace {
@@ -126,22 +127,6 @@ Authority split_authority(std::string_view rest) {
   return {authority, good_port && good_host};
 }
 
-bool is_loopback(std::string_view host) {
-  if (host == "localhost" || host == "[::1]") return true;
-  // Four numbers of which the first is 127: "127.0.0.1.example.org" is somebody else.
-  int parts = 0;
-  for (std::string_view rest = host; parts < 5; ++parts) {
-    const std::string_view part = rest.substr(0, rest.find('.'));
-    unsigned number = 256;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (error != std::errc() || end != part.data() + part.size() || number > 255) return false;
-    if (parts == 0 && number != 127) return false;
-    if (part.size() == rest.size()) return parts == 3;
-    rest.remove_prefix(part.size() + 1);
-  }
-  return false;
-}
-
 Result<ModelRef> parse_url(std::string_view text) {
   const bool is_plain = text.starts_with("http://");
   const std::string_view rest = text.substr(text.find("//") + 2);
@@ -154,7 +139,7 @@ Result<ModelRef> parse_url(std::string_view text) {
                   "expected https://host[:port]/path without a user name or a password, which "
                   "would be kept in the catalog");
   }
-  if (is_plain && !is_loopback(authority.host)) {
+  if (is_plain && !http::is_loopback(authority.host)) {
     return refuse(text, "plain http is for this machine only (localhost, 127.0.0.1); use https://");
   }
   return ModelRef{

@@ -193,4 +193,20 @@ Result<Url> parse_url(std::string_view text) {
   return url;
 }
 
+bool is_loopback(std::string_view host) {
+  if (host == "localhost" || host == "::1" || host == "[::1]") return true;
+  // Four numbers of which the first is 127: "127.0.0.1.example.org" is somebody else.
+  int parts = 0;
+  for (std::string_view rest = host; parts < 5; ++parts) {
+    const std::string_view part = rest.substr(0, rest.find('.'));
+    unsigned number = 256;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error != std::errc() || end != part.data() + part.size() || number > 255) return false;
+    if (parts == 0 && number != 127) return false;
+    if (part.size() == rest.size()) return parts == 3;
+    rest.remove_prefix(part.size() + 1);
+  }
+  return false;
+}
+
 }  // namespace llorch::http

@@ -39,4 +39,8 @@ struct Url {
 };
 Result<Url> parse_url(std::string_view text);
 
+// Whether a URL's host, with or without the brackets of an IPv6 address, is this machine by its
+// spelling alone: nobody is asked.
+bool is_loopback(std::string_view host);
+
 }  // namespace llorch::http

@@ -78,5 +78,13 @@ TEST(ParseUrl, SaysWhatIsWrong) {
   }
 }
 
+TEST(IsLoopback, KnowsThisMachineBySpellingAlone) {
+  for (const std::string_view host : {"localhost", "127.0.0.1", "127.255.0.3", "::1", "[::1]"})
+    EXPECT_TRUE(is_loopback(host)) << host;
+  for (const std::string_view host : {"", "127", "127.0.0.1.example.org", "127.0.0", "127.0.0.256",
+                                      "128.0.0.1", "::2", "localhost.example.org", "10.0.0.1"})
+    EXPECT_FALSE(is_loopback(host)) << host;
+}
+
 }  // namespace
 }  // namespace llorch::http
