@@ -1,23 +1,19 @@
 // Downloading a model: from its source, or a neighbour, into the models' folder and the catalog.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <optional>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/home.h"
-#include "base/json.h"
 #include "base/result.h"
 #include "catalog/model_catalog.h"
 #include "catalog/model_names.h"
 #include "catalog/neighbour.h"
 #include "catalog/source.h"
 #include "catalog/transfer.h"
+#include "contract/download_event.h"
 #include "contract/model_entry.h"
 
 namespace llorch::catalog {
@@ -43,29 +39,8 @@ struct DownloadRequest {
 Result<DownloadRequest> settle_download(const base::Home& home, DownloadRequest request,
                                         const FindOccupant& also = {});
 
-// What the CLI draws and the API streams.
-struct DownloadEvent {
-  enum class Kind : std::uint8_t { Resolved, Progress, Verifying, FileDone, Note, Done };
-  Kind kind = Kind::Progress;
-  std::string model;
-  std::string file;  // Progress, FileDone
-  std::int64_t files_done = 0;
-  std::int64_t files_total = 0;
-  std::int64_t bytes_done = 0;  // of the whole model
-  std::int64_t bytes_total = 0;
-  double bytes_per_second = 0;
-  std::optional<double> seconds_left;
-  // How long nothing has come, and from which host; nothing: it comes.
-  std::optional<std::int64_t> waiting_seconds;
-  std::string waiting_for;
-  std::string text;  // Note
-};
-json::Object to_json(const DownloadEvent& event);
-// What to_json wrote, from another process: what is not there or not understood stays empty.
-DownloadEvent read_download_event(const json::Object& object);
-// "resolved", "progress", …
-std::string_view name(DownloadEvent::Kind kind);
-using OnDownloadEvent = std::function<void(const DownloadEvent& event)>;
+using contract::DownloadEvent;
+using contract::OnDownloadEvent;
 
 // A model's files are in Home::models()/<id>/<revision>/: a new revision is fetched beside the old
 // one, which goes when the catalog names the new one. Workers that run keep what they have mapped.

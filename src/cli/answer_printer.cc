@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
+#include <utility>
 
 #include "base/terminal.h"
 #include "cli/output.h"
@@ -23,27 +25,62 @@ std::string for_terminal(std::string_view text) {
   return out;
 }
 
+class AnswerPrinter {
+ public:
+  explicit AnswerPrinter(PrintOptions options)
+      : options_(options), is_terminal_(::isatty(STDOUT_FILENO) != 0) {}
+
+  // False when the text cannot be written.
+  bool show(std::string_view text, bool is_reasoning) {
+    if (!options_.enabled || (is_reasoning && !is_terminal_)) return true;
+    std::string shown = is_terminal_ ? for_terminal(text) : std::string(text);
+    const bool ends_line = shown.ends_with('\n');
+    if (is_reasoning) shown = base::paint(shown, base::Color::Dim, options_.color);
+    if (in_reasoning_ && !is_reasoning) shown = (at_line_start_ ? "\n" : "\n\n") + shown;
+    in_reasoning_ = is_reasoning;
+    at_line_start_ = ends_line;
+    is_empty_ = false;
+    is_writable_ = write_out(shown);
+    return is_writable_;
+  }
+
+  void finish() {
+    if (options_.enabled && !at_line_start_) write_out("\n");
+    if (options_.enabled && is_terminal_ && is_empty_) write_out("\n");
+  }
+
+  bool is_writable() const { return is_writable_; }
+
+ private:
+  const PrintOptions options_;
+  const bool is_terminal_;
+  bool in_reasoning_ = false;
+  bool at_line_start_ = true;
+  bool is_empty_ = true;
+  bool is_writable_ = true;
+};
+
 }  // namespace
 
-AnswerPrinter::AnswerPrinter(bool enabled, bool color)
-    : enabled_(enabled), color_(color), is_terminal_(::isatty(STDOUT_FILENO) != 0) {}
-
-bool AnswerPrinter::operator()(std::string_view text, bool is_reasoning) {
-  if (!enabled_ || (is_reasoning && !is_terminal_)) return true;
-  std::string shown = is_terminal_ ? for_terminal(text) : std::string(text);
-  const bool ends_line = shown.ends_with('\n');
-  if (is_reasoning) shown = base::paint(shown, base::Color::Dim, color_);
-  if (in_reasoning_ && !is_reasoning) shown = (at_line_start_ ? "\n" : "\n\n") + shown;
-  in_reasoning_ = is_reasoning;
-  at_line_start_ = ends_line;
-  is_empty_ = false;
-  return write_out(shown);
+Status ask_and_print(const pool_client::Question& question, PrintOptions print,
+                     std::stop_token stop, pool_client::Answer& answer) {
+  AnswerPrinter printer(print);
+  Status asked = pool_client::ask_worker(
+      question,
+      [&printer](std::string_view text, bool is_reasoning) {
+        return printer.show(text, is_reasoning);
+      },
+      {.total = std::chrono::milliseconds(0), .stop = std::move(stop)}, answer);
+  printer.finish();
+  if (printer.is_writable()) return asked;
+  return Error{ErrorCode::Internal, "the text could not be written to standard output"};
 }
 
-void AnswerPrinter::finish() {
-  if (enabled_ && !at_line_start_) write_out("\n");
-  if (enabled_ && is_terminal_ && is_empty_) write_out("\n");
-  at_line_start_ = true;
+double tokens_per_second(const contract::InferenceResult& result) {
+  // The first token belongs to the prompt's time.
+  if (result.decode_time_ms <= 0 || result.tokens_out < 2) return 0;
+  return static_cast<double>(result.tokens_out - 1) * 1000.0 /
+         static_cast<double>(result.decode_time_ms);
 }
 
 }  // namespace llorch::cli

@@ -1,30 +1,28 @@
-// The text of an answer on standard output as it comes. Private to cli/.
+// Asking a worker, with its answer on standard output as it comes. Private to cli/.
 #pragma once
 
+#include <stop_token>
 #include <string_view>
+
+#include "base/result.h"
+#include "contract/inference.h"
+#include "pool_client/ask_worker.h"
 
 namespace llorch::cli {
 
+// Asks the worker and prints the answer where `enabled` says so; its last line is ended, on a
+// terminal also that of an empty answer. As pool_client::ask_worker; Internal when the text cannot
+// be written.
+//
 // Thoughts of a reasoning model are shown dimmed to people at a terminal, and to nobody else: they
 // are not the answer. What could command a terminal is not sent to one; a pipe gets every byte.
-class AnswerPrinter {
- public:
-  // `enabled`: whether anything is printed at all.
-  AnswerPrinter(bool enabled, bool color);
-
-  // False when the text cannot be written.
-  bool operator()(std::string_view text, bool is_reasoning);
-
-  // Ends the last line; on a terminal also that of an empty answer.
-  void finish();
-
- private:
-  const bool enabled_;
-  const bool color_;
-  const bool is_terminal_;
-  bool in_reasoning_ = false;
-  bool at_line_start_ = true;
-  bool is_empty_ = true;
+struct PrintOptions {
+  bool enabled = true;
+  bool color = false;
 };
+Status ask_and_print(const pool_client::Question& question, PrintOptions print,
+                     std::stop_token stop, pool_client::Answer& answer);
+
+double tokens_per_second(const contract::InferenceResult& result);
 
 }  // namespace llorch::cli

@@ -63,7 +63,7 @@ Status AnsweringWorker::start_own() {
   {
     const std::scoped_lock lock(mutex_);
     own_ = worker.take();
-    if (interrupted_) own_->interrupt();
+    if (stop_.stop_requested()) own_->interrupt();
   }
   LoadingBar bar(choice_.model);
   Result<std::string> uri =
@@ -89,10 +89,10 @@ Status AnsweringWorker::start_in_pool() {
         client_->post_worker("/v2/workers/start", contract::to_json(request));
     if (!begun.ok()) return begun.error();
     LoadingBar bar(choice_.model);
-    Result<contract::PoolWorker> ready = wait_until_ready(
+    Result<contract::PoolWorker> ready = pool_client::wait_until_ready(
         *client_, begun->id,
         [&bar](const contract::PoolWorker& seen) { bar.tick(seen.load_progress); },
-        [this] { return interrupted_.load(); });
+        {.total = std::chrono::milliseconds(0), .stop = stop_.get_token()});
     if (!ready.ok()) return ready.error();
     worker = ready.take();
   }
@@ -108,7 +108,7 @@ Status AnsweringWorker::start_in_pool() {
 }
 
 void AnsweringWorker::interrupt() {
-  interrupted_ = true;
+  stop_.request_stop();
   const std::scoped_lock lock(mutex_);
   if (own_ != nullptr) own_->interrupt();
 }
@@ -118,7 +118,7 @@ std::string AnsweringWorker::obituary() {
   if (!client_) return {};
   const Result<contract::PoolWorker> now = client_->worker(pool_worker_);
   const bool failed = now.ok() && now->state == contract::PoolWorkerState::Failed;
-  return failed ? describe_failure(*now) : "";
+  return failed ? pool_client::describe_failure(*now) : "";
 }
 
 }  // namespace llorch::cli

@@ -2,17 +2,17 @@
 // Private to cli/.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "base/result.h"
+#include "cli/find_pool.h"
 #include "cli/local_worker.h"
-#include "cli/pool_client.h"
 
 namespace llorch::cli {
 
@@ -55,7 +55,7 @@ class AnsweringWorker {
   const WorkerChoice choice_;
   std::string uri_;
   double load_seconds_ = 0;
-  std::atomic<bool> interrupted_ = false;
+  std::stop_source stop_;
   std::mutex mutex_;  // guards that own_ is there, for interrupt()
   std::unique_ptr<LocalWorker> own_;
   std::optional<PoolClient> client_;

@@ -15,7 +15,6 @@
 #include "base/json.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "cli/answer.h"
 #include "cli/answer_printer.h"
 #include "cli/chat_session.h"
 #include "cli/line_editor.h"
@@ -98,7 +97,7 @@ class Chat {
 
  private:
   Status check_model() const {
-    const Result<contract::HealthReport> health = read_worker_health(worker_.uri());
+    const Result<contract::HealthReport> health = pool_client::read_worker_health(worker_.uri());
     if (!health.ok()) return health.error();
     if (health->chat_template) return ok_status();
     return Error{ErrorCode::InvalidArgument,
@@ -158,14 +157,11 @@ class Chat {
   bool answer() {
     std::stop_source stop;
     desk_.set_answer(&stop);
-    Question question{.uri = worker_.uri(),
-                      .messages = session_.messages(),
-                      .sampling = session_.sampling(),
-                      .stop = stop.get_token()};
-    AnswerPrinter printer(!options_.json_output, options_.color);
-    Answer answer;
-    const Status asked = ask_worker(question, std::ref(printer), answer);
-    printer.finish();
+    const pool_client::Question question{
+        .uri = worker_.uri(), .messages = session_.messages(), .sampling = session_.sampling()};
+    pool_client::Answer answer;
+    const Status asked =
+        ask_and_print(question, {!options_.json_output, options_.color}, stop.get_token(), answer);
     desk_.set_answer(nullptr);
     const bool was_stopped = !asked.ok() && stop.stop_requested();
     if (!asked.ok() && !was_stopped) return explain(asked.error());
@@ -194,7 +190,7 @@ class Chat {
   // False when there is nobody left to ask.
   bool explain(const Error& error) {
     session_.drop_question();
-    if (is_context_overflow(error)) {
+    if (pool_client::is_context_overflow(error)) {
       fail(
           {error.code, fmt::format("the conversation no longer fits into the model's context ({}); "
                                    "/clear begins a new one",

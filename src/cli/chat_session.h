@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/answer.h"
 #include "contract/sampling_config.h"
+#include "pool_client/ask_worker.h"
 
 namespace llorch::cli {
+
+using pool_client::ChatMessage;
 
 class ChatSession {
  public:

@@ -31,7 +31,7 @@ std::string shortened(std::string_view text, std::size_t columns) {
   return "…" + clean;
 }
 
-std::string label_of(const catalog::DownloadEvent& event) {
+std::string label_of(const contract::DownloadEvent& event) {
   const std::string& name = event.file.empty() ? event.model : event.file;
   if (event.files_total <= 1) return shortened(name, kLabelColumns);
   const std::string count =
@@ -39,18 +39,18 @@ std::string label_of(const catalog::DownloadEvent& event) {
   return count + shortened(name, kLabelColumns - count.size());
 }
 
-double fraction_of(const catalog::DownloadEvent& event) {
+double fraction_of(const contract::DownloadEvent& event) {
   return event.bytes_total > 0 ? std::min(1.0, static_cast<double>(event.bytes_done) /
                                                    static_cast<double>(event.bytes_total))
                                : 0;
 }
 
 // The end is reached when it is reached: 99.9 % is not 100.
-int percent_of(const catalog::DownloadEvent& event) {
+int percent_of(const contract::DownloadEvent& event) {
   return static_cast<int>(std::floor(fraction_of(event) * 100));
 }
 
-std::string rate_text(const catalog::DownloadEvent& event) {
+std::string rate_text(const contract::DownloadEvent& event) {
   if (event.bytes_per_second <= 0) return {};
   std::string text =
       fmt::format("  {}/s", base::human_bytes(static_cast<std::int64_t>(event.bytes_per_second)));
@@ -60,13 +60,13 @@ std::string rate_text(const catalog::DownloadEvent& event) {
 }
 
 // Nothing when it goes on.
-std::string waiting_text(const catalog::DownloadEvent& event, std::size_t columns) {
+std::string waiting_text(const contract::DownloadEvent& event, std::size_t columns) {
   if (!event.waiting_seconds) return {};
   return fmt::format("waiting for {} ({})", shortened(event.waiting_for, columns),
                      clock_text(static_cast<double>(*event.waiting_seconds)));
 }
 
-std::string plain_line(const catalog::DownloadEvent& event) {
+std::string plain_line(const contract::DownloadEvent& event) {
   if (event.waiting_seconds)
     return fmt::format("{}: {}\n", base::printable(event.model),
                        waiting_text(event, kPlainHostColumns));
@@ -88,8 +88,8 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-std::string progress_line(const catalog::DownloadEvent& event) {
-  if (event.kind == catalog::DownloadEvent::Kind::Verifying) {
+std::string progress_line(const contract::DownloadEvent& event) {
+  if (event.kind == contract::DownloadEvent::Kind::Verifying) {
     return fmt::format("{} {} {:3} %  checking", label_of(event),
                        base::progress_bar(fraction_of(event), kBarColumns), percent_of(event));
   }
@@ -109,7 +109,7 @@ std::string progress_line(const catalog::DownloadEvent& event) {
                      rate_text(event));
 }
 
-bool PlainProgress::is_due(const catalog::DownloadEvent& event, Time now) {
+bool PlainProgress::is_due(const contract::DownloadEvent& event, Time now) {
   const bool begins_to_wait = event.waiting_seconds.has_value() && !was_waiting_;
   was_waiting_ = event.waiting_seconds.has_value();
   if (begins_to_wait || (was_waiting_ && now - last_ >= kPlainEvery)) {
@@ -126,8 +126,8 @@ bool PlainProgress::is_due(const catalog::DownloadEvent& event, Time now) {
 
 DownloadView::DownloadView(bool is_terminal) : is_terminal_(is_terminal), line_(stderr) {}
 
-void DownloadView::show(const catalog::DownloadEvent& event) {
-  using Kind = catalog::DownloadEvent::Kind;
+void DownloadView::show(const contract::DownloadEvent& event) {
+  using Kind = contract::DownloadEvent::Kind;
   switch (event.kind) {
     case Kind::Resolved:
       line_.clear();

@@ -17,13 +17,13 @@ std::string clock_text(double seconds);
 // "2/7 model.safetensors  [#####     ]  48 %  1.20 GiB/2.50 GiB  23.4 MiB/s  0:57", at most 79
 // columns: what is done, of how much, how fast, and the time that is left. While nothing comes it
 // says for whom it waits: "… 48 %  waiting for hub.example (12 s)".
-std::string progress_line(const catalog::DownloadEvent& event);
+std::string progress_line(const contract::DownloadEvent& event);
 
 // When a pipe gets a line: the first bytes, each tenth, every few seconds, and when a wait begins.
 class PlainProgress {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  bool is_due(const catalog::DownloadEvent& event, Time now);
+  bool is_due(const contract::DownloadEvent& event, Time now);
 
  private:
   int last_tenth_ = -1;
@@ -36,7 +36,7 @@ class DownloadView {
  public:
   explicit DownloadView(bool is_terminal);
 
-  void show(const catalog::DownloadEvent& event);
+  void show(const contract::DownloadEvent& event);
   void clear() { line_.clear(); }
 
  private:

@@ -8,7 +8,7 @@
 namespace llorch::cli {
 namespace {
 
-using catalog::DownloadEvent;
+using contract::DownloadEvent;
 using testing::HasSubstr;
 using testing::Not;
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/own_program.h"
 #include "base/result.h"
 #include "base/settings.h"
 #include "base/terminal.h"
@@ -101,12 +102,6 @@ CLI::Validator number_between(double min, double max) {
                            base::quoted(text));
       },
       fmt::format("{}..{}", min, max));
-}
-
-std::filesystem::path worker_beside_us() {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (error ? std::filesystem::path() : self.parent_path()) / "llorch-cpud";
 }
 
 Result<std::string> read_standard_input() {
@@ -310,8 +305,8 @@ Result<std::string> find_model_files(const std::string& model,
 Result<WorkerChoice> find_choice(const WorkerArguments& arguments,
                                  const base::Environment& environment) {
   WorkerChoice choice = arguments.choice;
-  choice.worker =
-      arguments.worker.empty() ? worker_beside_us() : std::filesystem::path(arguments.worker);
+  choice.worker = arguments.worker.empty() ? base::own_folder() / "llorch-cpud"
+                                           : std::filesystem::path(arguments.worker);
   if (!arguments.pool.empty()) {
     Result<PoolTarget> target = pool_target(arguments.pool, environment);
     if (!target.ok()) return target.error();

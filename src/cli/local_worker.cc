@@ -18,10 +18,10 @@
 #include "base/digest.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "cli/answer.h"
 #include "contract/worker_info.h"
 #include "http/server.h"
 #include "http/url.h"
+#include "pool_client/ask_worker.h"
 
 namespace llorch::cli {
 namespace {
@@ -68,7 +68,7 @@ std::string address_in_log(std::string_view log) {
 }
 
 std::optional<double> ask_progress(const std::string& uri) {
-  const Result<contract::HealthReport> health = read_worker_health(uri);
+  const Result<contract::HealthReport> health = pool_client::read_worker_health(uri);
   return health.ok() ? health->load_progress : std::nullopt;
 }
 

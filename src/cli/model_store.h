@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "catalog/registry.h"
-#include "cli/pool_client.h"
+#include "cli/find_pool.h"
 #include "cli/pool_command.h"
 #include "contract/model_entry.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/home.h"
 #include "base/result.h"
-#include "cli/pool_client.h"
+#include "cli/find_pool.h"
 
 namespace llorch::cli {
 

@@ -18,7 +18,7 @@
 #include "catalog/neighbour.h"
 #include "catalog/source.h"
 #include "cli/download_view.h"
-#include "cli/manager_download.h"
+#include "cli/find_pool.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 
@@ -117,7 +117,7 @@ class Shower {
  public:
   explicit Shower(bool json) : json_(json), view_(::isatty(STDERR_FILENO) == 1) {}
 
-  void show(const catalog::DownloadEvent& event) {
+  void show(const contract::DownloadEvent& event) {
     if (json_)
       is_written_ = write_out(json::serialize(to_json(event)) + "\n") && is_written_;
     else
@@ -149,7 +149,7 @@ int download_here(const PoolContext& context, const DownloadArguments& arguments
   downloader.transfer.max_connections = arguments.connections;
   Shower shower(context.json_output);
   const Result<contract::ModelEntry> entry = downloader.download(
-      request, [&](const catalog::DownloadEvent& event) { shower.show(event); }, stop.get_token());
+      request, [&](const contract::DownloadEvent& event) { shower.show(event); }, stop.get_token());
   shower.clear();
   if (entry.ok()) return shower.finish(*entry);
   if (interrupts.interrupted()) {
@@ -225,8 +225,8 @@ int download_at_manager(PoolClient& client, const PoolContext& context,
   if (accepted->joined && !context.json_output)
     write_err(fmt::format("the pool manager is at it already ({})\n", accepted->id));
   Shower shower(context.json_output);
-  const Result<json::Object> outcome = follow_download(
-      client, accepted->id, [&](const catalog::DownloadEvent& event) { shower.show(event); },
+  const Result<json::Object> outcome = pool_client::follow_download(
+      client, accepted->id, [&](const contract::DownloadEvent& event) { shower.show(event); },
       stop.get_token());
   shower.clear();
   if (!outcome.ok()) {

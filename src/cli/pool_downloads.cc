@@ -13,7 +13,8 @@
 #include "base/interrupt.h"
 #include "base/terminal.h"
 #include "cli/download_view.h"
-#include "cli/manager_download.h"
+#include "cli/downloads_table.h"
+#include "cli/find_pool.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 #include "http/url.h"
@@ -41,16 +42,6 @@ int fail(const Error& error) {
   return kFailure;
 }
 
-Result<json::Array> list_at_manager(PoolClient& client) {
-  Result<json::Value> answer = client.get("/v2/downloads");
-  if (!answer.ok()) return answer.error();
-  json::Object* object = answer->if_object();
-  json::Value* list = object != nullptr ? object->if_contains("downloads") : nullptr;
-  if (list == nullptr || !list->is_array())
-    return Error{ErrorCode::Internal, "the pool manager's answer has no downloads"};
-  return std::move(list->get_array());
-}
-
 bool is_under_way(const json::Value& one) {
   const json::Value* ended = one.is_object() ? one.get_object().if_contains("ended_at") : nullptr;
   return ended != nullptr && ended->is_string() && ended->get_string().empty();
@@ -59,8 +50,8 @@ bool is_under_way(const json::Value& one) {
 int list_downloads(const PoolContext& context, const Arguments& arguments) {
   Result<PoolClient> client = find_pool(target_of(context));
   if (!client.ok() && !context.pool_url.empty()) return fail(client.error());
-  Result<json::Array> list =
-      client.ok() ? list_at_manager(*client) : read_downloads_under_way(context.home);
+  Result<json::Array> list = client.ok() ? client->get_list("/v2/downloads", "downloads")
+                                         : read_downloads_under_way(context.home);
   if (!list.ok()) return fail(list.error());
   if (context.json_output) {
     json::Array shown;
@@ -80,11 +71,11 @@ int watch_one(const PoolContext& context, PoolClient& client, const std::string&
               std::stop_token stop) {
   DownloadView view(::isatty(STDERR_FILENO) == 1);
   bool is_written = true;
-  const Result<json::Object> outcome = follow_download(
+  const Result<json::Object> outcome = pool_client::follow_download(
       client, id,
-      [&](const catalog::DownloadEvent& event) {
+      [&](const contract::DownloadEvent& event) {
         if (context.json_output)
-          is_written = write_out(json::serialize(catalog::to_json(event)) + "\n") && is_written;
+          is_written = write_out(json::serialize(contract::to_json(event)) + "\n") && is_written;
         else
           view.show(event);
       },
@@ -104,7 +95,7 @@ int watch_downloads(const PoolContext& context, const Arguments& arguments) {
   if (!arguments.id.empty()) return watch_one(context, *client, arguments.id, stop.get_token());
   int code = 0;
   for (bool has_watched = false;; has_watched = true) {
-    const Result<json::Array> list = list_at_manager(*client);
+    const Result<json::Array> list = client->get_list("/v2/downloads", "downloads");
     if (!list.ok()) return fail(list.error());
     const auto next = std::find_if(list->begin(), list->end(), is_under_way);
     if (next == list->end()) {

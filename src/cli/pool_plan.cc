@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/json_fields.h"
+#include "base/own_program.h"
 #include "base/terminal.h"
 #include "catalog/describe.h"
 #include "catalog/model_catalog.h"
@@ -64,8 +65,7 @@ Result<contract::ModelEntry> find_model(const PoolContext& context, const std::s
 }
 
 pool::Planner make_planner(const PoolContext& context) {
-  std::error_code ignored;
-  const fs::path programs = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const fs::path programs = base::own_folder();
   return {.worker_cpu = programs / "llorch-cpud",
           .worker_cuda = programs / "worker-orcd",
           .measurements_file = context.home.state / "measurements.json",

@@ -19,7 +19,7 @@
 #include "catalog/outdated.h"
 #include "catalog/verify.h"
 #include "cli/download_view.h"
-#include "cli/manager_download.h"
+#include "cli/find_pool.h"
 #include "cli/model_store.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
@@ -195,7 +195,7 @@ catalog::VerifyReport read_report(const json::Object& object) {
 // The manager reads the files, and mends them; its events are told as they come.
 Result<catalog::VerifyReport> verify_with_manager(PoolClient& client,
                                                   const catalog::VerifyRequest& request,
-                                                  const catalog::OnDownloadEvent& on_event,
+                                                  const contract::OnDownloadEvent& on_event,
                                                   const std::stop_token& stop) {
   json::Array neighbours;
   for (const catalog::Neighbour& neighbour : request.neighbours)
@@ -206,7 +206,7 @@ Result<catalog::VerifyReport> verify_with_manager(PoolClient& client,
   if (!accepted.ok()) return accepted.error();
   const json::Object* object = accepted->if_object();
   const std::string id = object != nullptr ? text_in(*object, "download_id") : std::string();
-  const Result<json::Object> report = follow_download(client, id, on_event, stop);
+  const Result<json::Object> report = pool_client::follow_download(client, id, on_event, stop);
   if (!report.ok()) return report.error();
   return read_report(*report);
 }
@@ -223,7 +223,7 @@ std::optional<std::vector<Outcome>> verify_all(const PoolContext& context, Model
   std::vector<Outcome> outcomes;
   for (const std::string& id : ids) {
     DownloadView view(::isatty(STDERR_FILENO) == 1);
-    const catalog::OnDownloadEvent on_event = [&](const catalog::DownloadEvent& event) {
+    const contract::OnDownloadEvent on_event = [&](const contract::DownloadEvent& event) {
       if (context.json_output)
         write_out(json::serialize(to_json(event)) + "\n");
       else

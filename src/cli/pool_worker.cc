@@ -4,10 +4,10 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,8 +15,8 @@
 #include "base/interrupt.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
+#include "cli/find_pool.h"
 #include "cli/output.h"
-#include "cli/pool_client.h"
 #include "cli/pool_command.h"
 #include "cli/pool_tables.h"
 #include "http/url.h"
@@ -100,16 +100,17 @@ int print_worker(const PoolContext& context, const PoolWorker& worker) {
 
 // Waits for readiness with a line that shows how far it is.
 int await_ready(const PoolContext& context, PoolClient& client, const PoolWorker& started) {
-  const base::InterruptWatch watch([] {});
+  std::stop_source stop;
+  const base::InterruptWatch watch([&stop] { stop.request_stop(); });
   base::StatusLine line(stderr);
-  const Result<PoolWorker> ready = wait_until_ready(
+  const Result<PoolWorker> ready = pool_client::wait_until_ready(
       client, started.id,
       [&line](const PoolWorker& worker) {
         line.show(fmt::format("{} {} {} {:3.0f} %", worker.id, contract::name(worker.state),
                               base::progress_bar(worker.load_progress, 20),
                               worker.load_progress * 100));
       },
-      [&watch] { return watch.interrupted(); });
+      {.total = std::chrono::milliseconds(0), .stop = stop.get_token()});
   line.clear();
   if (ready.ok()) return print_worker(context, *ready);
   if (ready.error().code == ErrorCode::Cancelled) {
@@ -291,33 +292,19 @@ bool print_log(std::string_view text) {
   return write_out(out);
 }
 
-int follow_over_http(PoolClient& client, const std::string& path) {
-  std::atomic<bool> interrupted = false;
-  http::SseReader reader;
-  std::atomic<bool> writable = true;
-  const base::InterruptWatch watch([&interrupted] { interrupted = true; });
-  Status streamed = ok_status();
-  // The stream may be silent for long, so it has a thread of its own; leaving ends the process.
-  std::atomic<bool> ended = false;
-  std::thread thread([&] {
-    streamed = client.stream(path, [&](std::string_view bytes) {
-      std::vector<http::SseEvent> events;
-      if (!reader.feed(bytes, events).ok()) return false;
-      for (const http::SseEvent& event : events) {
-        if (event.event == "log" && !print_log(event.data)) writable = false;
-      }
-      return writable && !interrupted;
-    });
-    ended = true;
-  });
-  while (!ended && !interrupted) std::this_thread::sleep_for(kLook);
-  if (interrupted && !ended) {
-    thread.detach();
-    std::_Exit(kInterrupted);
-  }
-  thread.join();
-  if (interrupted) return kInterrupted;
-  if (!writable) return kFailure;
+int follow_over_http(const PoolClient& client, const std::string& path) {
+  std::stop_source stop;
+  const base::InterruptWatch watch([&stop] { stop.request_stop(); });
+  bool is_writable = true;
+  const Status streamed =
+      client.read_events(path,
+                         [&is_writable](const http::SseEvent& event) {
+                           if (event.event == "log") is_writable = print_log(event.data);
+                           return is_writable;
+                         },
+                         {.total = std::chrono::milliseconds(0), .stop = stop.get_token()});
+  if (watch.interrupted()) return kInterrupted;
+  if (!is_writable) return kFailure;
   return streamed.ok() ? 0 : fail(streamed.error());
 }
 

@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,12 +12,14 @@
 #include "base/interrupt.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "cli/answer.h"
 #include "cli/answer_printer.h"
 #include "cli/output.h"
 
 namespace llorch::cli {
 namespace {
+
+using pool_client::Answer;
+using pool_client::Question;
 
 bool is_terminal(int descriptor) {
   return ::isatty(descriptor) != 0;
@@ -55,9 +56,12 @@ json::Object numbers_json(const RunOptions& options, const Answer& answer, doubl
 
 // A model with a chat template is asked in its form, unless the text is to go as it is.
 Result<Question> make_question(const RunOptions& options, const std::string& uri) {
-  Question question{.uri = uri, .prompt = options.prompt, .sampling = options.sampling};
+  Question question{.uri = uri,
+                    .prompt = options.prompt,
+                    .sampling = options.sampling,
+                    .job_id = fmt::format("run-{}", ::getpid())};
   if (options.raw) return question;
-  const Result<contract::HealthReport> health = read_worker_health(uri);
+  const Result<contract::HealthReport> health = pool_client::read_worker_health(uri);
   if (!health.ok()) return health.error();
   if (!health->chat_template) {
     if (options.system.empty()) return question;
@@ -83,9 +87,7 @@ Status tell(const RunOptions& options, AnsweringWorker& worker) {
     // On a terminal the prompt stands in front of what follows from it.
     if (print && terminal && question->messages.empty())
       write_out(base::paint(base::printable(options.prompt), base::Color::Bold, options.color));
-    AnswerPrinter printer(print, options.color);
-    asked = ask_worker(*question, std::ref(printer), answer);
-    printer.finish();
+    asked = ask_and_print(*question, {print, options.color}, {}, answer);
   }
   if (!asked.ok()) {
     const ErrorCode code = asked.error().code;

@@ -98,7 +98,7 @@ std::string next_events(const DownloadStatus& status, Told& told) {
   if (!status.has_ended()) {
     json::Object data{{"state", name(status.state)}, {"model", status.model}};
     if (status.progress) {
-      for (const auto& field : catalog::to_json(*status.progress))
+      for (const auto& field : contract::to_json(*status.progress))
         data[field.key()] = field.value();
     }
     return text + http::format_event("progress", json::serialize(data));
@@ -154,7 +154,7 @@ Result<http::Response> start_wanted(const Service& service, const http::Request&
   job.model = settled->id;
   job.what = settled->ref;
   job.work = [download = service.pool.download, wanted = settled.take()](
-                 const catalog::OnDownloadEvent& on_event,
+                 const contract::OnDownloadEvent& on_event,
                  std::stop_token stop) -> Result<json::Object> {
     const Result<contract::ModelEntry> entry = download(wanted, on_event, std::move(stop));
     if (!entry.ok()) return as_told(entry.error());
@@ -196,7 +196,7 @@ Result<http::Response> start_verify(const Service& service, const http::Request&
   job.kind = "verify";
   job.model = wanted.id;
   job.what = wanted.repair ? "repair" : "";
-  job.work = [verify = service.pool.verify, wanted](const catalog::OnDownloadEvent& on_event,
+  job.work = [verify = service.pool.verify, wanted](const contract::OnDownloadEvent& on_event,
                                                     std::stop_token stop) -> Result<json::Object> {
     const Result<catalog::VerifyReport> report = verify(wanted, on_event, std::move(stop));
     if (!report.ok()) return as_told(report.error());

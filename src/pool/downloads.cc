@@ -47,7 +47,7 @@ json::Object to_json(const DownloadStatus& status) {
                       {"progress", nullptr},
                       {"notes", json::Array()},
                       {"error", nullptr}};
-  if (status.progress) object["progress"] = catalog::to_json(*status.progress);
+  if (status.progress) object["progress"] = contract::to_json(*status.progress);
   for (const auto& note : status.notes)
     object["notes"].get_array().emplace_back(base::to_valid_utf8(note.second));
   if (status.error) object["error"] = contract::error_event_json(*status.error);
@@ -209,7 +209,7 @@ void Downloads::run_jobs() {
 }
 
 void Downloads::run(const EntryPtr& entry) {
-  const auto on_event = [this, &entry](const catalog::DownloadEvent& event) {
+  const auto on_event = [this, &entry](const contract::DownloadEvent& event) {
     const std::scoped_lock lock(mutex_);
     take_event(*entry, event);
   };
@@ -223,8 +223,8 @@ void Downloads::run(const EntryPtr& entry) {
   finish(*entry, std::move(outcome));
 }
 
-void Downloads::take_event(Entry& entry, const catalog::DownloadEvent& event) {
-  if (event.kind == catalog::DownloadEvent::Kind::Note) {
+void Downloads::take_event(Entry& entry, const contract::DownloadEvent& event) {
+  if (event.kind == contract::DownloadEvent::Kind::Note) {
     auto& notes = entry.status.notes;
     if (notes.size() >= kNotesMax) notes.erase(notes.begin());
     notes.emplace_back(entry.next_note++, event.text);

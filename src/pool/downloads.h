@@ -37,7 +37,7 @@ struct DownloadStatus {
   DownloadState state = DownloadState::Queued;
   std::string started_at;                                   // RFC 3339, UTC: when it was asked for
   std::string ended_at;                                     // empty: not yet
-  std::optional<catalog::DownloadEvent> progress;           // the newest
+  std::optional<contract::DownloadEvent> progress;          // the newest
   std::vector<std::pair<std::int64_t, std::string>> notes;  // the last few, each with its number
   json::Object result;                                      // once it is done
   std::optional<Error> error;                               // Failed, Cancelled
@@ -59,7 +59,7 @@ struct DownloadsOptions {
 class Downloads {
  public:
   // Does the whole job on a thread of this object. The result is what `done` says.
-  using Work = std::function<Result<json::Object>(const catalog::OnDownloadEvent& on_event,
+  using Work = std::function<Result<json::Object>(const contract::OnDownloadEvent& on_event,
                                                   std::stop_token stop)>;
   struct Job {
     std::string kind;
@@ -110,7 +110,7 @@ class Downloads {
 
   void run_jobs();
   void run(const EntryPtr& entry);
-  void take_event(Entry& entry, const catalog::DownloadEvent& event);
+  void take_event(Entry& entry, const contract::DownloadEvent& event);
   void finish(Entry& entry, Result<json::Object> outcome);
   void wake_watchers(Entry& entry);
   void forget_old_ones();

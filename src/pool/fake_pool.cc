@@ -129,7 +129,7 @@ void FakeWorkers::stop_all(const std::function<void(int running)>& on_progress) 
   on_progress(0);
 }
 
-void Script::say(const catalog::DownloadEvent& event) {
+void Script::say(const contract::DownloadEvent& event) {
   const std::scoped_lock lock(mutex_);
   events_.push_back(event);
   changed_.notify_all();
@@ -152,9 +152,10 @@ bool Script::wait_until_begun() {
   return changed_.wait_for(lock, kPatience, [this] { return begun_; });
 }
 
-Result<std::monostate> Script::run(const catalog::OnDownloadEvent& on_event, std::stop_token stop) {
+Result<std::monostate> Script::run(const contract::OnDownloadEvent& on_event,
+                                   std::stop_token stop) {
   for (std::size_t next = 0;;) {
-    std::optional<catalog::DownloadEvent> event;
+    std::optional<contract::DownloadEvent> event;
     {
       std::unique_lock lock(mutex_);
       begun_ = true;
@@ -199,7 +200,7 @@ PoolServices FakePool::services() {
       .plan = [this](const contract::ModelEntry& model,
                      const PlanRequest& request) { return plan.get()(model, request); },
       .download = [this](const catalog::DownloadRequest& request,
-                         const catalog::OnDownloadEvent& on_event,
+                         const contract::OnDownloadEvent& on_event,
                          std::stop_token stop) -> Result<contract::ModelEntry> {
         download_requests.change([&](auto& all) { all.push_back(request); });
         const Result<std::monostate> end = script.run(on_event, std::move(stop));
@@ -210,7 +211,7 @@ PoolServices FakePool::services() {
         return entry;
       },
       .verify = [this](const catalog::VerifyRequest& request,
-                       const catalog::OnDownloadEvent& on_event,
+                       const contract::OnDownloadEvent& on_event,
                        std::stop_token stop) -> Result<catalog::VerifyReport> {
         verify_requests.change([&](auto& all) { all.push_back(request); });
         const Result<std::monostate> end = script.run(on_event, std::move(stop));

@@ -69,17 +69,17 @@ contract::PoolWorker a_worker(std::string id, contract::PoolWorkerState state);
 // A download as a test scripts it: waits for steps.
 class Script {
  public:
-  void say(const catalog::DownloadEvent& event);
+  void say(const contract::DownloadEvent& event);
   void succeed();
   void fail(Error error);
   bool wait_until_begun();
   // The work itself.
-  Result<std::monostate> run(const catalog::OnDownloadEvent& on_event, std::stop_token stop);
+  Result<std::monostate> run(const contract::OnDownloadEvent& on_event, std::stop_token stop);
 
  private:
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::vector<catalog::DownloadEvent> events_;
+  std::vector<contract::DownloadEvent> events_;
   std::optional<Result<std::monostate>> end_;
   bool begun_ = false;
 };

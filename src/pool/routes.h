@@ -42,10 +42,10 @@ struct PoolServices {
   std::function<Result<std::vector<MemoryPlan>>(const contract::ModelEntry&, const PlanRequest&)>
       plan;
   std::function<Result<contract::ModelEntry>(const catalog::DownloadRequest&,
-                                             const catalog::OnDownloadEvent&, std::stop_token)>
+                                             const contract::OnDownloadEvent&, std::stop_token)>
       download;
   std::function<Result<catalog::VerifyReport>(const catalog::VerifyRequest&,
-                                              const catalog::OnDownloadEvent&, std::stop_token)>
+                                              const contract::OnDownloadEvent&, std::stop_token)>
       verify;
   std::function<Result<catalog::AdoptReport>(const catalog::AdoptRequest&)> adopt;
   // Whether the sources of these models have something newer.

@@ -436,8 +436,8 @@ TEST(PoolPlan, AsksForEveryDeviceThatIsHere) {
   EXPECT_EQ(status_of(pool.get("/v2/models/none/plan")), 404);
 }
 
-catalog::DownloadEvent progress(std::int64_t done) {
-  catalog::DownloadEvent event;
+contract::DownloadEvent progress(std::int64_t done) {
+  contract::DownloadEvent event;
   event.model = "m";
   event.bytes_done = done;
   event.bytes_total = 100;
@@ -485,8 +485,8 @@ TEST(PoolDownloads, StreamsProgressAndThenTheEnd) {
   socket.read_until("event: progress\n");
   pool.script.say(progress(10));
   socket.read_until("\"bytes_done\":10");
-  catalog::DownloadEvent note;
-  note.kind = catalog::DownloadEvent::Kind::Note;
+  contract::DownloadEvent note;
+  note.kind = contract::DownloadEvent::Kind::Note;
   note.text = "http://h:9200 does not have it";
   pool.script.say(note);
   socket.read_until("does not have it");

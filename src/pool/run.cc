@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/json_fields.h"
 #include "base/log.h"
+#include "base/own_program.h"
 #include "base/positioned_file.h"
 #include "base/process_table.h"
 #include "base/version.h"
@@ -27,6 +28,7 @@
 #include "catalog/verify.h"
 #include "contract/api_token.h"
 #include "http/server.h"
+#include "http/url.h"
 #include "pool/devices.h"
 #include "pool/late_workers.h"
 #include "pool/pool_manager.h"
@@ -61,10 +63,6 @@ const base::Logger& logger() {
 
 bool is_any_address(std::string_view host) {
   return host == "0.0.0.0" || host == "::";
-}
-
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 // How programs of this host reach a server that listens on `host`.
@@ -170,7 +168,7 @@ class PoolProcess {
     if (Status listening = listen(); !listening.ok()) return listening;
     const std::string url = local_url(options_.host, server_->port());
     std::string callback_base = url;
-    if (!is_loopback(options_.host) && !is_any_address(options_.host)) {
+    if (!http::is_loopback(options_.host) && !is_any_address(options_.host)) {
       // Workers have no token and are heard from loopback only, so they get an address there.
       if (Status heard = listen_for_callbacks(); !heard.ok()) return heard;
       callback_base = local_url("127.0.0.1", callback_server_->port());
@@ -232,43 +230,43 @@ class PoolProcess {
   }
 
   PoolServices services() {
-    return PoolServices{.home = home_,
-                        .workers = workers_,
-                        .downloads = downloads_,
-                        .threads = threads_,
-                        .host = [this] { return devices_.read(home_.models()); },
-                        .plan =
-                            [this](const contract::ModelEntry& model, const PlanRequest& request) {
-                              return planner_.plan(model, request, devices_.read(home_.models()));
-                            },
-                        .download =
-                            [this](const catalog::DownloadRequest& request,
-                                   const catalog::OnDownloadEvent& on_event, std::stop_token stop) {
-                              return downloader_.download(request, on_event, std::move(stop));
-                            },
-                        .verify =
-                            [this](const catalog::VerifyRequest& request,
-                                   const catalog::OnDownloadEvent& on_event, std::stop_token stop) {
-                              return catalog::verify_model(downloader_, request, on_event,
-                                                           std::move(stop));
-                            },
-                        .adopt =
-                            [this](const catalog::AdoptRequest& request) {
-                              return catalog::adopt_models(home_, environment_, request);
-                            },
-                        .check_revisions =
-                            [this](const std::vector<contract::ModelEntry>& models) {
-                              return catalog::check_revisions(models, downloader_.source, {});
-                            },
-                        .request_shutdown =
-                            [this] {
-                              shutdown_wanted_ = true;
-                              wakeups_.wake();
-                            },
-                        .phase = [this]() -> PoolPhase {
-                          return shutdown_wanted_ ? PoolPhase::Draining : phase_.load();
-                        },
-                        .on_use = [this] { note_use(); }};
+    return PoolServices{
+        .home = home_,
+        .workers = workers_,
+        .downloads = downloads_,
+        .threads = threads_,
+        .host = [this] { return devices_.read(home_.models()); },
+        .plan =
+            [this](const contract::ModelEntry& model, const PlanRequest& request) {
+              return planner_.plan(model, request, devices_.read(home_.models()));
+            },
+        .download =
+            [this](const catalog::DownloadRequest& request,
+                   const contract::OnDownloadEvent& on_event, std::stop_token stop) {
+              return downloader_.download(request, on_event, std::move(stop));
+            },
+        .verify =
+            [this](const catalog::VerifyRequest& request, const contract::OnDownloadEvent& on_event,
+                   std::stop_token stop) {
+              return catalog::verify_model(downloader_, request, on_event, std::move(stop));
+            },
+        .adopt =
+            [this](const catalog::AdoptRequest& request) {
+              return catalog::adopt_models(home_, environment_, request);
+            },
+        .check_revisions =
+            [this](const std::vector<contract::ModelEntry>& models) {
+              return catalog::check_revisions(models, downloader_.source, {});
+            },
+        .request_shutdown =
+            [this] {
+              shutdown_wanted_ = true;
+              wakeups_.wake();
+            },
+        .phase = [this]() -> PoolPhase {
+          return shutdown_wanted_ ? PoolPhase::Draining : phase_.load();
+        },
+        .on_use = [this] { note_use(); }};
   }
 
   // Gives the pool its id. A damaged catalog is no reason not to run: /health says so.
@@ -346,18 +344,12 @@ class PoolProcess {
   std::unique_ptr<http::Server> server_;  // last: stops before the rest goes
 };
 
-std::filesystem::path own_folder() {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? std::filesystem::path() : self.parent_path();
-}
-
 }  // namespace
 
 int run_pool(std::string_view program, const std::vector<std::string>& arguments,
              const base::Environment& environment) {
-  const ParsedPoolCommand command = parse_pool_command(program, arguments, environment,
-                                                       own_folder(), ::isatty(STDERR_FILENO) != 0);
+  const ParsedPoolCommand command = parse_pool_command(
+      program, arguments, environment, base::own_folder(), ::isatty(STDERR_FILENO) != 0);
   if (!command.options) {
     std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
     return command.exit_code;

@@ -51,10 +51,10 @@ TEST(Verify, AWholeModelIsWhole) {
   Host host;
   const Files files = {{"a", random_bytes(10'000, 1)}, {"empty", ""}, {"sub/b", "x"}};
   host.add_model("m", files, kSmall);
-  std::vector<catalog::DownloadEvent> events;
+  std::vector<contract::DownloadEvent> events;
   const auto report = catalog::verify_model(
       host.downloader(), {.id = "m", .repair = false, .neighbours = {}},
-      [&](const catalog::DownloadEvent& event) { events.push_back(event); }, {});
+      [&](const contract::DownloadEvent& event) { events.push_back(event); }, {});
   ASSERT_TRUE(report.ok()) << report.error().message;
   EXPECT_TRUE(report->is_whole());
   EXPECT_TRUE(report->damages.empty());
@@ -360,8 +360,8 @@ TEST(Verify, IsMendedFromTheHubWhenNoNeighbourCan) {
   downloader.source.hf_endpoint = hub.url();
   const catalog::VerifyRequest request{.id = "m", .repair = true, .neighbours = {gone}};
   std::vector<std::string> notes;
-  const catalog::OnDownloadEvent keep_notes = [&](const catalog::DownloadEvent& event) {
-    if (event.kind == catalog::DownloadEvent::Kind::Note) notes.push_back(event.text);
+  const contract::OnDownloadEvent keep_notes = [&](const contract::DownloadEvent& event) {
+    if (event.kind == contract::DownloadEvent::Kind::Note) notes.push_back(event.text);
   };
 
   rot_byte(host.folder("m") / "model.safetensors", kChunkBytes + 1);

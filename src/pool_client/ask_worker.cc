@@ -1,7 +1,4 @@
-#include "cli/answer.h"
-
-#include <fmt/format.h>
-#include <unistd.h>
+#include "pool_client/ask_worker.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,13 +11,12 @@
 #include "http/client.h"
 #include "http/sse.h"
 
-namespace llorch::cli {
+namespace llorch::pool_client {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kContextOverflow = "context_length_exceeded";
-constexpr std::chrono::milliseconds kHealthTimeout{5'000};
 
 double milliseconds_between(Clock::time_point start, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - start).count();
@@ -78,7 +74,7 @@ class AnswerReader {
     if (text.empty()) return true;
     (is_reasoning ? answer_.reasoning : answer_.text) += text;
     return on_text_(text, is_reasoning) ||
-           fail({ErrorCode::Internal, "the text could not be written to standard output"});
+           fail({ErrorCode::Cancelled, "the rest of the answer was not wanted"});
   }
 
   // An event of POST /execute.
@@ -159,7 +155,7 @@ class AnswerReader {
 
 json::Object execute_body(const Question& question) {
   contract::InferenceRequest body;
-  body.job_id = fmt::format("run-{}", ::getpid());
+  body.job_id = question.job_id;
   body.prompt = question.prompt;
   body.sampling = question.sampling;
   return contract::to_json(body);
@@ -203,7 +199,8 @@ Error refusal_of(const http::Response& response, bool is_chat) {
 
 }  // namespace
 
-Status ask_worker(const Question& question, const OnAnswerText& on_text, Answer& answer) {
+Status ask_worker(const Question& question, const OnAnswerText& on_text, const CallLimits& limits,
+                  Answer& answer) {
   answer = Answer{};
   answer.is_chat = !question.messages.empty();
   http::ClientRequest request(
@@ -211,8 +208,8 @@ Status ask_worker(const Question& question, const OnAnswerText& on_text, Answer&
   request.headers.add("Content-Type", "application/json");
   request.body =
       json::serialize(answer.is_chat ? chat_body(question, answer) : execute_body(question));
-  request.total_timeout = std::chrono::milliseconds(0);
-  request.stop = question.stop;
+  request.total_timeout = limits.total;
+  request.stop = limits.stop;
   AnswerReader reader(question, on_text, answer);
   http::Client client;
   const Result<http::Response> response =
@@ -225,9 +222,11 @@ Status ask_worker(const Question& question, const OnAnswerText& on_text, Answer&
   return ok_status();
 }
 
-Result<contract::HealthReport> read_worker_health(const std::string& uri) {
+Result<contract::HealthReport> read_worker_health(const std::string& uri,
+                                                  const CallLimits& limits) {
   http::ClientRequest request(http::Method::Get, uri + "/health");
-  request.total_timeout = kHealthTimeout;
+  request.total_timeout = limits.total;
+  request.stop = limits.stop;
   const Result<http::Response> response = http::Client().send(request);
   if (!response.ok()) return response.error();
   return contract::parse_health_report(response->body);
@@ -237,11 +236,4 @@ bool is_context_overflow(const Error& error) {
   return error.code == ErrorCode::TooLarge;
 }
 
-double tokens_per_second(const contract::InferenceResult& result) {
-  // The first token belongs to the prompt's time.
-  if (result.decode_time_ms <= 0 || result.tokens_out < 2) return 0;
-  return static_cast<double>(result.tokens_out - 1) * 1000.0 /
-         static_cast<double>(result.decode_time_ms);
-}
-
-}  // namespace llorch::cli
+}  // namespace llorch::pool_client

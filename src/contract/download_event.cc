@@ -1,8 +1,8 @@
-#include "catalog/download.h"
+#include "contract/download_event.h"
 
 #include <algorithm>
 
-namespace llorch::catalog {
+namespace llorch::contract {
 
 std::string_view name(DownloadEvent::Kind kind) {
   switch (kind) {
@@ -81,4 +81,4 @@ json::Object to_json(const DownloadEvent& event) {
   return object;
 }
 
-}  // namespace llorch::catalog
+}  // namespace llorch::contract

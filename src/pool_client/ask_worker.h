@@ -1,10 +1,9 @@
 // A worker's answer, read as it comes: to a text that it continues (POST /execute), or to a
-// conversation in the form of its model's chat template (POST /v1/chat/completions). Private to
-// cli/.
+// conversation in the form of its model's chat template (POST /v1/chat/completions).
 #pragma once
 
+#include <chrono>
 #include <functional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,8 +12,9 @@
 #include "contract/inference.h"
 #include "contract/sampling_config.h"
 #include "contract/worker_info.h"
+#include "pool_client/pool_client.h"
 
-namespace llorch::cli {
+namespace llorch::pool_client {
 
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant"
@@ -29,7 +29,7 @@ struct Question {
   std::string prompt;
   std::vector<ChatMessage> messages;
   contract::SamplingConfig sampling;
-  std::stop_token stop;  // ends the answer, and with its connection the worker's work
+  std::string job_id;  // of a text to continue
 };
 
 struct Answer {
@@ -46,15 +46,17 @@ struct Answer {
 using OnAnswerText = std::function<bool(std::string_view text, bool is_reasoning)>;
 
 // Fills `answer` as far as it came. An error says what the worker said; Internal when it broke off
-// before the end; Cancelled after a stop.
-Status ask_worker(const Question& question, const OnAnswerText& on_text, Answer& answer);
+// before the end; Cancelled after a stop, which ends the worker's work with the connection, and
+// when `on_text` wants no more.
+Status ask_worker(const Question& question, const OnAnswerText& on_text, const CallLimits& limits,
+                  Answer& answer);
 
 // What the worker says about itself.
-Result<contract::HealthReport> read_worker_health(const std::string& uri);
+Result<contract::HealthReport> read_worker_health(const std::string& uri,
+                                                  const CallLimits& limits = {
+                                                      .total = std::chrono::seconds(5)});
 
 // Whether the error means that the conversation is longer than the model's context.
 bool is_context_overflow(const Error& error);
 
-double tokens_per_second(const contract::InferenceResult& result);
-
-}  // namespace llorch::cli
+}  // namespace llorch::pool_client

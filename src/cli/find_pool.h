@@ -1,0 +1,36 @@
+// Finding the pool manager that a command means, and starting one where there is none. Private to
+// cli/.
+#pragma once
+
+#include <string>
+
+#include "base/home.h"
+#include "base/result.h"
+#include "pool_client/pool_client.h"
+
+namespace llorch::cli {
+
+using pool_client::PoolClient;
+
+// Which manager a command means.
+struct PoolTarget {
+  base::Environment environment;
+  base::Home home;
+  std::string url;    // named by the user; empty: the one of this home
+  std::string token;  // may be empty
+};
+
+// The manager that answers, when one does: the one named, else the one that this home's pool.json
+// names. NotFound when there is none, also when another home's answers on the usual port; of one
+// that is named and does not answer, Unavailable says so.
+Result<PoolClient> find_pool(const PoolTarget& target);
+
+// The same, but where there is none on this machine it is started: `pool-managerd` beside us, in a
+// session of its own, on the usual port or a free one, its log in Home::logs()/pool.log; it leaves
+// when nothing has used it for a while. Two that come at once start one.
+Result<PoolClient> find_or_start_pool(const PoolTarget& target);
+
+// Whether the address is one of loopback.
+bool is_on_this_host(const std::string& url);
+
+}  // namespace llorch::cli
