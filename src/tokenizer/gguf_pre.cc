@@ -56,6 +56,15 @@ const std::vector<Entry>& all_entries() {
 
 }  // namespace
 
+std::vector<std::string_view> published_expressions() {
+  std::vector<std::string_view> all;
+  for (const Entry& entry : all_entries())
+    all.insert(all.end(), entry.pre.expressions.begin(), entry.pre.expressions.end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
 std::string_view find_gguf_pre_name(const GgufPre& rules) {
   for (const Entry& entry : all_entries()) {
     if (entry.pre.expressions == rules.expressions && entry.pre.composes == rules.composes &&

@@ -20,4 +20,7 @@ const GgufPre* find_gguf_pre(std::string_view name);
 // The name that stands for exactly these rules (`adds_bos` apart), empty when none does.
 std::string_view find_gguf_pre_name(const GgufPre& rules);
 
+// The expressions of all names, each once. They are known to take time in proportion to any text.
+std::vector<std::string_view> published_expressions();
+
 }  // namespace llorch::tokenizer

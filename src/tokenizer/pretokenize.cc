@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "tokenizer/gguf_pre.h"
 #include "tokenizer/unicode.h"
 
 namespace llorch::tokenizer {
@@ -111,7 +112,10 @@ void match_characters(const SplitRule& rule, std::string_view text, MatchSplitte
 
 Result<SplitRule> make_regex_rule(std::string_view expression, SplitBehavior behavior,
                                   bool inverted) {
-  Result<Regex> regex = Regex::compile(expression);
+  const std::vector<std::string_view> published = published_expressions();
+  const bool is_linear = std::ranges::find(published, expression) != published.end();
+  Result<Regex> regex =
+      Regex::compile(expression, is_linear ? Regex::Effort::Linear : Regex::Effort::Unknown);
   if (!regex.ok()) return regex.error();
   SplitRule rule;
   rule.kind = SplitRule::Kind::Expression;

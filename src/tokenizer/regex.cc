@@ -156,7 +156,7 @@ struct Regex::Code {
   const std::string expression;
 };
 
-Result<Regex> Regex::compile(std::string_view expression) {
+Result<Regex> Regex::compile(std::string_view expression, Effort effort) {
   if (expression.find("&&") != std::string_view::npos) {
     return Error{
         ErrorCode::Unsupported,
@@ -165,11 +165,11 @@ Result<Regex> Regex::compile(std::string_view expression) {
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
-  // The callouts cost a fifth to a half of the time that matching takes.
   constexpr std::uint32_t kOptions =
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  const std::uint32_t watched = effort == Effort::Unknown ? PCRE2_AUTO_CALLOUT : 0;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()),
-                                   expression.size(), kOptions, &error, &offset, nullptr);
+                                   expression.size(), kOptions | watched, &error, &offset, nullptr);
   if (code == nullptr) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("expression {} does not compile at byte {}: {}",
