@@ -177,6 +177,37 @@ TEST(Defaults, EveryKeyLeftOutIsWhatTransformersTakesOrIsRefusedByName) {
     EXPECT_GE(cases[std::string(architecture.name)], 18) << architecture.name;
 }
 
+// What type the weights were saved in says nothing about the numbers, in either spelling.
+TEST(Defaults, TheTypeOfTheWeightsChangesNothing) {
+  const json::Value fixture = load_fixture();
+  for (const json::Value& value : fixture.as_array()) {
+    const json::Object& entry = value.as_object();
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      for (const json::Value& type :
+           {json::Value("bfloat16"), json::Value("float32"), json::Value(nullptr)}) {
+        json::Value config = entry.at("config");
+        config.as_object()[key] = type;
+        const Result<ModelConfig> ours = read(config);
+        const std::string what = text_of(entry.at("family")) + " with " + key;
+        ASSERT_TRUE(ours.ok()) << what << ": " << ours.error().message;
+        expect_same(ours.value(), entry.at("effective").as_object(), what);
+      }
+    }
+  }
+}
+
+// Qwen's windows begin at layer 28 where config.json names neither layers nor a first one.
+TEST(Defaults, QwenSlidesFromLayer28On) {
+  const ModelConfig config =
+      read(json::parse(R"({"model_type": "qwen2", "vocab_size": 96, "hidden_size": 64,
+      "intermediate_size": 96, "num_hidden_layers": 30, "num_attention_heads": 4,
+      "num_key_value_heads": 4, "use_sliding_window": true, "sliding_window": 9})")
+               .take())
+          .take();
+  EXPECT_EQ(config.attention[27].window, 0);
+  EXPECT_EQ(config.attention[28].window, 9);
+}
+
 // The old spelling wins where a file has both, as in transformers.
 TEST(Defaults, RopeScalingCountsBeforeRopeParameters) {
   json::Value config = json::parse(R"({"model_type": "llama", "vocab_size": 96, "hidden_size": 64,
@@ -189,6 +220,8 @@ TEST(Defaults, RopeScalingCountsBeforeRopeParameters) {
   EXPECT_EQ(both.ropes[0].recipe.scaling, RopeScaling::Linear);
   EXPECT_THAT(both.assumed, Contains("rms_norm_eps = 1e-06"));
   EXPECT_THAT(both.assumed, Contains("max_position_embeddings = 2048"));
+  config.as_object()["rope_scaling"] = json::parse(R"({"type": null})").take();
+  EXPECT_THAT(read(config).error().message, HasSubstr("rope_scaling.type is null"));
 }
 
 // A default that does not fit the rest is told with the error.
@@ -313,6 +346,25 @@ TEST(Defaults, GgufOfGemma) {
   EXPECT_THAT(read_gguf(gemma3).error().message, HasSubstr("sliding_window_pattern"));
 }
 
+// The GGUF files of the 27B models do not state their scale: llama.cpp knows them by their layers.
+TEST(Defaults, GgufOfGemma27bHasItsOwnScale) {
+  for (const auto& [family, layers, scale] :
+       {std::tuple{"gemma2", 46, 0.25F}, std::tuple{"gemma2", 62, 0.0F},
+        std::tuple{"gemma3", 62, 0.25F}, std::tuple{"gemma3", 46, 0.0F}}) {
+    Facts facts = gguf_facts(family);
+    facts[std::string(family) + ".block_count"] = std::int64_t{layers};
+    EXPECT_EQ(read_gguf(facts)->attention_scale, scale) << family << " of " << layers;
+  }
+}
+
+TEST(Defaults, GgufKeysAndValuesOfOneLengthOnly) {
+  Facts facts = gguf_facts("llama");
+  facts["llama.attention.value_length"] = std::int64_t{32};
+  EXPECT_TRUE(read_gguf(facts).ok());
+  facts["llama.attention.value_length"] = std::int64_t{16};
+  EXPECT_THAT(read_gguf(facts).error().message, HasSubstr("keys of 32 and values of 16"));
+}
+
 // A factor without a type is linear, under its old name too; 0 is none.
 TEST(Defaults, GgufRopeFactorWithoutATypeIsLinear) {
   for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
@@ -332,12 +384,14 @@ TEST(Defaults, GgufRopeFactorWithoutATypeIsLinear) {
   }
 }
 
-// A GGUF file of a Llama whose MLP has biases says so by its tensors alone.
+// A GGUF file of a Llama whose MLP has biases, or that has an output matrix of its own, says so by
+// its tensors alone.
 TEST(Defaults, GgufBiasesAreThoseOfItsTensors) {
   for (const auto& [tensor, which] :
        {std::pair{"blk.0.ffn_gate.bias", &ModelConfig::mlp_bias},
         std::pair{"blk.0.attn_q.bias", &ModelConfig::qkv_bias},
-        std::pair{"blk.0.attn_output.bias", &ModelConfig::attn_out_bias}}) {
+        std::pair{"blk.0.attn_output.bias", &ModelConfig::attn_out_bias},
+        std::pair{"output.weight", static_cast<bool ModelConfig::*>(nullptr)}}) {
     WeightFile file(FileFormat::Gguf, "model.gguf");
     for (const auto& [key, value] : gguf_facts("llama"))
       ASSERT_TRUE(file.mutable_metadata().add(key, value).ok());
@@ -354,7 +408,7 @@ TEST(Defaults, GgufBiasesAreThoseOfItsTensors) {
     for (const auto member :
          {&ModelConfig::mlp_bias, &ModelConfig::qkv_bias, &ModelConfig::attn_out_bias})
       EXPECT_EQ(config.*member, member == which) << tensor;
-    EXPECT_TRUE(config.tied_output);
+    EXPECT_EQ(config.tied_output, std::string_view(tensor) != "output.weight");
   }
 }
 

@@ -108,6 +108,19 @@ TEST(Rope, GgufKeysMeanTheSame) {
     add("scaling.attn_factor", 0.5);
     add("scaling.original_context_length", std::uint64_t{2048});
   }));
+  rope.attention_factor.reset();
+  rope.beta_fast = 16;
+  rope.beta_slow = 2;
+  rope.truncate = false;
+  expect_same(read([](auto&& add) {
+    add("freq_base", 500000.0);
+    add("scaling.type", std::string("yarn"));
+    add("scaling.factor", 4.0);
+    add("scaling.original_context_length", std::uint64_t{2048});
+    add("scaling.yarn_beta_fast", 16.0);
+    add("scaling.yarn_beta_slow", 2.0);
+    add("scaling.yarn_truncate", false);
+  }));
   rope = {.theta = 500, .rotary_dim = 64};
   expect_same(read([](auto&& add) { add("freq_base", 500000.0); }, /*local=*/true));
   const auto error = [&](std::string key, formats::Value value) {
@@ -120,8 +133,41 @@ TEST(Rope, GgufKeysMeanTheSame) {
   EXPECT_THAT(error("scaling.type", std::string("longrope")), HasSubstr("rope_factors_long"));
   EXPECT_THAT(error("scaling.type", std::string("ntk")), HasSubstr("\"ntk\" is not supported"));
   EXPECT_THAT(error("scaling.yarn_log_multiplier", 0.1), HasSubstr("yarn_log_multiplier"));
+  EXPECT_THAT(error("scaling.yarn_ext_factor", 0.5), HasSubstr("yarn_ext_factor = 0.5"));
+  EXPECT_THAT(error("scaling.yarn_attn_factor", 2.0), HasSubstr("yarn_attn_factor = 2"));
   EXPECT_THAT(error("scaling.factor", -2.0), HasSubstr("factor is -2"));
   EXPECT_THAT(error("dimension_count", std::uint64_t{32}), HasSubstr("dimension_count = 32"));
+}
+
+// YaRN's ramp ends within the head: from pair 2 to pair 7 here, where its formula says 2 to 9; and
+// a ramp without length is a step.
+TEST(Rope, YarnsRampStaysWithinTheHead) {
+  RopeParameters rope{.rotary_dim = 8, .scaling = RopeScaling::Yarn, .factor = 4};
+  rope.original_context = 3000;
+  rope.beta_fast = 1;
+  rope.beta_slow = 1e-6;
+  EXPECT_FLOAT_EQ(make_rope(rope, RopeStyle::Half)->frequencies[3], 0.00085F);
+  rope.beta_fast = rope.beta_slow = 8;
+  rope.truncate = false;
+  const std::vector<float> step = make_rope(rope, RopeStyle::Half)->frequencies;
+  EXPECT_FLOAT_EQ(step[0], 1);
+  EXPECT_FLOAT_EQ(step[3], 0.001F / 4);
+}
+
+// More context than the model has is not given, so it does not choose the long factors either.
+TEST(Rope, LongFactorsFollowTheContextThatIsGiven) {
+  formats::WeightFile file(formats::FileFormat::SafeTensors, "x");
+  ASSERT_TRUE(formats::add_json_metadata(
+                  R"({"model_type": "phi3", "rope_scaling": {"type": "longrope", "short_factor":
+                  [1, 1], "long_factor": [2, 2], "original_max_position_embeddings": 32}})",
+                  "config", file.mutable_metadata())
+                  .ok());
+  ModelConfig config;
+  config.context_length = 32;
+  config.head_dim = 4;
+  const Result<RopeConfig> rope = read_rope(file, config, {.context_wanted = 64});
+  ASSERT_TRUE(rope.ok()) << rope.error().message;
+  EXPECT_EQ(rope->recipe.long_factors, false);
 }
 
 TEST(Rope, NumbersThatMakeNoSenseAreErrors) {
@@ -132,6 +178,7 @@ TEST(Rope, NumbersThatMakeNoSenseAreErrors) {
   EXPECT_EQ(error({.rotary_dim = 8}), "accepted");
   EXPECT_THAT(error({.rotary_dim = 7}), HasSubstr("7 values of a head"));
   EXPECT_THAT(error({.rotary_dim = 0}), HasSubstr("0 values of a head"));
+  EXPECT_THAT(error({.rotary_dim = 1026}), HasSubstr("1026 values of a head"));
   EXPECT_THAT(error({.theta = std::nan(""), .rotary_dim = 8}), HasSubstr("rope theta"));
   EXPECT_THAT(error({.theta = 1, .rotary_dim = 8}), HasSubstr("rope theta is 1"));
   EXPECT_THAT(error({.rotary_dim = 8, .scaling = RopeScaling::Linear, .factor = 0}),
