@@ -10,7 +10,7 @@
 #include "compute/dequantize.h"
 #include "formats/open.h"
 #include "model/architecture.h"
-#include "tokenizer/export_gguf.h"
+#include "tools/export_tokenizer.h"
 #include "tools/gguf_numbers.h"
 
 namespace llorch::tools {
@@ -43,8 +43,8 @@ Result<Metadata> start_metadata(const PlanRequest& request, const model::Archite
     notes.emplace_back("the file has no tokenizer: no worker starts on it");
     return metadata;
   }
-  Result<tokenizer::GgufExport> exported =
-      tokenizer::export_gguf(request.input, {architecture.gguf_name, config.vocab_size});
+  Result<GgufExport> exported =
+      export_tokenizer(request.input, {architecture.gguf_name, config.vocab_size});
   if (!exported.ok()) {
     Error error = exported.error();
     error.message += ". With --no-tokenizer only the weights are written";

@@ -1,5 +1,5 @@
 // Tokenizers written as GGUF keys and read back: the same ids, or a reason why not.
-#include "tokenizer/export_gguf.h"
+#include "tools/export_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,17 @@
 #include "base/json.h"
 #include "support/test_paths.h"
 
-namespace llorch::tokenizer {
+namespace llorch::tools {
 namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using tokenizer::EncodeOptions;
+using tokenizer::from_gguf;
+using tokenizer::from_tokenizer_json;
+using tokenizer::HuggingFaceFiles;
+using tokenizer::TokenId;
+using tokenizer::Tokenizer;
 
 std::string read_golden(const std::string& name) {
   const auto path = test::source_path("tests/golden/tokenizer") / (name + ".tokenizer.json");
@@ -25,7 +31,7 @@ std::string read_golden(const std::string& name) {
 Result<GgufExport> export_golden(const std::string& name,
                                  const ExportOptions& options = {"llama", 0}) {
   const std::string text = read_golden(name);
-  return export_gguf(HuggingFaceFiles{.tokenizer_json = text}, options);
+  return export_tokenizer(HuggingFaceFiles{.tokenizer_json = text}, options);
 }
 
 // Texts of a file of vectors; with `only`, those whose "tokenizer" is that. Texts that hold special
@@ -102,7 +108,7 @@ std::string plain_chat() {
 TEST(ExportGguf, FindsTheNameOfThePreTokenizer) {
   const std::string text = plain_chat();
   const HuggingFaceFiles files{.tokenizer_json = text};
-  const Result<GgufExport> exported = export_gguf(files, {"llama", 0});
+  const Result<GgufExport> exported = export_tokenizer(files, {"llama", 0});
   ASSERT_TRUE(exported.ok()) << exported.error().message;
   EXPECT_EQ(exported->metadata.text("tokenizer.ggml.pre").value(), "llama3");
   const Tokenizer before = from_tokenizer_json(files).take();
@@ -122,12 +128,12 @@ TEST(ExportGguf, FillsTheVocabularyUpToTheEmbedding) {
   const std::string text = plain_chat();
   const HuggingFaceFiles files{.tokenizer_json = text};
   const std::int32_t size = from_tokenizer_json(files).take().vocab_size();
-  const Result<GgufExport> padded = export_gguf(files, {"llama", size + 7});
+  const Result<GgufExport> padded = export_tokenizer(files, {"llama", size + 7});
   ASSERT_TRUE(padded.ok()) << padded.error().message;
   const auto pieces = padded->metadata.texts("tokenizer.ggml.tokens").take();
   EXPECT_EQ(pieces.size(), static_cast<std::size_t>(size) + 7);
   EXPECT_EQ(pieces.back(), "[PAD" + std::to_string(size + 6) + "]");
-  const Result<GgufExport> cut = export_gguf(files, {"llama", size - 1});
+  const Result<GgufExport> cut = export_tokenizer(files, {"llama", size - 1});
   ASSERT_FALSE(cut.ok());
   EXPECT_THAT(cut.error().message, HasSubstr("rows"));
 }
@@ -142,7 +148,7 @@ TEST(ExportGguf, CarriesSpecialIdsEndsAndTemplates) {
                                       {"name": "tool_use", "template": "B"}]})",
                                .generation_config = R"({"eos_token_id": [5, 9]})"};
   const Tokenizer before = from_tokenizer_json(files).take();
-  const Result<GgufExport> exported = export_gguf(files, {"llama", 0});
+  const Result<GgufExport> exported = export_tokenizer(files, {"llama", 0});
   ASSERT_TRUE(exported.ok()) << exported.error().message;
   const Tokenizer after = from_gguf(exported->metadata).take();
   EXPECT_TRUE(after.is_end(5) && after.is_end(9));
@@ -150,7 +156,7 @@ TEST(ExportGguf, CarriesSpecialIdsEndsAndTemplates) {
             std::vector<TokenId>(after.end_ids().begin(), after.end_ids().end()));
   EXPECT_EQ(*after.chat_template(), "A");
   EXPECT_EQ(*after.chat_template("tool_use"), "B");
-  const Result<GgufExport> many = export_gguf(
+  const Result<GgufExport> many = export_tokenizer(
       {.tokenizer_json = text, .generation_config = R"({"eos_token_id": [5, 6, 7, 9]})"},
       {"llama", 0});
   ASSERT_FALSE(many.ok());
@@ -209,7 +215,7 @@ struct SpmFixture {
 TEST(ExportGguf, SentencePieceTokenizersComeBackWithTheirIds) {
   const std::string text = SpmFixture().text();
   const HuggingFaceFiles files{.tokenizer_json = text};
-  const Result<GgufExport> exported = export_gguf(files, {"llama", 0});
+  const Result<GgufExport> exported = export_tokenizer(files, {"llama", 0});
   ASSERT_TRUE(exported.ok()) << exported.error().message;
   EXPECT_EQ(exported->metadata.text("tokenizer.ggml.model").value(), "llama");
   EXPECT_THAT(exported->notes, IsEmpty());
@@ -226,7 +232,8 @@ TEST(ExportGguf, SentencePieceTokenizersComeBackWithTheirIds) {
 
 TEST(ExportGguf, RefusesMergesThatNoScoresStandFor) {
   const std::string incomplete = SpmFixture(/*drops_a_merge=*/true).text();
-  const Result<GgufExport> exported = export_gguf({.tokenizer_json = incomplete}, {"llama", 0});
+  const Result<GgufExport> exported =
+      export_tokenizer({.tokenizer_json = incomplete}, {"llama", 0});
   ASSERT_FALSE(exported.ok());
   EXPECT_EQ(exported.error().code, ErrorCode::Unsupported);
   EXPECT_THAT(exported.error().message, HasSubstr("\"▁the\""));
@@ -249,7 +256,7 @@ TEST(ExportGguf, RefusesOptionsOfAddedTokens) {
     json::Value value = json::parse(plain_chat()).take();
     value.get_object()["added_tokens"].get_array()[0].get_object()[option] = true;
     const std::string text = json::serialize(value);
-    const Result<GgufExport> exported = export_gguf({.tokenizer_json = text}, {"llama", 0});
+    const Result<GgufExport> exported = export_tokenizer({.tokenizer_json = text}, {"llama", 0});
     ASSERT_FALSE(exported.ok()) << option;
     EXPECT_THAT(exported.error().message, HasSubstr(option));
   }
@@ -261,7 +268,7 @@ TEST_P(RealExport, ComesBackWithTheIdsOfTheRustLibrary) {
   const auto folder = test::data_path(std::string("tokenizers/") + GetParam());
   const auto vectors = test::data_path("golden/tokenizer_vectors.jsonl");
   if (!folder || !vectors) GTEST_SKIP() << "tokenizers/" << GetParam() << " is absent";
-  const Result<GgufExport> exported = export_gguf(*folder, {"llama", 0});
+  const Result<GgufExport> exported = export_tokenizer(*folder, {"llama", 0});
   ASSERT_TRUE(exported.ok()) << exported.error().message;
   expect_vectors(*exported, read_vectors(*vectors, std::string("tokenizers/") + GetParam() +
                                                        "/tokenizer.json"));
@@ -273,4 +280,4 @@ INSTANTIATE_TEST_SUITE_P(SharedData, RealExport,
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace
-}  // namespace llorch::tokenizer
+}  // namespace llorch::tools

@@ -11,7 +11,7 @@
 #include "formats/metadata.h"
 #include "tokenizer/load.h"
 
-namespace llorch::tokenizer {
+namespace llorch::tools {
 
 struct ExportOptions {
   std::string_view architecture;  // general.architecture of the file to be
@@ -30,8 +30,10 @@ struct GgufExport {
 // returned: it has the same pieces, special ids and templates, and encodes a set of texts alike. A
 // tokenizer that GGUF cannot hold is Unsupported, and the message says what of it. A .gguf is
 // InvalidArgument: its keys can be copied.
-Result<GgufExport> export_gguf(const std::filesystem::path& path, const ExportOptions& options);
+Result<GgufExport> export_tokenizer(const std::filesystem::path& path,
+                                    const ExportOptions& options);
 // The same from files that are in memory; tokenizer_json is required.
-Result<GgufExport> export_gguf(const HuggingFaceFiles& files, const ExportOptions& options);
+Result<GgufExport> export_tokenizer(const tokenizer::HuggingFaceFiles& files,
+                                    const ExportOptions& options);
 
-}  // namespace llorch::tokenizer
+}  // namespace llorch::tools
