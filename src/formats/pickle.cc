@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <optional>
 #include <utility>
 
 #include "base/utf8.h"
 #include "formats/byte_cursor.h"
+#include "formats/pickle_words.h"
 
 namespace llorch::formats {
 namespace {
@@ -22,106 +22,6 @@ constexpr std::uint32_t kMemoMax = std::uint32_t{1} << 21;
 constexpr std::uint8_t kProtocolMin = 2;
 constexpr std::uint8_t kProtocolMax = 5;
 constexpr PickleIndex kNothing = 0xffffffff;
-
-// Every name a weight file may refer to. None of them does anything here: the reader of the tree
-// knows what a Call of a _rebuild function means and takes the numbers out of its arguments.
-constexpr std::array<std::string_view, 42> kAllowedGlobals = {
-    "collections.OrderedDict",
-    "torch.BFloat16Storage",
-    "torch.BoolStorage",
-    "torch.ByteStorage",
-    "torch.CharStorage",
-    "torch.DoubleStorage",
-    "torch.FloatStorage",
-    "torch.HalfStorage",
-    "torch.IntStorage",
-    "torch.LongStorage",
-    "torch.ShortStorage",
-    "torch.Size",
-    "torch.UntypedStorage",
-    "torch._utils._rebuild_parameter",
-    "torch._utils._rebuild_parameter_with_state",
-    "torch._utils._rebuild_tensor",
-    "torch._utils._rebuild_tensor_v2",
-    "torch._utils._rebuild_tensor_v3",
-    "torch.bfloat16",
-    "torch.bool",
-    "torch.device",
-    "torch.double",
-    "torch.float",
-    "torch.float16",
-    "torch.float32",
-    "torch.float64",
-    "torch.float8_e4m3fn",
-    "torch.float8_e5m2",
-    "torch.half",
-    "torch.int",
-    "torch.int16",
-    "torch.int32",
-    "torch.int64",
-    "torch.int8",
-    "torch.long",
-    "torch.short",
-    "torch.storage.TypedStorage",
-    "torch.storage.UntypedStorage",
-    "torch.uint16",
-    "torch.uint32",
-    "torch.uint64",
-    "torch.uint8",
-};
-static_assert(std::is_sorted(kAllowedGlobals.begin(), kAllowedGlobals.end()));
-
-enum Opcode : std::uint8_t {
-  kMark = '(',
-  kStop = '.',
-  kPop = '0',
-  kPopMark = '1',
-  kDup = '2',
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kNone = 'N',
-  kBinPersistentId = 'Q',
-  kReduce = 'R',
-  kBinString = 'T',
-  kShortBinString = 'U',
-  kBinUnicode = 'X',
-  kAppend = 'a',
-  kBuild = 'b',
-  kGlobal = 'c',
-  kDict = 'd',
-  kEmptyDict = '}',
-  kAppends = 'e',
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kList = 'l',
-  kEmptyList = ']',
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kSetItem = 's',
-  kTuple = 't',
-  kEmptyTuple = ')',
-  kSetItems = 'u',
-  kBinFloat = 'G',
-  kProto = 0x80,
-  kNewObj = 0x81,
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kLong1 = 0x8a,
-  kLong4 = 0x8b,
-  kBinBytes = 'B',
-  kShortBinBytes = 'C',
-  kShortBinUnicode = 0x8c,
-  kBinUnicode8 = 0x8d,
-  kBinBytes8 = 0x8e,
-  kStackGlobal = 0x93,
-  kMemoize = 0x94,
-  kFrame = 0x95,
-  kByteArray8 = 0x96,
-};
 
 std::string_view as_text(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -118,6 +118,10 @@ class Builder {
   std::optional<RuleId> any_array_rule_;
 };
 
+// The rule of a schema and of all that it refers to (schema_compiler.cc). The errors carry a JSON
+// pointer.
+Result<RuleId> compile_schema(Builder& builder, const json::Value& schema);
+
 // A value as JSON writes it, without whitespace, in bytes that every vocabulary has.
 std::string json_literal(const json::Value& value);
 

@@ -16,6 +16,12 @@ struct SchemaAt {
   std::string pointer;
 };
 
+// An error that says where: "\"#/properties/a\": …".
+Error error_at(ErrorCode code, const std::string& pointer, std::string_view what);
+
+// Unsupported for a keyword that cannot be enforced, or not beside another one that is there.
+Status check_keywords(const json::Object& schema, const std::string& pointer);
+
 // Sets of JSON types.
 enum TypeBit : std::uint8_t {
   kNull = 1,

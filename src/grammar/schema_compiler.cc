@@ -25,29 +25,6 @@ namespace llorch::grammar {
 
 namespace {
 
-using KeywordList = std::span<const std::string_view>;
-
-// What says something about a schema and asks for nothing.
-constexpr std::string_view kAnnotations[] = {
-    "title",    "description", "default",  "examples",        "$comment",
-    "readOnly", "writeOnly",   "$schema",  "deprecated",      "format",
-    "$defs",    "definitions", "nullable", "contentEncoding", "contentMediaType"};
-// Each of these decides alone.
-constexpr std::string_view kDeciders[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
-constexpr std::string_view kConstraints[] = {
-    "type",      "properties",       "required",         "additionalProperties",
-    "items",     "minItems",         "maxItems",         "minLength",
-    "maxLength", "pattern",          "prefixItems",      "minimum",
-    "maximum",   "exclusiveMinimum", "exclusiveMaximum", "uniqueItems"};
-
-bool contains(KeywordList list, std::string_view keyword) {
-  return std::find(list.begin(), list.end(), keyword) != list.end();
-}
-
-Error error_at(ErrorCode code, const std::string& pointer, std::string_view what) {
-  return {code, fmt::format("{}: {}", base::quoted(pointer), what)};
-}
-
 class SchemaCompiler {
  public:
   SchemaCompiler(Builder& builder, const json::Value& document)
@@ -74,7 +51,6 @@ class SchemaCompiler {
   // The rule of a subschema; its content follows when its turn comes.
   Result<RuleId> rule_for(SchemaAt at);
   Status compile_rule(const Job& job);
-  Status check_keywords(const json::Object& schema, const std::string& pointer) const;
   Status compile_types(const Job& job, const json::Object& schema, NodeId end);
   Status compile_constants(const Job& job, const json::Object& schema, NodeId end);
   Status compile_alternatives(const Job& job, const json::Object& schema, NodeId end);
@@ -128,45 +104,6 @@ Result<RuleId> SchemaCompiler::rule_for(SchemaAt at) {
   rules_[at.value] = rule;
   jobs_.push_back({std::move(at), rule});
   return rule;
-}
-
-Status SchemaCompiler::check_keywords(const json::Object& schema,
-                                      const std::string& pointer) const {
-  std::string_view decider;
-  for (const auto& member : schema) {
-    const std::string_view keyword = json::view(member.key());
-    if (contains(kDeciders, keyword)) {
-      if (!decider.empty()) {
-        return error_at(ErrorCode::Unsupported, child_pointer(pointer, keyword),
-                        fmt::format("cannot be enforced beside \"{}\"", decider));
-      }
-      decider = keyword;
-    }
-  }
-  const bool is_constant = decider == "enum" || decider == "const";
-  for (const auto& member : schema) {
-    const std::string_view keyword = json::view(member.key());
-    if (contains(kAnnotations, keyword) || keyword == decider) continue;
-    if (keyword == "$id" && pointer == "#") continue;
-    const std::string at = child_pointer(pointer, keyword);
-    if (!contains(kConstraints, keyword)) {
-      return error_at(ErrorCode::Unsupported, at,
-                      "this keyword cannot be enforced; remove it (the module's README lists those "
-                      "that can)");
-    }
-    if (!decider.empty() && !(is_constant && keyword == "type")) {
-      return error_at(ErrorCode::Unsupported, at,
-                      fmt::format("cannot be enforced beside \"{}\"", decider));
-    }
-    if (keyword == "uniqueItems" && !(member.value().is_bool() && !member.value().get_bool())) {
-      return error_at(ErrorCode::Unsupported, at, "only false can be enforced");
-    }
-  }
-  if (schema.contains("nullable") && !schema.contains("type")) {
-    return error_at(ErrorCode::Unsupported, child_pointer(pointer, "nullable"),
-                    "only has a meaning beside \"type\"; use \"anyOf\" with {\"type\":\"null\"}");
-  }
-  return ok_status();
 }
 
 Status SchemaCompiler::compile_rule(const Job& job) {
@@ -499,51 +436,8 @@ Status SchemaCompiler::compile_object(const Job& job, const json::Object& schema
 
 }  // namespace
 
-Result<std::shared_ptr<const JsonGrammar>> compile_json_object() {
-  Builder builder;
-  const RuleId object = builder.any_object_rule();
-  return builder.finish(object);
-}
-
-Result<std::shared_ptr<const JsonGrammar>> compile_json_schema(const json::Value& schema) {
-  Builder builder;
-  const Result<RuleId> rule = SchemaCompiler(builder, schema).compile();
-  if (!rule.ok()) return rule.error();
-  return builder.finish(*rule);
-}
-
-Result<std::shared_ptr<const JsonGrammar>> compile_framed(const FramedGrammar& frame) {
-  if (frame.values.empty()) return Error{ErrorCode::InvalidArgument, "no value to choose from"};
-  Builder builder;
-  const RuleId root = builder.add_rule("#");
-  const NodeId done = builder.add_node(root);  // a value is written
-  const NodeId end = builder.add_node(root);
-  const NodeId next = frame.between.empty() ? done : builder.add_node(root);
-  builder.set_final(end);
-  const auto is_long = [](const std::string& text) { return text.size() > kMaxFrameBytes; };
-  bool too_long = is_long(frame.between) || is_long(frame.closing);
-  for (std::size_t i = 0; i < frame.values.size(); ++i) {
-    const FramedSchema& value = frame.values[i];
-    too_long = too_long || is_long(value.before) || is_long(value.after);
-    if (too_long) break;
-    const Result<RuleId> rule = SchemaCompiler(builder, value.schema).compile();
-    if (!rule.ok()) {
-      return Error{rule.error().code, fmt::format("schema {}: {}", i, rule.error().message)};
-    }
-    const NodeId before = builder.add_node(root);
-    const NodeId after = builder.add_node(root);
-    builder.add_literal(builder.start(root), value.before, before);
-    if (next != done) builder.add_literal(next, value.before, before);
-    builder.add_call(before, *rule, after);
-    builder.add_literal(after, value.after, done);
-  }
-  if (too_long) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("a text around a schema has more than {} bytes", kMaxFrameBytes)};
-  }
-  if (next != done) builder.add_literal(done, frame.between, next);
-  builder.add_literal(done, frame.closing, end);
-  return builder.finish_exact(root);
+Result<RuleId> compile_schema(Builder& builder, const json::Value& schema) {
+  return SchemaCompiler(builder, schema).compile();
 }
 
 }  // namespace llorch::grammar

@@ -16,6 +16,20 @@
 
 namespace llorch::jinja {
 
+// Restores a variable at the end of a block.
+template <class T>
+class Restore {
+ public:
+  Restore(T& variable, T value) : variable_(variable), old_(std::exchange(variable, value)) {}
+  ~Restore() { variable_ = old_; }
+  Restore(const Restore&) = delete;
+  Restore& operator=(const Restore&) = delete;
+
+ private:
+  T& variable_;
+  T old_;
+};
+
 // The names of one block. A macro sees the block that it was defined in for as long as it can be
 // called; such a scope, and those around it, stay until the end of the rendering.
 struct Scope {
