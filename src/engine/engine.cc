@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 
 #include "base/check.h"
 #include "base/job_border.h"
+#include "base/mutex.h"
+#include "base/thread.h"
 #include "engine/core.h"
 #include "engine/request_check.h"
 
@@ -69,7 +69,8 @@ class Engine::Impl final : public StepHost {
         max_live_(static_cast<std::size_t>(core_.options().max_running) +
                   static_cast<std::size_t>(core_.options().max_waiting)) {
     core_.tell(*this);
-    thread_ = std::thread([this] { run(); });
+    const base::MutexLock lock(join_mutex_);
+    thread_ = base::start_thread("engine", [this] { run(); });
     thread_id_ = thread_.get_id();
   }
 
@@ -85,7 +86,7 @@ class Engine::Impl final : public StepHost {
   // All or none.
   Status submit(std::vector<std::unique_ptr<Sequence>> sequences) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (stopping_) return Error{ErrorCode::Unavailable, "the engine is stopping"};
       if (sequences.size() > max_live_) {
         return Error{ErrorCode::InvalidArgument,
@@ -122,7 +123,7 @@ class Engine::Impl final : public StepHost {
 
   void cancel(GenerationId id) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       const auto found = live_.find(id);
       if (found == live_.end() || found->second.cancelled) return;
       found->second.cancelled = true;
@@ -138,17 +139,17 @@ class Engine::Impl final : public StepHost {
   void stop() {
     CHECK(std::this_thread::get_id() != thread_id_, "a sink may not stop the engine");
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       stopping_ = true;
       abort_.store(true, std::memory_order_relaxed);
     }
     wake_.notify_one();
-    const std::lock_guard lock(join_mutex_);
+    const base::MutexLock lock(join_mutex_);
     if (thread_.joinable()) thread_.join();
   }
 
   EngineStats stats() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     EngineStats stats = stats_;
     stats.waiting = num_waiting();
     stats.step_began_at = step_began_at_;
@@ -160,7 +161,7 @@ class Engine::Impl final : public StepHost {
 
   // On the engine's thread, from within core_.
   const std::atomic<bool>* step_begins(std::span<const StepShare> shares) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     step_began_at_ = Clock::now();
     abort_.store(stopping_, std::memory_order_relaxed);
     num_wanted_ = 0;
@@ -179,7 +180,7 @@ class Engine::Impl final : public StepHost {
   }
 
   void step_ended(bool aborted, std::vector<GenerationId>& cancelled) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (auto& [id, live] : live_) live.rows = 0;
     last_step_aborted_ = aborted;
     step_began_at_ = {};
@@ -192,7 +193,7 @@ class Engine::Impl final : public StepHost {
   }
 
   void report(const EngineStats& stats, std::span<const GenerationId> ended) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     rate_.add(stats.output_tokens - stats_.output_tokens, stats.last_token_at);
     stats_ = stats;
     for (const GenerationId id : ended) live_.erase(id);
@@ -209,10 +210,9 @@ class Engine::Impl final : public StepHost {
     std::vector<GenerationId> cancelled;
     for (bool stopping = false; !stopping;) {
       {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] {
-          return stopping_ || !inbox_.empty() || !cancelled_.empty() || !core_.idle();
-        });
+        const base::MutexLock lock(mutex_);
+        while (!stopping_ && inbox_.empty() && cancelled_.empty() && core_.idle())
+          wake_.wait(mutex_);
         stopping = stopping_;
         arrivals.swap(inbox_);
         cancelled.swap(cancelled_);
@@ -224,10 +224,7 @@ class Engine::Impl final : public StepHost {
       cancelled.clear();
       if (stopping) break;
       // Memory may run out in a step: that ends what was in it, and nothing else.
-      const Result<bool> stepped = base::run_job<bool>("while computing", [this] {
-        core_.step(*this);
-        return Result<bool>(true);
-      });
+      const Status stepped = base::run_guarded("while computing", [this] { core_.step(*this); });
       if (!stepped.ok()) core_.fail_step(*this, stepped.error());
     }
     core_.cancel_all();
@@ -238,13 +235,13 @@ class Engine::Impl final : public StepHost {
   // giving the step up; one row is not while others wait for theirs. After an aborted step the next
   // one runs to its end for those who want it, so that they get on however many others are
   // cancelled.
-  void consider_abort(std::int32_t rows) {
+  void consider_abort(std::int32_t rows) LLORCH_REQUIRES(mutex_) {
     if (num_wanted_ == 0 || (rows > 1 && !last_step_aborted_)) {
       abort_.store(true, std::memory_order_relaxed);
     }
   }
 
-  std::int32_t num_waiting() const {
+  std::int32_t num_waiting() const LLORCH_REQUIRES(mutex_) {
     return stats_.waiting + static_cast<std::int32_t>(inbox_.size());
   }
 
@@ -254,22 +251,24 @@ class Engine::Impl final : public StepHost {
   std::atomic<GenerationId> next_id_ = 1;
   std::atomic<bool> abort_ = false;
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  // Guarded by mutex_.
-  bool stopping_ = false;
-  std::vector<std::unique_ptr<Sequence>> inbox_;  // at most max_live_
-  std::vector<GenerationId> cancelled_;           // since the thread last looked; each live id once
-  std::unordered_map<GenerationId, Live> live_;   // submitted and not ended
-  std::int32_t num_wanted_ = 0;                   // sequences of this step that nobody cancelled
-  bool last_step_aborted_ = false;
-  Clock::time_point step_began_at_ = {};
-  EngineStats stats_;
-  TokenRate rate_;
+  mutable base::Mutex mutex_;
+  base::CondVar wake_;
+  bool stopping_ LLORCH_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<Sequence>> inbox_ LLORCH_GUARDED_BY(mutex_);  // at most max_live_
+  // Since the thread last looked; each live id once.
+  std::vector<GenerationId> cancelled_ LLORCH_GUARDED_BY(mutex_);
+  // Submitted and not ended.
+  std::unordered_map<GenerationId, Live> live_ LLORCH_GUARDED_BY(mutex_);
+  // Sequences of this step that nobody cancelled.
+  std::int32_t num_wanted_ LLORCH_GUARDED_BY(mutex_) = 0;
+  bool last_step_aborted_ LLORCH_GUARDED_BY(mutex_) = false;
+  Clock::time_point step_began_at_ LLORCH_GUARDED_BY(mutex_) = {};
+  EngineStats stats_ LLORCH_GUARDED_BY(mutex_);
+  TokenRate rate_ LLORCH_GUARDED_BY(mutex_);
 
-  std::mutex join_mutex_;  // guards thread_; never taken while mutex_ is held
-  std::thread thread_;
-  std::thread::id thread_id_;
+  base::Mutex join_mutex_;  // never taken while mutex_ is held
+  std::jthread thread_ LLORCH_GUARDED_BY(join_mutex_);
+  std::thread::id thread_id_;  // constant after construction
 };
 
 std::unique_ptr<Engine> Engine::start(std::unique_ptr<model::ModelRunner> runner,

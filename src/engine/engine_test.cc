@@ -3,11 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <new>
 #include <thread>
 
+#include "base/mutex.h"
 #include "engine/scripted_runner.h"
 
 namespace llorch::engine {
@@ -17,19 +16,19 @@ namespace {
 class Signal {
  public:
   void raise() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ++count_;
     changed_.notify_all();
   }
   void wait(int count = 1) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return count_ >= count; });
+    const base::MutexLock lock(mutex_);
+    while (count_ < count) changed_.wait(mutex_);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int count_ = 0;
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  int count_ LLORCH_GUARDED_BY(mutex_) = 0;
 };
 
 class WaitingSink final : public GenerationSink, public EmbeddingSink {

@@ -1,11 +1,10 @@
 // The promise of engine.h on a real model and the real CPU kernels: same request, same seed, same
 // ids, alone, in a batch of 16, after a prefix-cache hit, preempted and resumed.
+#include "base/mutex.h"
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <random>
 
 #include "model/golden_fixture.h"
@@ -31,8 +30,8 @@ class WaitingSink final : public GenerationSink, public EmbeddingSink {
     finish();
   }
   void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return finished_; });
+    const base::MutexLock lock(mutex_);
+    while (!finished_) changed_.wait(mutex_);
   }
 
   std::vector<TokenId> ids;  // all read after wait()
@@ -41,14 +40,14 @@ class WaitingSink final : public GenerationSink, public EmbeddingSink {
 
  private:
   void finish() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     finished_ = true;
     changed_.notify_all();
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool finished_ = false;
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  bool finished_ LLORCH_GUARDED_BY(mutex_) = false;
 };
 
 struct Plain {
