@@ -5,7 +5,7 @@
 namespace llorch::worker {
 
 Result<JobTable::Use> JobTable::begin(const std::string& job_id) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (use_by_id_.contains(job_id)) {
     return Error{ErrorCode::Conflict, "the job id " + base::quoted(job_id) +
                                           " is in use; wait for its end or choose another"};
@@ -17,7 +17,7 @@ Result<JobTable::Use> JobTable::begin(const std::string& job_id) {
 }
 
 bool JobTable::bind(Use use, std::uint64_t generation) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto entry = active_.find(use);
   if (entry == active_.end()) return false;  // it has ended already
   entry->second.generation = generation;
@@ -25,7 +25,7 @@ bool JobTable::bind(Use use, std::uint64_t generation) {
 }
 
 void JobTable::withdraw(Use use) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto entry = active_.find(use);
   if (entry == active_.end()) return;
   use_by_id_.erase(entry->second.job_id);
@@ -33,7 +33,7 @@ void JobTable::withdraw(Use use) {
 }
 
 void JobTable::end(Use use) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto entry = active_.find(use);
   if (entry == active_.end()) return;
   std::string job_id = std::move(entry->second.job_id);
@@ -48,7 +48,7 @@ void JobTable::end(Use use) {
 }
 
 Result<std::optional<std::uint64_t>> JobTable::cancel(std::string_view job_id) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const std::string key(job_id);
   if (const auto use = use_by_id_.find(key); use != use_by_id_.end()) {
     Entry& entry = active_.at(use->second);
@@ -60,7 +60,7 @@ Result<std::optional<std::uint64_t>> JobTable::cancel(std::string_view job_id) {
 }
 
 std::size_t JobTable::num_active() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return active_.size();
 }
 

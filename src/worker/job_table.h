@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace llorch::worker {
@@ -44,12 +44,13 @@ class JobTable {
   };
 
   const std::size_t max_ended_;
-  mutable std::mutex mutex_;
-  Use next_use_ = 1;                                    // guarded by mutex_
-  std::unordered_map<Use, Entry> active_;               // guarded by mutex_
-  std::unordered_map<std::string, Use> use_by_id_;      // guarded by mutex_; of active_
-  std::unordered_map<std::string, std::size_t> ended_;  // guarded by mutex_: how often in the ring
-  std::deque<std::string> ended_order_;                 // guarded by mutex_
+  mutable base::Mutex mutex_;
+  Use next_use_ LLORCH_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<Use, Entry> active_ LLORCH_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Use> use_by_id_ LLORCH_GUARDED_BY(mutex_);  // of active_
+  // How often each is in the ring.
+  std::unordered_map<std::string, std::size_t> ended_ LLORCH_GUARDED_BY(mutex_);
+  std::deque<std::string> ended_order_ LLORCH_GUARDED_BY(mutex_);
 };
 
 }  // namespace llorch::worker

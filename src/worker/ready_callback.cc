@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 
 #include "base/log.h"
 #include "http/client.h"
@@ -13,20 +11,9 @@
 namespace llorch::worker {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 const base::Logger& logger() {
   static const base::Logger instance("worker");
   return instance;
-}
-
-// False when asked to stop meanwhile.
-bool pause_for(std::chrono::milliseconds time, const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  wake.wait_for(lock, stop, time, [] { return false; });
-  return !stop.stop_requested();
 }
 
 Status try_once(http::Client& client, const http::ClientRequest& request) {
@@ -45,25 +32,25 @@ bool is_test_callback(std::string_view url) {
 
 Status send_ready_callback(const std::string& url, const contract::ReadyCallback& callback,
                            const std::string& mark, const CallbackTiming& timing,
-                           std::stop_token stop) {
+                           const std::stop_token& stop, const base::Clock& clock) {
   http::ClientRequest request(http::Method::Post, url);
   if (!mark.empty()) request.headers.set(contract::kWorkerMarkHeader, mark);
   request.body = json::serialize(contract::to_json(callback));
   request.connect_timeout = timing.connect;
   request.total_timeout = timing.total;
-  const Clock::time_point deadline = Clock::now() + timing.give_up;
+  const base::Clock::TimePoint deadline = clock.now() + timing.give_up;
   http::Client client;
   std::chrono::milliseconds pause = timing.first_pause;
   while (!stop.stop_requested()) {
     const Status sent = try_once(client, request);
     if (sent.ok()) return ok_status();
-    if (Clock::now() + pause >= deadline) {
+    if (clock.now() + pause >= deadline) {
       return Error{ErrorCode::Unavailable,
                    fmt::format("the ready callback to {} failed for {} s: {}", url,
                                timing.give_up.count() / 1000, sent.error().message)};
     }
     logger().warn("ready callback failed, trying again", {{"reason", sent.error().message}});
-    if (!pause_for(pause, stop)) break;
+    if (!clock.sleep_for(pause, stop)) break;
     pause = std::min(pause * 2, timing.longest_pause);
   }
   return Error{ErrorCode::Cancelled, "the ready callback was given up"};

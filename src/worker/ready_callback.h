@@ -5,6 +5,7 @@
 #include <stop_token>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "contract/worker_info.h"
 
@@ -22,10 +23,11 @@ struct CallbackTiming {
 bool is_test_callback(std::string_view url);
 
 // Tries until an answer of 2xx. `mark`: what whoever started this worker knows it by; empty: it has
-// none. Unavailable with the last failure after `give_up`, Cancelled when
-// asked to stop. Blocks; not on an io thread.
+// none. Unavailable with the last failure after `give_up`, Cancelled when asked to stop. Blocks;
+// not on an io thread.
 Status send_ready_callback(const std::string& url, const contract::ReadyCallback& callback,
                            const std::string& mark, const CallbackTiming& timing,
-                           std::stop_token stop);
+                           const std::stop_token& stop,
+                           const base::Clock& clock = base::real_clock());
 
 }  // namespace llorch::worker

@@ -15,10 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-constexpr CallbackTiming kQuick{.give_up = milliseconds(150),
-                                .first_pause = milliseconds(5),
-                                .longest_pause = milliseconds(20)};
-
 contract::ReadyCallback some_callback() {
   contract::ReadyCallback callback;
   callback.worker_id = "w";
@@ -35,26 +31,31 @@ TEST(ReadyCallback, RetriesUntilItIsHeard) {
                return http::Response(++attempts < 3 ? 503 : 204, "text/plain", "");
              });
   const auto server = http::test::start(std::move(router));
-  CallbackTiming timing = kQuick;
-  timing.give_up = milliseconds(10'000);
+  const base::ManualClock clock;
+  const auto begin = clock.now();
   const Status sent = send_ready_callback(fmt::format("http://127.0.0.1:{}/ready", server->port()),
-                                          some_callback(), "m4rk", timing, {});
+                                          some_callback(), "m4rk", {}, {}, clock);
   EXPECT_TRUE(sent.ok()) << sent.error().message;
   EXPECT_EQ(attempts, 3);
+  EXPECT_EQ(clock.now() - begin, milliseconds(250 + 500));
 }
 
 TEST(ReadyCallback, GivesUpAndSaysWhy) {
   std::uint16_t dead_port = 0;
   { dead_port = http::test::start(http::Router())->port(); }
+  const base::ManualClock clock;
+  const auto begin = clock.now();
   const Status down = send_ready_callback(fmt::format("http://127.0.0.1:{}/r", dead_port),
-                                          some_callback(), "", kQuick, {});
+                                          some_callback(), "", {}, {}, clock);
+  EXPECT_LT(clock.now() - begin, milliseconds(60'000));
+  EXPECT_GT(clock.now() - begin, milliseconds(50'000));  // a further pause would have been too long
   ASSERT_FALSE(down.ok());
   EXPECT_EQ(down.error().code, ErrorCode::Unavailable);
   EXPECT_THAT(down.error().message, HasSubstr(fmt::format("{}", dead_port)));
 
   const auto server = http::test::start(http::Router());
   const Status missing = send_ready_callback(fmt::format("http://127.0.0.1:{}/r", server->port()),
-                                             some_callback(), "", kQuick, {});
+                                             some_callback(), "", {}, {}, clock);
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(missing.error().message, HasSubstr("404"));
 }

@@ -5,12 +5,11 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <filesystem>
-#include <mutex>
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/utf8.h"
 #include "builtin_model/builtin_model.h"
 #include "compute/create.h"
@@ -154,20 +153,22 @@ class WarmUpSink final : public engine::GenerationSink {
     return engine::Verdict::Continue;
   }
   void on_finished(const engine::GenerationEnd& end) override {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     end_ = end;
     done_.notify_all();
   }
   std::optional<engine::GenerationEnd> wait() {
-    std::unique_lock lock(mutex_);
-    done_.wait_for(lock, kWarmUpPatience, [this] { return end_.has_value(); });
+    const auto deadline = std::chrono::steady_clock::now() + kWarmUpPatience;
+    const base::MutexLock lock(mutex_);
+    while (!end_ && done_.wait_until(mutex_, deadline)) {
+    }
     return end_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  std::optional<engine::GenerationEnd> end_;
+  base::Mutex mutex_;
+  base::CondVar done_;
+  std::optional<engine::GenerationEnd> end_ LLORCH_GUARDED_BY(mutex_);
 };
 
 Status warm_up(const ServingModel& model) {
