@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/answers.h"
+#include "base/check.h"
 #include "http/test_server.h"
 
 namespace llorch::worker_http::test {
@@ -86,37 +87,16 @@ FakeBackend::FakeBackend() {
   initial.kv_blocks_total = 10;
   initial.kv_blocks_free = 10;
   numbers = initial;
-  thread_ = std::thread([this] { serve(); });
 }
 
 const ModelInfo* FakeBackend::model() const {
   std::shared_ptr<const ModelInfo> now = info.get();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (now != nullptr && (shown_.empty() || shown_.back() != now)) shown_.push_back(now);
   return now.get();
 }
 
-FakeBackend::~FakeBackend() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void FakeBackend::serve() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    const std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
-    lock.unlock();
-    task();
-    lock.lock();
-  }
-}
+FakeBackend::~FakeBackend() = default;
 
 Preparation FakeBackend::prepare(const TextRequest& request, const base::WorkLimit& limit) const {
   ++num_prepared_;
@@ -144,7 +124,7 @@ Result<std::vector<Ticket>> FakeBackend::submit(std::vector<Submission> submissi
     if (Status admitted = ask ? ask(submission.request) : ok_status(); !admitted.ok())
       return admitted.error();
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::vector<Ticket> tickets;
   for (Submission& submission : submissions) {
     auto job = std::make_shared<FakeJob>();
@@ -152,7 +132,7 @@ Result<std::vector<Ticket>> FakeBackend::submit(std::vector<Submission> submissi
     job->listener = std::move(submission.listener);
     tickets.push_back(Ticket{jobs_.size()});
     jobs_.push_back(job);
-    if (auto play = script.get()) tasks_.emplace_back([play, job] { play(*job); });
+    if (auto play = script.get()) CHECK(thread_.post([play, job] { play(*job); }));
   }
   changed_.notify_all();
   return tickets;
@@ -161,22 +141,20 @@ Result<std::vector<Ticket>> FakeBackend::submit(std::vector<Submission> submissi
 Result<Ticket> FakeBackend::embed(EmbedRequest request,
                                   std::shared_ptr<EmbeddingListener> listener) {
   request.input = static_cast<const Remembered<EmbedRequest>&>(*request.prepared).request.input;
-  const std::lock_guard lock(mutex_);
-  tasks_.emplace_back([this, request = std::move(request), listener = std::move(listener)] {
+  CHECK(thread_.post([this, request = std::move(request), listener = std::move(listener)] {
     listener->on_end(embedding.get()(request));
-  });
-  changed_.notify_all();
+  }));
   return Ticket{1'000'000};
 }
 
 void FakeBackend::abandon(Ticket ticket) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (ticket < jobs_.size()) jobs_[ticket]->abandoned = true;
   changed_.notify_all();
 }
 
 Status FakeBackend::cancel(std::string_view job_id) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const bool known = std::any_of(jobs_.begin(), jobs_.end(),
                                  [&](const auto& job) { return job->request.job_id == job_id; });
   if (!known) return Error{ErrorCode::NotFound, "no such job"};
@@ -213,43 +191,46 @@ Result<std::string> FakeBackend::detokenize(const std::vector<std::int32_t>& ids
 }
 
 std::optional<std::chrono::seconds> FakeBackend::shutdown_patience() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return shutdown_patience_;
 }
 
 void FakeBackend::request_shutdown(std::optional<std::chrono::seconds> patience) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   shutdown_requested_ = true;
   shutdown_patience_ = patience;
 }
 
 std::shared_ptr<FakeJob> FakeBackend::job(std::size_t index) {
-  std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, kPatience, [&] { return jobs_.size() > index; })) {
-    ADD_FAILURE() << "request " << index << " never came";
-    std::abort();
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const base::MutexLock lock(mutex_);
+  while (jobs_.size() <= index) {
+    CHECK(changed_.wait_until(mutex_, deadline), "a request never came");
   }
   return jobs_[index];
 }
 
 std::size_t FakeBackend::num_jobs() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return jobs_.size();
 }
 
 bool FakeBackend::wait_until_abandoned(std::size_t index) {
   const auto job_ptr = job(index);
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, kPatience, [&] { return job_ptr->abandoned; });
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const base::MutexLock lock(mutex_);
+  while (!job_ptr->abandoned && changed_.wait_until(mutex_, deadline)) {
+  }
+  return job_ptr->abandoned;
 }
 
 std::vector<std::string> FakeBackend::cancelled() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return cancelled_;
 }
 
 bool FakeBackend::shutdown_requested() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return shutdown_requested_;
 }
 

@@ -3,16 +3,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/owner_loop.h"
 #include "http/server.h"
 #include "worker_http/backend.h"
 #include "worker_http/routes.h"
@@ -26,18 +24,18 @@ class Setting {
   Setting() = default;
   explicit Setting(T value) : value_(std::move(value)) {}
   Setting& operator=(T value) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     value_ = std::move(value);
     return *this;
   }
   T get() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return value_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  T value_ = {};
+  mutable base::Mutex mutex_;
+  T value_ LLORCH_GUARDED_BY(mutex_) = {};
 };
 
 // One accepted request, as the test sees it: say() and the others speak to the HTTP side from the
@@ -97,19 +95,16 @@ class FakeBackend final : public InferenceBackend {
   void request_shutdown(std::optional<std::chrono::seconds> patience) override;
 
  private:
-  void serve();
-
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   mutable std::atomic<std::size_t> num_prepared_ = 0;
-  std::condition_variable changed_;
-  mutable std::vector<std::shared_ptr<const ModelInfo>> shown_;  // whose pointers were given out
-  std::vector<std::shared_ptr<FakeJob>> jobs_;
-  std::vector<std::string> cancelled_;
-  bool shutdown_requested_ = false;
-  std::optional<std::chrono::seconds> shutdown_patience_;
-  bool stopping_ = false;
-  std::deque<std::function<void()>> tasks_;  // for the fake's thread
-  std::thread thread_;
+  base::CondVar changed_;
+  // Whose pointers were given out.
+  mutable std::vector<std::shared_ptr<const ModelInfo>> shown_ LLORCH_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<FakeJob>> jobs_ LLORCH_GUARDED_BY(mutex_);
+  std::vector<std::string> cancelled_ LLORCH_GUARDED_BY(mutex_);
+  bool shutdown_requested_ LLORCH_GUARDED_BY(mutex_) = false;
+  std::optional<std::chrono::seconds> shutdown_patience_ LLORCH_GUARDED_BY(mutex_);
+  base::OwnerLoop thread_{"fake-engine", 4096};  // last: its jobs use the others
 };
 
 ModelInfo fake_model();
