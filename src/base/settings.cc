@@ -26,7 +26,11 @@ constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
 // Every section that some program of ours reads; the keys of a section are its program's business.
 constexpr std::array<std::string_view, 3> kSections = {"pool", "worker", "orchestrator"};
 
-using KeyValue = std::pair<std::string, std::string>;
+struct KeyValue {
+  std::string name;
+  std::string value;
+  std::uint32_t line = 0;
+};
 
 std::string variable_of(std::string_view prefix, std::string_view name) {
   std::string variable(prefix);
@@ -120,7 +124,7 @@ class ConfigReader {
                        fmt::format("[{}] has no key {}{}", settings_.section,
                                    base::quoted(key.str()), did_you_mean(name, names)));
       }
-      const auto is_same = [&name](const KeyValue& pair) { return pair.first == name; };
+      const auto is_same = [&name](const KeyValue& pair) { return pair.name == name; };
       if (std::any_of(found.begin(), found.end(), is_same)) {
         return problem(node.source(), fmt::format("{} is there twice, once with - and once with _",
                                                   base::quoted(name)));
@@ -132,7 +136,7 @@ class ConfigReader {
                                    "false), found {}",
                                    base::quoted(key.str()), kind_of(node)));
       }
-      found.emplace_back(std::move(name), *value);
+      found.push_back({std::move(name), *value, node.source().begin.line});
     }
     return ok_status();
   }
@@ -155,6 +159,28 @@ class ConfigReader {
   const SettingNames& settings_;
 };
 
+// The program's section of the user's file; nothing where there is no file.
+Result<std::vector<KeyValue>> read_section(const SettingNames& settings,
+                                           const Environment& environment) {
+  const fs::path file = find_config_file(environment);
+  const char* named = environment("LLORCH_CONFIG");
+  const Result<std::optional<std::string>> text =
+      read_config(file, named != nullptr && *named != '\0');
+  if (!text.ok()) return text.error();
+  if (!*text) return std::vector<KeyValue>();
+  return ConfigReader(file.string(), settings).read(**text);
+}
+
+// Whether a message speaks of this flag and not of one whose name begins with it.
+bool names_flag(std::string_view message, std::string_view name) {
+  const std::string flag = fmt::format("--{}", name);
+  const std::size_t at = message.find(flag);
+  if (at == std::string_view::npos) return false;
+  const std::size_t end = at + flag.size();
+  return end == message.size() ||
+         (std::isalnum(static_cast<unsigned char>(message[end])) == 0 && message[end] != '-');
+}
+
 }  // namespace
 
 bool has_flag(const std::vector<std::string>& arguments, std::string_view name) {
@@ -174,16 +200,28 @@ Result<std::vector<std::string>> with_settings(std::vector<std::string> argument
     const char* value = environment(variable_of(settings.variable_prefix, name).c_str());
     if (value != nullptr && *value != '\0') add(name, value);
   }
-  const fs::path file = find_config_file(environment);
-  const char* named = environment("LLORCH_CONFIG");
-  const Result<std::optional<std::string>> text =
-      read_config(file, named != nullptr && *named != '\0');
-  if (!text.ok()) return text.error();
-  if (!*text) return arguments;
-  const Result<std::vector<KeyValue>> section = ConfigReader(file.string(), settings).read(**text);
+  const Result<std::vector<KeyValue>> section = read_section(settings, environment);
   if (!section.ok()) return section.error();
-  for (const auto& [name, value] : *section) add(name, value);
+  for (const KeyValue& pair : *section) add(pair.name, pair.value);
   return arguments;
+}
+
+std::string tell_origin(std::string_view message, const std::vector<std::string>& arguments,
+                        const SettingNames& settings, const Environment& environment) {
+  for (const std::string_view name : settings.names) {
+    if (!names_flag(message, name) || has_flag(arguments, name)) continue;
+    const std::string variable = variable_of(settings.variable_prefix, name);
+    const char* value = environment(variable.c_str());
+    if (value != nullptr && *value != '\0') return fmt::format("; {} says so", variable);
+    const Result<std::vector<KeyValue>> section = read_section(settings, environment);
+    if (!section.ok()) return {};
+    for (const KeyValue& pair : *section) {
+      if (pair.name == name)
+        return fmt::format("; {}, line {}, says so", find_config_file(environment).string(),
+                           pair.line);
+    }
+  }
+  return {};
 }
 
 Status check_config(const Environment& environment) {

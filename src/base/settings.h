@@ -28,6 +28,11 @@ Result<std::vector<std::string>> with_settings(std::vector<std::string> argument
                                                const SettingNames& settings,
                                                const Environment& environment);
 
+// For a message about the value of a flag that with_settings added: where it came from ("; …/
+// config.toml, line 3, says so"). Nothing where the arguments themselves have it.
+std::string tell_origin(std::string_view message, const std::vector<std::string>& arguments,
+                        const SettingNames& settings, const Environment& environment);
+
 // Whether the configuration file, if there is one, could be read by the programs that have a
 // section in it. For programs that have none.
 Status check_config(const Environment& environment);

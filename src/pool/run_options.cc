@@ -103,8 +103,8 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
   std::string log_format;
   describe(app, options, log_format);
   ParsedPoolCommand parsed;
-  Result<std::vector<std::string>> all =
-      base::with_settings(arguments, {"pool", "LLORCH_POOL_", kSettable}, environment);
+  const base::SettingNames settings = {"pool", "LLORCH_POOL_", kSettable};
+  Result<std::vector<std::string>> all = base::with_settings(arguments, settings, environment);
   if (!all.ok()) {
     parsed.exit_code = kExitUsage;
     parsed.text = fmt::format("{}: {}\n", program, all.error().message);
@@ -118,7 +118,11 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
     std::ostringstream err;
     const bool is_question = app.exit(error, out, err) == 0;
     parsed.exit_code = is_question ? 0 : kExitUsage;
-    parsed.text = is_question ? out.str() : fmt::format("{}: {}\n", program, error.what());
+    parsed.text =
+        is_question
+            ? out.str()
+            : fmt::format("{}: {}{}\n", program, error.what(),
+                          base::tell_origin(error.what(), arguments, settings, environment));
     return parsed;
   }
   if (options.started_by_command && app.count("--idle-exit") == 0)

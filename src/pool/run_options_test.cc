@@ -77,6 +77,12 @@ TEST_F(PoolOptionsTest, MistakesAreUsageErrors) {
   variables_["LLORCH_HOME"] = folder.path().string();
   EXPECT_EQ(parse().exit_code, 2);
   EXPECT_THAT(parse().text, AllOf(HasSubstr("config.toml"), HasSubstr("prot")));
+  std::ofstream(folder / "config.toml") << "[pool]\n\nmax-downloads = \"many\"\n";
+  EXPECT_THAT(parse().text,
+              AllOf(HasSubstr("--max-downloads"), HasSubstr("config.toml, line 3, says so")));
+  EXPECT_EQ(parse({"--max-downloads", "many"}).text.find("line 3"), std::string::npos);
+  variables_["LLORCH_POOL_MAX_DOWNLOADS"] = "99";
+  EXPECT_THAT(parse().text, HasSubstr("LLORCH_POOL_MAX_DOWNLOADS says so"));
 }
 
 TEST_F(PoolOptionsTest, QuestionsAreAnswered) {

@@ -130,8 +130,8 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
   Raw raw;
   describe(app, program, base::has_flag(arguments, "plan-memory"), options, raw);
   ParsedCommand parsed;
-  Result<std::vector<std::string>> all =
-      base::with_settings(arguments, {"worker", "LLORCH_", kSettable}, environment);
+  const base::SettingNames settings = {"worker", "LLORCH_", kSettable};
+  Result<std::vector<std::string>> all = base::with_settings(arguments, settings, environment);
   if (!all.ok()) {
     parsed.exit_code = kExitUsage;
     parsed.text = fmt::format("{}: {}\n", program.name, all.error().message);
@@ -145,7 +145,11 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
     std::ostringstream err;
     const bool is_question = app.exit(error, out, err) == 0;
     parsed.exit_code = is_question ? 0 : kExitUsage;
-    parsed.text = is_question ? out.str() : fmt::format("{}: {}\n", program.name, error.what());
+    parsed.text =
+        is_question
+            ? out.str()
+            : fmt::format("{}: {}{}\n", program.name, error.what(),
+                          base::tell_origin(error.what(), arguments, settings, environment));
     return parsed;
   }
   options.inference_timeout = std::chrono::seconds(raw.timeout_sec);
