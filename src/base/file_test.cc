@@ -1,9 +1,15 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -172,6 +178,29 @@ TEST(WriteFileAtomically, NamesTheFileItCannotWrite) {
   const Status failed = write_file_atomically(dir / "no/such/folder", std::string_view("x"));
   ASSERT_FALSE(failed.ok());
   EXPECT_NE(failed.error().message.find("no/such/folder"), std::string::npos);
+}
+
+// A limit on the size of files stands for a disk that is full: both end a write in its middle. The
+// code is that of something that may pass, not of memory.
+TEST(File, AFullDiskLeavesTheOldFileAndNoOther) {
+  const test::TempDir dir;
+  const std::filesystem::path file = dir / "state.json";
+  ASSERT_TRUE(write_file_atomically(file, std::string_view("old")).ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{.rlim_cur = 10, .rlim_max = 10};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(1);
+    const Status written = write_file_atomically(file, std::string_view("more than ten bytes"));
+    const bool is_right = !written.ok() && written.error().code == ErrorCode::Unavailable &&
+                          written.error().message.find("File too large") != std::string::npos;
+    ::_exit(is_right ? 0 : 2);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(read_text_file(file, 100).value(), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
 }
 
 }  // namespace
