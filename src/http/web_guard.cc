@@ -152,6 +152,13 @@ WebVerdict check_web(const WebRules& rules, Method method, const Headers& header
 }
 
 Status check_media(Method method, const Headers& headers) {
+  const auto coding = headers.find("Content-Encoding");
+  if (coding && !equals_ignoring_case(*coding, "identity")) {
+    return Error{ErrorCode::UnsupportedMedia,
+                 fmt::format("a body must come as it is, not in the coding {}; send it without "
+                             "Content-Encoding",
+                             base::quoted(*coding))};
+  }
   const auto type = headers.find("Content-Type");
   const bool is_change = method == Method::Post || method == Method::Put ||
                          method == Method::Patch || method == Method::Delete;

@@ -44,7 +44,7 @@ WebVerdict check_web(const WebRules& rules, Method method, const Headers& header
 
 // A page can send forms and plain text to any address without asking, JSON it cannot. So every POST
 // says that it is JSON, also one without a body; other methods, which a page must always ask for,
-// where they say anything. Else UnsupportedMedia.
+// where they say anything. A coding (gzip) is none that we take. Else UnsupportedMedia.
 Status check_media(Method method, const Headers& headers);
 
 }  // namespace llorch::http

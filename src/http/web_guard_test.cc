@@ -105,6 +105,11 @@ TEST(CheckMedia, EveryPostIsJson) {
   const Headers almost = headers_of({{"Content-Type", "application/json-seq"}});
   for (const Method method : {Method::Post, Method::Put, Method::Patch, Method::Delete}) {
     EXPECT_TRUE(check_media(method, json).ok());
+    Headers packed = json;
+    packed.set("Content-Encoding", "gzip");
+    EXPECT_EQ(check_media(method, packed).error().code, ErrorCode::UnsupportedMedia);
+    packed.set("Content-Encoding", "Identity");
+    EXPECT_TRUE(check_media(method, packed).ok());
     EXPECT_EQ(check_media(method, text).error().code, ErrorCode::UnsupportedMedia);
     EXPECT_FALSE(check_media(method, almost).ok());
     EXPECT_EQ(check_media(method, {}).ok(), method != Method::Post);
