@@ -91,7 +91,7 @@ Status write_file(const fs::path& archive_path, archive* handle, const fs::path&
   std::error_code error;
   fs::create_directories(target.parent_path(), error);
   // O_EXCL: a path that comes twice is an error, and nothing that is there is written through.
-  const int fd = ::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int fd = ::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0)
     return corrupt(archive_path, fmt::format("{}: {}", target.string(), std::strerror(errno)));
   ::close(fd);

@@ -33,7 +33,7 @@ Error system_error(std::string_view what, const fs::path& path) {
   const int number = errno;
   ErrorCode code = ErrorCode::Unavailable;
   if (number == EACCES || number == EPERM || number == EROFS) code = ErrorCode::Forbidden;
-  if (number == ENOSPC || number == EDQUOT) code = ErrorCode::OutOfMemory;
+  if (number == ENOSPC || number == EDQUOT || number == EFBIG) code = ErrorCode::OutOfMemory;
   return {code, fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(number))};
 }
 
@@ -120,7 +120,7 @@ Status Transfer::open_part() {
   }
   clear_chunks();
   load_state();
-  const int fd = ::open(part_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = ::open(part_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return system_error("make", part_);
   ::close(fd);
   Result<std::shared_ptr<base::PositionedFile>> opened =

@@ -662,6 +662,21 @@ TEST_F(TransferProcessTest, AFullDiskLosesNothing) {
   EXPECT_LE(hub_.bytes_sent("/m.gguf"), 30 * kRange);
 }
 
+// What is fetched with a user's token is not for others to read.
+TEST_F(TransferTest, TheFileIsItsOwnersFromItsFirstByte) {
+  using std::filesystem::perms;
+  const auto mode = [](const std::filesystem::path& file) {
+    return std::filesystem::status(file).permissions();
+  };
+  put(20);
+  throttle(1 << 19);
+  fetch_and_cancel(*remote_.size / 2);
+  EXPECT_EQ(mode(part()), perms::owner_read | perms::owner_write);
+  hub_.clear_faults();
+  expect_right(fetch());
+  EXPECT_EQ(mode(target_), perms::owner_read | perms::owner_write);
+}
+
 TEST_F(TransferTest, OneRangeIntoMemory) {
   put(10);
   hub_.add_fault({.path = "/m.gguf", .times = 2, .status = 500});
