@@ -27,6 +27,7 @@ struct DownloadRequest {
   bool only_neighbours = false;         // --from: no other source
   std::string hf_token{};               // instead of the downloader's own; or empty
   std::string sha256{};                 // of its one file, in hex, as the user knows it
+  int max_connections = 0;              // at a time; 0: the downloader's own number
   // Where another process downloads the model: wait for its end and show its progress, instead of a
   // Conflict. Then this goes on, if anything is left to do.
   bool join = false;

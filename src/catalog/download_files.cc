@@ -51,8 +51,10 @@ Result<std::vector<FileChunks>> Download::fetch_files(const ModelSource& source,
 }
 
 Result<FileChunks> Download::fetch(const RemoteFile& file, const fs::path& target) {
+  TransferOptions options = downloader_.transfer;
+  if (request_.max_connections > 0) options.max_connections = request_.max_connections;
   return fetch_offered(
-      offers_.at(file.path), target, downloader_.transfer,
+      offers_.at(file.path), target, options,
       [&](const TransferProgress& now) {
         progress(file.path, now);
         if (!now.note.empty()) send(Kind::Note, file.path, now.note);

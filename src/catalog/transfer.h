@@ -15,8 +15,10 @@
 
 namespace llorch::catalog {
 
+inline constexpr int kConnectionsMax = 16;  // of one transfer
+
 struct TransferOptions {
-  int max_connections = 8;
+  int max_connections = 8;                 // 1..kConnectionsMax
   std::int64_t range_bytes = kChunkBytes;  // of one request, and of the chunks that are hashed
   std::chrono::milliseconds connect_timeout{10'000};
   // A connection that brings nothing for so long, or less than its share of the minimum over it, is

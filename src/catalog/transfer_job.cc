@@ -16,7 +16,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kConnectionsMax = 16;
 // A connection that brought this much before it broke was of use: its failure does not count.
 constexpr std::int64_t kUsefulBytes = std::int64_t{64} << 10;
 constexpr milliseconds kLookUp{100};

@@ -25,8 +25,6 @@
 namespace llorch::cli {
 namespace {
 
-constexpr int kConnectionsMax = 16;
-
 constexpr const char* kFooter = R"(Examples:
   llorch-pool models download tinyllama
   llorch-pool models download hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF::file=Q4_K_M
@@ -55,7 +53,7 @@ struct DownloadArguments {
   std::string id;
   std::string sha256;
   std::vector<std::string> from;
-  int connections = catalog::TransferOptions{}.max_connections;
+  int connections = 0;  // 0: not said
 };
 
 // The id and the reference from what was typed; nothing: complained about.
@@ -99,6 +97,7 @@ bool fill_request(const PoolContext& context, const DownloadArguments& arguments
     request.neighbours.push_back(neighbour.take());
   }
   request.only_neighbours = !request.neighbours.empty();
+  request.max_connections = arguments.connections;
   return true;
 }
 
@@ -136,8 +135,7 @@ class Shower {
   bool is_written_ = true;
 };
 
-int download_here(const PoolContext& context, const DownloadArguments& arguments,
-                  const catalog::DownloadRequest& request) {
+int download_here(const PoolContext& context, const catalog::DownloadRequest& request) {
   std::stop_source stop;
   const base::InterruptWatch interrupts([&] { stop.request_stop(); });
   catalog::Downloader downloader;
@@ -146,7 +144,6 @@ int download_here(const PoolContext& context, const DownloadArguments& arguments
   downloader.source.retry.jitter_seed = std::random_device{}();
   downloader.transfer.retry.jitter_seed = std::random_device{}();
   downloader.transfer.ca_file = downloader.source.ca_file;
-  downloader.transfer.max_connections = arguments.connections;
   Shower shower(context.json_output);
   const Result<contract::ModelEntry> entry = downloader.download(
       request, [&](const contract::DownloadEvent& event) { shower.show(event); }, stop.get_token());
@@ -166,6 +163,7 @@ json::Object body_of(const PoolClient& client, const PoolContext& context,
   if (!request.id.empty()) body["id"] = request.id;
   if (!request.ref.empty()) body["ref"] = request.ref;
   if (!request.sha256.empty()) body["sha256"] = request.sha256;
+  if (request.max_connections > 0) body["connections"] = request.max_connections;
   // The user's token, which the manager may not have; not over an open line.
   const std::string token = catalog::source_options(context.environment).hf_token;
   if (!token.empty() && catalog::is_private_way(client.url())) body["hf_token"] = token;
@@ -247,7 +245,7 @@ int run_download(const PoolContext& context, const DownloadArguments& arguments)
   if (!fill_request(context, arguments, request)) return kUsage;
   Result<PoolClient> client = find_pool(target_of(context));
   if (client.ok()) return download_at_manager(*client, context, request);
-  if (context.pool_url.empty()) return download_here(context, arguments, request);
+  if (context.pool_url.empty()) return download_here(context, request);
   complain(client.error().message);
   return kFailure;
 }
@@ -267,9 +265,9 @@ void add_download_commands(CLI::App& parent, PoolContext& context) {
   download->add_option("--from", arguments->from, "take it from this host's pool; repeatable")
       ->type_name("HOST")
       ->allow_extra_args(false);
-  download->add_option("--connections", arguments->connections, "at a time, without a manager")
-      ->check(CLI::Range(1, kConnectionsMax))
-      ->capture_default_str();
+  download->add_option("--connections", arguments->connections, "at a time (8)")
+      ->type_name("N")
+      ->check(CLI::Range(1, catalog::kConnectionsMax).description(""));
   download->footer(kFooter);
   download->callback([&context, arguments] {
     context.chosen = [&context, arguments] { return run_download(context, *arguments); };

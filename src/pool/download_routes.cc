@@ -131,6 +131,8 @@ Result<http::Response> start_wanted(const Service& service, const http::Request&
     reader.fail("sha256", "64 hex digits in lower case", "is no SHA-256 in hex");
   wanted.hf_token = reader.optional_string("hf_token", {1, kTokenBytesMax}).value_or("");
   check_token(reader, "hf_token", wanted.hf_token);
+  wanted.max_connections = static_cast<int>(
+      reader.optional_integer("connections", 1, catalog::kConnectionsMax).value_or(0));
   wanted.neighbours = read_neighbours(reader);
   wanted.only_neighbours = reader.optional_bool("only_neighbours").value_or(false);
   if (wanted.only_neighbours && wanted.neighbours.empty())

@@ -234,7 +234,8 @@ PoolServices FakePool::services() {
             return checks;
           },
       .request_shutdown = [this] { shutdown_requested = true; },
-      .phase = [this]() -> PoolPhase { return phase; }};
+      .phase = [this]() -> PoolPhase { return phase; },
+      .confinement = "files by landlock (ABI 3), ports not"};
 }
 
 std::string FakePool::ask(std::string_view request) const {

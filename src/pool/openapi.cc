@@ -24,7 +24,7 @@ constexpr std::array kSchemas = {
     NamedSchema{
         "Health",
         R"({"type":"object","additionalProperties":false,"required":["status","pool_id","version","uptime_seconds",
-"workers_total","workers_ready","workers_failed"],"properties":{"status":{"enum":["starting","healthy","unhealthy","draining"]},
+"workers_total","workers_ready","workers_failed","confinement"],"properties":{"confinement":{"type":"string"},"status":{"enum":["starting","healthy","unhealthy","draining"]},
 "pool_id":{"type":"string"},"version":{"type":"string"},"uptime_seconds":{"type":"number"},"workers_total":{"type":"integer"},
 "workers_ready":{"type":"integer"},"workers_failed":{"type":"integer"},"reasons":{"type":"array","items":{"type":"string"}},
 "error":{"type":"object"}}})"},
@@ -129,12 +129,12 @@ constexpr std::array kSchemas = {
         "DownloadRequest",
         R"({"type":"object","additionalProperties":false,"properties":{"ref":{"type":"string","minLength":1,"maxLength":2048},
 "sha256":{"type":"string","pattern":"^[0-9a-f]{64}$"},"hf_token":{"type":"string","minLength":1,"maxLength":4096},
-"neighbours":{"$ref":"#/components/schemas/Neighbours"},"only_neighbours":{"type":"boolean"}}})"},
+"connections":{"type":"integer","minimum":1,"maximum":16},"neighbours":{"$ref":"#/components/schemas/Neighbours"},"only_neighbours":{"type":"boolean"}}})"},
     NamedSchema{
         "NamedDownloadRequest",
         R"({"type":"object","additionalProperties":false,"properties":{"id":{"type":"string","minLength":1,"maxLength":128},
 "ref":{"type":"string","minLength":1,"maxLength":2048},"sha256":{"type":"string","pattern":"^[0-9a-f]{64}$"},"hf_token":{"type":"string","minLength":1,"maxLength":4096},
-"neighbours":{"$ref":"#/components/schemas/Neighbours"},"only_neighbours":{"type":"boolean"}}})"},
+"connections":{"type":"integer","minimum":1,"maximum":16},"neighbours":{"$ref":"#/components/schemas/Neighbours"},"only_neighbours":{"type":"boolean"}}})"},
     NamedSchema{
         "VerifyRequest",
         R"({"type":"object","additionalProperties":false,"properties":{"repair":{"type":"boolean"},

@@ -54,6 +54,8 @@ struct PoolServices {
   // Asks the process to drain, stop its workers and end; returns at once.
   std::function<void()> request_shutdown;
   std::function<PoolPhase()> phase;
+  // What keeps workers from what is not theirs, and what the kernel lacks for it.
+  std::string confinement;
   // Hears of every request that is not a probe (/health, /metrics), before it is answered.
   std::function<void()> on_use;
 };

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -87,6 +88,7 @@ TEST(PoolHealth, CountsWorkersAndSaysWhoItIs) {
   EXPECT_EQ(body.at("workers_total"), 3);
   EXPECT_EQ(body.at("workers_ready"), 2);
   EXPECT_EQ(body.at("workers_failed"), 1);
+  EXPECT_EQ(body.at("confinement"), "files by landlock (ABI 3), ports not");
   EXPECT_FALSE(body.at("pool_id").get_string().empty());
 }
 
@@ -518,6 +520,58 @@ TEST(PoolDownloads, AFailureIsTheLastEvent) {
   EXPECT_EQ(json_of(list).at("downloads").at(0).at("state"), "failed");
 }
 
+// The disk is not memory: nobody shall be told to stop workers because of it.
+TEST(PoolDownloads, AFullDiskIsNotAMatterOfMemory) {
+  FakePool pool;
+  const std::string id = id_of(start(pool, "m"));
+  pool.script.fail({ErrorCode::OutOfMemory, "cannot write m.part: No space left on device"});
+  const auto events = events_of(pool.get("/v2/downloads/" + id + "/events"));
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().event, "error");
+  const json::Value error = json::parse(events.back().data).value();
+  EXPECT_EQ(error.at("code"), "UNAVAILABLE");
+  EXPECT_EQ(error.at("retriable"), true);
+  EXPECT_THAT(events.back().data, HasSubstr("No space left on device"));
+}
+
+TEST(PoolDownloads, WorkThatRunsOutOfMemoryFailsAloneAndTheNextRuns) {
+  Downloads downloads(DownloadsOptions{});
+  const auto end_of = [&downloads](std::string model, bool throws) {
+    Downloads::Job job;
+    job.kind = "download";
+    job.model = std::move(model);
+    job.work = [throws](const contract::OnDownloadEvent&, std::stop_token) {
+      if (throws) throw std::bad_alloc();
+      return Result<json::Object>(json::Object());
+    };
+    const std::string id = downloads.start(std::move(job)).value().status.id;
+    for (;;) {
+      for (const DownloadStatus& status : downloads.list())
+        if (status.id == id && status.has_ended()) return status;
+      std::this_thread::yield();
+    }
+  };
+  const DownloadStatus failed = end_of("a", true);
+  ASSERT_TRUE(failed.error);
+  EXPECT_EQ(failed.error->code, ErrorCode::OutOfMemory);
+  EXPECT_FALSE(end_of("b", false).error);
+}
+
+// A handler that throws is one failed request.
+TEST(PoolRoutes, AHandlerThatRunsOutOfMemoryFailsItsRequestAlone) {
+  FakePool pool;
+  register_model(pool);
+  pool.plan.change([](auto& plan) {
+    plan = [](const contract::ModelEntry&, const PlanRequest&) -> Result<std::vector<MemoryPlan>> {
+      throw std::bad_alloc();
+    };
+  });
+  const std::string answer = pool.get("/v2/models/m/plan");
+  EXPECT_EQ(status_of(answer), 503) << answer;
+  EXPECT_EQ(code_of(answer), "INSUFFICIENT_MEMORY");
+  EXPECT_EQ(status_of(pool.get("/health")), 200);
+}
+
 TEST(PoolDownloads, CancelEndsItAndIsIdempotent) {
   FakePool pool;
   const std::string id = id_of(start(pool, "m"));
@@ -582,7 +636,20 @@ TEST(PoolDownloads, WhatIsNoModelIsSaidAtOnce) {
   EXPECT_THAT(failed_fields(pool.send("POST", "/v2/downloads")), ElementsAre("ref"));
   EXPECT_THAT(failed_fields(pool.send("POST", "/v2/downloads", R"({"ref":"a/b","sha256":"x"})")),
               ElementsAre("sha256"));
+  EXPECT_THAT(
+      failed_fields(pool.send("POST", "/v2/downloads", R"({"ref":"a/b","connections":17})")),
+      ElementsAre("connections"));
   EXPECT_EQ(json_of(pool.get("/v2/downloads")).at("downloads").get_array().size(), 0U);
+}
+
+TEST(PoolDownloads, TheNumberOfConnectionsIsTheUsers) {
+  FakePool pool;
+  const std::string accepted =
+      pool.send("POST", "/v2/downloads", R"({"ref":"hf:a/b","connections":3})");
+  EXPECT_EQ(status_of(accepted), 202) << accepted;
+  ASSERT_TRUE(pool.script.wait_until_begun());
+  EXPECT_EQ(pool.download_requests.get().at(0).max_connections, 3);
+  pool.script.succeed();
 }
 
 TEST(PoolDownloads, AReferenceAloneGetsAnIdThatNobodyHas) {

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "api/answers.h"
+#include "base/confinement.h"
 #include "base/descriptors.h"
 #include "base/file.h"
 #include "base/json_fields.h"
@@ -95,6 +96,15 @@ Status redirect_log(const std::string& file) {
   }
   ::close(fd);
   return ok_status();
+}
+
+// What this kernel can keep a worker from, and what it lacks for it.
+std::string describe_confinement(bool is_wanted) {
+  if (!is_wanted) return "none: --confine-workers is false";
+  base::ConfinementRules any;
+  any.network.emplace().connect.push_back(1);
+  const auto prepared = base::Confinement::prepare(any);
+  return prepared.ok() ? (*prepared)->describe() : "none: " + prepared.error().message;
 }
 
 Status write_address(const base::Home& home, const std::string& url) {
@@ -266,6 +276,7 @@ class PoolProcess {
         .phase = [this]() -> PoolPhase {
           return shutdown_wanted_ ? PoolPhase::Draining : phase_.load();
         },
+        .confinement = describe_confinement(options_.confine_workers),
         .on_use = [this] { note_use(); }};
   }
 
@@ -288,6 +299,7 @@ class PoolProcess {
                             {"port", server_->port()},
                             {"workers", manager_->workers().size()},
                             {"home", home_.data.string()},
+                            {"confinement", describe_confinement(options_.confine_workers)},
                             {"version", base::version()}});
     fmt::print("{}: listening on {}\n", program_, url);
     std::fflush(stdout);

@@ -121,7 +121,8 @@ Result<http::Response> show_health(const Service& service, const http::Request& 
       {"workers_total", count(PoolWorkerState::Starting) + count(PoolWorkerState::Ready) +
                             count(PoolWorkerState::Busy) + count(PoolWorkerState::Draining)},
       {"workers_ready", count(PoolWorkerState::Ready) + count(PoolWorkerState::Busy)},
-      {"workers_failed", count(PoolWorkerState::Failed)}};
+      {"workers_failed", count(PoolWorkerState::Failed)},
+      {"confinement", service.pool.confinement}};
   std::vector<std::string> reasons =
       find_problems(service, catalog.ok() ? ok_status() : Status(catalog.error()));
   const PoolPhase phase = service.pool.phase();
