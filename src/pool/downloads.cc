@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/job_border.h"
+#include "base/thread.h"
 #include "base/timestamp.h"
 #include "base/utf8.h"
 #include "contract/error_table.h"
@@ -66,17 +67,18 @@ struct Downloads::Entry {
 
 Downloads::Downloads(const DownloadsOptions& options)
     : options_(options), id_prefix_(make_id_prefix()) {
-  for (int i = 0; i < options_.max_running; ++i) threads_.emplace_back([this] { run_jobs(); });
+  for (int i = 0; i < options_.max_running; ++i)
+    threads_.push_back(base::start_thread("download", [this] { run_jobs(); }));
 }
 
 Downloads::~Downloads() {
   stop();
-  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();  // joins
 }
 
 void Downloads::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stopping_ = true;
     for (const EntryPtr& entry : entries_) entry->stop.request_stop();
     for (const EntryPtr& entry : std::exchange(waiting_, {}))
@@ -86,7 +88,7 @@ void Downloads::stop() {
 }
 
 Result<Downloads::Started> Downloads::start(Job job) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const EntryPtr& entry : entries_) {
     if (entry->status.has_ended() || entry->job.model != job.model) continue;
     if (entry->job.kind == job.kind && entry->job.what == job.what)
@@ -116,7 +118,7 @@ Result<Downloads::Started> Downloads::start(Job job) {
 }
 
 Result<DownloadStatus> Downloads::cancel(std::string_view id) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const EntryPtr entry = find_entry(id);
   if (entry == nullptr) return unknown(id);
   entry->stop.request_stop();
@@ -134,7 +136,7 @@ Downloads::EntryPtr Downloads::find_entry(std::string_view id) const {
 }
 
 Result<DownloadStatus> Downloads::find(std::string_view id) const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (const EntryPtr entry = find_entry(id)) return entry->status;
   return unknown(id);
 }
@@ -147,7 +149,7 @@ Error Downloads::unknown(std::string_view id) const {
 }
 
 std::vector<DownloadStatus> Downloads::list() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::vector<DownloadStatus> all;
   all.reserve(entries_.size());
   for (const EntryPtr& entry : entries_) all.push_back(entry->status);
@@ -155,7 +157,7 @@ std::vector<DownloadStatus> Downloads::list() const {
 }
 
 std::optional<std::string> Downloads::ref_under_way(std::string_view model) const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const EntryPtr& entry : entries_) {
     const DownloadStatus& status = entry->status;
     if (!status.has_ended() && status.kind == "download" && status.model == model)
@@ -165,21 +167,21 @@ std::optional<std::string> Downloads::ref_under_way(std::string_view model) cons
 }
 
 bool Downloads::is_busy_with(std::string_view model) const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(), [model](const EntryPtr& entry) {
     return !entry->status.has_ended() && entry->job.model == model;
   });
 }
 
 bool Downloads::is_busy() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),
                      [](const EntryPtr& entry) { return !entry->status.has_ended(); });
 }
 
 Result<DownloadStatus> Downloads::watch(std::string_view id,
                                         const std::shared_ptr<DownloadWatch>& watch) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const EntryPtr entry = find_entry(id);
   if (entry == nullptr) return unknown(id);
   std::erase_if(entry->watchers, [](const auto& watcher) { return watcher.expired(); });
@@ -188,7 +190,7 @@ Result<DownloadStatus> Downloads::watch(std::string_view id,
 }
 
 Downloads::Totals Downloads::totals() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return totals_;
 }
 
@@ -196,8 +198,8 @@ void Downloads::run_jobs() {
   for (;;) {
     EntryPtr entry;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      const base::MutexLock lock(mutex_);
+      while (!stopping_ && waiting_.empty()) changed_.wait(mutex_);
       if (stopping_) return;
       entry = waiting_.front();
       waiting_.pop_front();
@@ -210,12 +212,12 @@ void Downloads::run_jobs() {
 
 void Downloads::run(const EntryPtr& entry) {
   const auto on_event = [this, &entry](const contract::DownloadEvent& event) {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     take_event(*entry, event);
   };
   Result<json::Object> outcome = base::run_job<json::Object>(
       "while fetching", [&] { return entry->job.work(on_event, entry->stop.get_token()); });
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (stopping_ && !outcome.ok() && outcome.error().code == ErrorCode::Cancelled) {
     outcome = Error{ErrorCode::Cancelled,
                     "the pool manager is stopping; asked for again it goes on where it was"};

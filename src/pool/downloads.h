@@ -2,13 +2,11 @@
 // became of it.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "catalog/download.h"
 #include "http/feed.h"
@@ -110,23 +109,23 @@ class Downloads {
 
   void run_jobs();
   void run(const EntryPtr& entry);
-  void take_event(Entry& entry, const contract::DownloadEvent& event);
-  void finish(Entry& entry, Result<json::Object> outcome);
-  void wake_watchers(Entry& entry);
-  void forget_old_ones();
-  EntryPtr find_entry(std::string_view id) const;
+  void take_event(Entry& entry, const contract::DownloadEvent& event) LLORCH_REQUIRES(mutex_);
+  void finish(Entry& entry, Result<json::Object> outcome) LLORCH_REQUIRES(mutex_);
+  void wake_watchers(Entry& entry) LLORCH_REQUIRES(mutex_);
+  void forget_old_ones() LLORCH_REQUIRES(mutex_);
+  EntryPtr find_entry(std::string_view id) const LLORCH_REQUIRES(mutex_);
   Error unknown(std::string_view id) const;
 
   const DownloadsOptions options_;
   const std::string id_prefix_;
-  mutable std::mutex mutex_;  // guards everything below, and what the entries hold
-  std::deque<EntryPtr> entries_;
-  std::deque<EntryPtr> waiting_;
-  std::int64_t next_number_ = 1;
-  Totals totals_;
-  bool stopping_ = false;
-  std::condition_variable changed_;
-  std::vector<std::thread> threads_;
+  mutable base::Mutex mutex_;  // also guards what the entries hold
+  std::deque<EntryPtr> entries_ LLORCH_GUARDED_BY(mutex_);
+  std::deque<EntryPtr> waiting_ LLORCH_GUARDED_BY(mutex_);
+  std::int64_t next_number_ LLORCH_GUARDED_BY(mutex_) = 1;
+  Totals totals_ LLORCH_GUARDED_BY(mutex_);
+  bool stopping_ LLORCH_GUARDED_BY(mutex_) = false;
+  base::CondVar changed_;
+  std::vector<std::jthread> threads_;  // last: they use the others
 };
 
 }  // namespace llorch::pool

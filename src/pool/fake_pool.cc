@@ -32,23 +32,23 @@ contract::PoolWorker a_worker(std::string id, contract::PoolWorkerState state) {
 }
 
 void FakeWorkers::put(contract::PoolWorker worker) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::erase_if(workers_, [&](const auto& other) { return other.id == worker.id; });
   workers_.push_back(std::move(worker));
 }
 
 void FakeWorkers::fail_starts(Error error) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   start_error_ = std::move(error);
 }
 
 std::vector<std::string> FakeWorkers::calls() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return calls_;
 }
 
 contract::StartWorkerRequest FakeWorkers::last_start() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return last_start_;
 }
 
@@ -60,7 +60,7 @@ contract::PoolWorker* FakeWorkers::find(std::string_view id) {
 
 Result<contract::PoolWorker> FakeWorkers::start_worker(
     const contract::StartWorkerRequest& request) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   calls_.push_back(fmt::format("start {} {}", request.backend, request.model));
   last_start_ = request;
   if (start_error_) return *start_error_;
@@ -74,7 +74,7 @@ Result<contract::PoolWorker> FakeWorkers::start_worker(
 
 Result<contract::PoolWorker> FakeWorkers::stop_worker(
     std::string_view id, std::optional<std::chrono::seconds> patience) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   calls_.push_back(patience ? fmt::format("stop {} within {} s", id, patience->count())
                             : fmt::format("stop {}", id));
   contract::PoolWorker* worker = find(id);
@@ -84,7 +84,7 @@ Result<contract::PoolWorker> FakeWorkers::stop_worker(
 }
 
 Result<contract::PoolWorker> FakeWorkers::restart_worker(std::string_view id) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   calls_.push_back(fmt::format("restart {}", id));
   contract::PoolWorker* worker = find(id);
   if (worker == nullptr) return unknown(id);
@@ -93,7 +93,7 @@ Result<contract::PoolWorker> FakeWorkers::restart_worker(std::string_view id) {
 }
 
 Status FakeWorkers::worker_ready(const contract::ReadyCallback& callback, std::string_view mark) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   calls_.push_back(fmt::format("ready {} {}", callback.worker_id, mark));
   contract::PoolWorker* worker = find(callback.worker_id);
   if (worker == nullptr) return unknown(callback.worker_id);
@@ -102,12 +102,12 @@ Status FakeWorkers::worker_ready(const contract::ReadyCallback& callback, std::s
 }
 
 std::vector<contract::PoolWorker> FakeWorkers::workers() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return workers_;
 }
 
 Result<contract::PoolWorker> FakeWorkers::worker(std::string_view id) const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const contract::PoolWorker& worker : workers_) {
     if (worker.id == id) return worker;
   }
@@ -115,7 +115,7 @@ Result<contract::PoolWorker> FakeWorkers::worker(std::string_view id) const {
 }
 
 bool FakeWorkers::uses_model(std::string_view model) const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return std::any_of(workers_.begin(), workers_.end(), [model](const auto& worker) {
     return worker.model == model && worker.state < contract::PoolWorkerState::Stopped;
   });
@@ -123,44 +123,52 @@ bool FakeWorkers::uses_model(std::string_view model) const {
 
 void FakeWorkers::stop_all(const std::function<void(int running)>& on_progress) {
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     calls_.emplace_back("stop_all");
   }
   on_progress(0);
 }
 
 void Script::say(const contract::DownloadEvent& event) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   events_.push_back(event);
   changed_.notify_all();
 }
 
 void Script::succeed() {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   end_ = ok_status();
   changed_.notify_all();
 }
 
 void Script::fail(Error error) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   end_ = std::move(error);
   changed_.notify_all();
 }
 
 bool Script::wait_until_begun() {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, kPatience, [this] { return begun_; });
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const base::MutexLock lock(mutex_);
+  while (!begun_ && changed_.wait_until(mutex_, deadline)) {
+  }
+  return begun_;
 }
 
 Result<std::monostate> Script::run(const contract::OnDownloadEvent& on_event,
                                    std::stop_token stop) {
+  const std::stop_callback on_stop(stop, [this] {
+    const base::MutexLock lock(mutex_);
+    changed_.notify_all();
+  });
   for (std::size_t next = 0;;) {
     std::optional<contract::DownloadEvent> event;
     {
-      std::unique_lock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       begun_ = true;
       changed_.notify_all();
-      if (!changed_.wait(lock, stop, [&] { return next < events_.size() || end_; }))
+      while (next == events_.size() && !end_ && !stop.stop_requested()) changed_.wait(mutex_);
+      if (next == events_.size() && !end_)
         return Error{ErrorCode::Cancelled, "cancelled; what has come is kept"};
       if (next == events_.size()) return *end_;
       event = events_[next++];

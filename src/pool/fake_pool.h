@@ -2,14 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "http/server.h"
 #include "http/sse.h"
 #include "pool/routes.h"
@@ -22,18 +21,18 @@ template <class T>
 class Shared {
  public:
   T get() const {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return value_;
   }
   template <class Change>
   void change(Change change) {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     change(value_);
   }
 
  private:
-  mutable std::mutex mutex_;
-  T value_ = {};
+  mutable base::Mutex mutex_;
+  T value_ LLORCH_GUARDED_BY(mutex_) = {};
 };
 
 class FakeWorkers final : public Workers {
@@ -55,13 +54,13 @@ class FakeWorkers final : public Workers {
   void stop_all(const std::function<void(int running)>& on_progress) override;
 
  private:
-  contract::PoolWorker* find(std::string_view id);
+  contract::PoolWorker* find(std::string_view id) LLORCH_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;  // guards the rest
-  std::vector<contract::PoolWorker> workers_;
-  std::vector<std::string> calls_;
-  contract::StartWorkerRequest last_start_;
-  std::optional<Error> start_error_;
+  mutable base::Mutex mutex_;
+  std::vector<contract::PoolWorker> workers_ LLORCH_GUARDED_BY(mutex_);
+  std::vector<std::string> calls_ LLORCH_GUARDED_BY(mutex_);
+  contract::StartWorkerRequest last_start_ LLORCH_GUARDED_BY(mutex_);
+  std::optional<Error> start_error_ LLORCH_GUARDED_BY(mutex_);
 };
 
 contract::PoolWorker a_worker(std::string id, contract::PoolWorkerState state);
@@ -77,11 +76,11 @@ class Script {
   Result<std::monostate> run(const contract::OnDownloadEvent& on_event, std::stop_token stop);
 
  private:
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::vector<contract::DownloadEvent> events_;
-  std::optional<Result<std::monostate>> end_;
-  bool begun_ = false;
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  std::vector<contract::DownloadEvent> events_ LLORCH_GUARDED_BY(mutex_);
+  std::optional<Result<std::monostate>> end_ LLORCH_GUARDED_BY(mutex_);
+  bool begun_ LLORCH_GUARDED_BY(mutex_) = false;
 };
 
 // The API over a fake pool in a folder of its own.

@@ -9,12 +9,12 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "base/file_lock.h"
 #include "base/job_border.h"
+#include "base/mutex.h"
 #include "base/process.h"
 #include "pool/pool_manager.h"
 #include "pool/worker_log.h"
@@ -86,7 +86,7 @@ class Keeper {
 
  private:
   void say(const std::string& text) {
-    const std::scoped_lock lock(log_mutex_);
+    const base::MutexLock lock(log_mutex_);
     log_.write_line(std::string(kKeeperPrefix) + text);
   }
 
@@ -99,7 +99,7 @@ class Keeper {
     options.dies_with_parent = true;
     options.output_tail_bytes = 0;
     options.on_output = [this](std::string_view bytes) {
-      const std::scoped_lock lock(log_mutex_);
+      const base::MutexLock lock(log_mutex_);
       log_.write(bytes);
     };
     std::string confinement = "not confined: switched off";
@@ -170,8 +170,8 @@ class Keeper {
 
   const std::filesystem::path file_;
   const WorkerRecord record_;
-  std::mutex log_mutex_;
-  WorkerLog log_;  // guarded by log_mutex_
+  base::Mutex log_mutex_;
+  WorkerLog log_ LLORCH_GUARDED_BY(log_mutex_);
   ExitNote note_;
   Clock::time_point alone_since_ = Clock::now();
   Clock::time_point kill_at_{};

@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "base/mutex.h"
 #include "base/positioned_file.h"
 #include "base/utf8.h"
 #include "catalog/chunks.h"
@@ -120,7 +120,7 @@ class ModelFiles {
     const FileIdentity catalog = identity_of(catalog_.file());
     const FileIdentity chunks = identity_of(chunks_folder_ / (id + ".json"));
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       const auto known = models_.find(id);
       if (known != models_.end() && known->second->catalog == catalog &&
           known->second->chunks == chunks)
@@ -131,7 +131,7 @@ class ModelFiles {
     read->catalog = catalog;
     read->chunks = chunks;
     const auto model = std::make_shared<const ServedModel>(read.take());
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (models_.size() >= kModelsMax) models_.clear();
     models_[id] = model;
     return model;
@@ -171,9 +171,9 @@ class ModelFiles {
 
   const catalog::ModelCatalog catalog_;
   const std::filesystem::path chunks_folder_;
-  std::mutex mutex_;
-  std::map<std::string, ServedModelPtr> models_;  // guarded by mutex_
-  http::WorkThreads threads_{2};                  // last: they use the others
+  base::Mutex mutex_;
+  std::map<std::string, ServedModelPtr> models_ LLORCH_GUARDED_BY(mutex_);
+  http::WorkThreads threads_{2};  // last: they use the others
 };
 
 std::string param(const http::Request& request, const std::string& name) {

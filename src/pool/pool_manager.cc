@@ -1,15 +1,8 @@
 #include "pool/pool_manager.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <future>
-#include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -18,6 +11,7 @@
 #include "base/file_lock.h"
 #include "base/job_border.h"
 #include "base/log.h"
+#include "base/owner_loop.h"
 #include "pool/probe.h"
 #include "pool/worker_launch.h"
 #include "pool/worker_record.h"
@@ -30,67 +24,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kProbeThreads = 4;
+constexpr std::size_t kJobsMax = 8192;  // of the owner, and of the errands
 constexpr milliseconds kLockPatience{500};
 constexpr milliseconds kStopAllTick{20};
-constexpr milliseconds kFailurePause{200};
 
 const base::Logger& logger() {
   static const base::Logger instance("pool");
   return instance;
 }
-
-// What a job threw fails that job; the thread goes on.
-void log_failure(const Error& error) {
-  logger().error("a job of the pool manager failed", {{"error", error.message}});
-}
-
-// Work for one thread, in the order it came. Callers wait for their answer or are bounded by the
-// number of workers, so the queue needs no limit of its own.
-class Queue {
- public:
-  using Work = std::function<void()>;
-
-  Queue() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    CHECK(wake_ >= 0, "no file descriptor left for the pool manager");
-  }
-  ~Queue() { ::close(wake_); }
-  Queue(const Queue&) = delete;
-  Queue& operator=(const Queue&) = delete;
-
-  void post(Work work) {
-    {
-      const std::scoped_lock lock(mutex_);
-      work_.push_back(std::move(work));
-    }
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
-  }
-
-  // Runs what is there.
-  void drain() {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t cleared = ::read(wake_, &count, sizeof count);
-    std::deque<Work> work;
-    {
-      const std::scoped_lock lock(mutex_);
-      work.swap(work_);
-    }
-    for (const Work& one : work) {
-      const Result<bool> done = base::run_job<bool>("in the pool manager", [&one] {
-        one();
-        return true;
-      });
-      if (!done.ok()) log_failure(done.error());
-    }
-  }
-
-  int fd() const { return wake_; }  // readable when there is work
-
- private:
-  const int wake_;
-  std::mutex mutex_;
-  std::deque<Work> work_;
-};
 
 Status make_folders(const base::Home& home) {
   for (const std::filesystem::path& folder : {home.state, home.workers(), home.logs()}) {
@@ -122,52 +63,38 @@ void tighten(const base::Home& home) {
 class PoolManager::Impl {
  public:
   Impl(PoolManagerOptions options, std::unique_ptr<base::FileLock> lock)
-      : options_(std::move(options)),
-        lock_(std::move(lock)),
-        table_(options_, hooks()),
-        prober_(std::make_unique<Prober>(kProbeThreads, options_.sources->vram_of_process,
-                                         [this](ProbeResult result) { take(std::move(result)); })) {
-    table_.adopt(Clock::now());
-    errand_thread_ = std::thread([this] { run_errands(); });
-    owner_ = std::thread([this] { run(); });
+      : options_(std::move(options)), lock_(std::move(lock)) {
+    owner_.ask([this] {
+      prober_ = std::make_unique<Prober>(kProbeThreads, options_.sources->vram_of_process,
+                                         [this](ProbeResult result) { take(std::move(result)); });
+      table_.emplace(options_, hooks());
+      table_->adopt(Clock::now());
+    });
   }
 
   // Workers stay as they are. Nobody may be inside a call.
   ~Impl() {
-    errands_.post([this] { errands_end_ = true; });
-    errand_thread_.join();
-    owner_queue_.post([this] { end_ = true; });
-    owner_.join();
-    prober_.reset();  // what it still posts is nobody's
+    errands_.stop();  // they ask the owner
+    owner_.stop();
+    prober_.reset();  // what it still posts is refused
   }
 
   // Runs `work` on the owner's thread and waits for its answer.
   template <class Work>
   auto ask(Work work) -> std::invoke_result_t<Work, WorkerTable&> {
-    // Shared: the answer is here before set_value has returned over there.
-    auto answer = std::make_shared<std::promise<std::invoke_result_t<Work, WorkerTable&>>>();
-    owner_queue_.post([this, answer, &work] {
-      try {
-        answer->set_value(work(table_));
-      } catch (...) {
-        answer->set_exception(std::current_exception());  // whoever asked has a border of its own
-      }
-    });
-    return answer->get_future().get();
+    return owner_.ask([this, &work] { return work(*table_); });
   }
 
   Result<contract::PoolWorker> start(const contract::StartWorkerRequest& request) {
-    auto answer = std::make_shared<std::promise<Result<contract::PoolWorker>>>();
-    errands_.post([this, answer, &request] {
-      answer->set_value(base::run_job<contract::PoolWorker>(
+    return errands_.ask([this, &request] {
+      return base::run_job<contract::PoolWorker>(
           "while a worker was started", [&]() -> Result<contract::PoolWorker> {
             const Result<PreparedStart> prepared = prepare(request);
             if (!prepared.ok()) return prepared.error();
             return ask(
                 [&prepared](WorkerTable& table) { return table.spawn(*prepared, Clock::now()); });
-          }));
+          });
     });
-    return answer->get_future().get();
   }
 
  private:
@@ -178,24 +105,25 @@ class PoolManager::Impl {
 
   TableHooks hooks() {
     TableHooks hooks;
-    hooks.probe = [this](ProbeJob job) {
-      if (prober_) prober_->submit(std::move(job));
-    };
+    hooks.probe = [this](ProbeJob job) { prober_->submit(std::move(job)); };
     hooks.plan = [this](std::string id, contract::StartWorkerRequest request) {
-      errands_.post([this, id = std::move(id), request = std::move(request)] {
+      send(errands_, [this, id = std::move(id), request = std::move(request)] {
         const Result<PreparedStart> prepared = base::run_job<PreparedStart>(
             "while a worker was planned", [&] { return prepare(request); });
-        ask([&](WorkerTable& table) {
-          table.take_plan(id, prepared, Clock::now());
-          return true;
-        });
+        ask([&](WorkerTable& table) { table.take_plan(id, prepared, Clock::now()); });
       });
     };
     hooks.keep_measurement = [this](contract::PoolWorker worker, std::int64_t peak_bytes) {
-      errands_.post(
-          [this, worker = std::move(worker), peak_bytes] { keep_measurement(worker, peak_bytes); });
+      send(errands_, [this, worker = std::move(worker), peak_bytes] {
+        keep_measurement(worker, peak_bytes);
+      });
     };
     return hooks;
+  }
+
+  // What nobody waits for. A few jobs for each worker at most, so the queue has room until the end.
+  static void send(base::OwnerLoop& loop, base::OwnerLoop::Job job) {
+    if (!loop.post(std::move(job))) logger().debug("a job came after the end and is left out");
   }
 
   void keep_measurement(const contract::PoolWorker& worker, std::int64_t peak_bytes) const {
@@ -210,51 +138,22 @@ class PoolManager::Impl {
   }
 
   void take(ProbeResult result) {
-    owner_queue_.post([this, result = std::move(result)] { table_.take(result, Clock::now()); });
-  }
-
-  void run() {
-    for (;;) {
-      owner_queue_.drain();
-      if (end_) return;
-      const Result<bool> waited =
-          base::run_job<bool>("while the workers were looked after", [this] { return wait(); });
-      if (waited.ok()) continue;
-      log_failure(waited.error());
-      std::this_thread::sleep_for(kFailurePause);  // and not at once the same again
-    }
+    send(owner_, [this, result = std::move(result)] { table_->take(result, Clock::now()); });
   }
 
   // One look at every worker, then until there is something to do.
-  bool wait() {
-    const Clock::time_point now = Clock::now();
-    const Clock::time_point wake = table_.advance(now);
-    std::vector<pollfd> files = {{owner_queue_.fd(), POLLIN, 0}};
-    for (const int file : table_.files()) files.push_back({file, POLLIN, 0});
-    const auto patience = std::chrono::ceil<milliseconds>(wake - now);
-    ::poll(files.data(), files.size(),
-           static_cast<int>(std::max<std::int64_t>(0, patience.count())));
-    return true;
-  }
-
-  void run_errands() {
-    pollfd file{errands_.fd(), POLLIN, 0};
-    while (!errands_end_) {
-      ::poll(&file, 1, -1);
-      errands_.drain();
-    }
+  base::OwnerLoop::Rest look_after_workers() {
+    if (!table_) return {};
+    return {.until = table_->advance(Clock::now()), .files = table_->files()};
   }
 
   const PoolManagerOptions options_;
   const std::unique_ptr<base::FileLock> lock_;
-  Queue owner_queue_;
-  Queue errands_;
-  bool end_ = false;          // the owner's
-  bool errands_end_ = false;  // the errand thread's
-  WorkerTable table_;         // the owner's
+  std::optional<WorkerTable> table_;  // the owner's, as the prober; made by its first job
   std::unique_ptr<Prober> prober_;
-  std::thread errand_thread_;
-  std::thread owner_;
+  // Last: they use the others.
+  base::OwnerLoop owner_{"pool-owner", kJobsMax, [this] { return look_after_workers(); }};
+  base::OwnerLoop errands_{"pool-errands", kJobsMax};
 };
 
 Result<std::unique_ptr<PoolManager>> PoolManager::start(PoolManagerOptions options) {

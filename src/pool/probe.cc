@@ -6,16 +6,26 @@
 #include <utility>
 
 #include "base/job_border.h"
+#include "base/thread.h"
 #include "contract/error_table.h"
 #include "http/sse.h"
 
 namespace llorch::pool {
 namespace {
 
+constexpr std::size_t kJobsMax = 4096;
 constexpr std::size_t kAnswerBytesMax = std::size_t{1} << 20;
 // Nobody else may use it: one of a kind at a time, and told apart in the worker's log.
 constexpr std::string_view kTokenRequest =
     R"({"job_id":"llorch-pool.probe","prompt":"a","max_tokens":1})";
+
+// Our own lack of memory or descriptors says nothing about the worker.
+ProbeResult not_asked(const ProbeJob& job) {
+  ProbeResult result;
+  result.job = job;
+  result.health = Error{ErrorCode::QueueFull, "it could not be asked"};
+  return result;
+}
 
 }  // namespace
 
@@ -31,46 +41,27 @@ std::optional<double> find_metric(std::string_view page, std::string_view name) 
 }
 
 Prober::Prober(int num_threads, VramOf vram_of, std::function<void(ProbeResult)> on_result)
-    : vram_of_(std::move(vram_of)), on_result_(std::move(on_result)) {
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
+    : vram_of_(std::move(vram_of)), on_result_(std::move(on_result)), jobs_(kJobsMax) {
+  for (int i = 0; i < num_threads; ++i)
+    threads_.push_back(base::start_thread("probe", [this] { run(); }));
 }
 
 Prober::~Prober() {
-  {
-    const std::scoped_lock lock(mutex_);
-    closed_ = true;
-    jobs_.clear();
-  }
+  jobs_.close_and_clear();
   stop_.request_stop();
-  changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();  // joins
 }
 
 void Prober::submit(ProbeJob job) {
-  {
-    const std::scoped_lock lock(mutex_);
-    jobs_.push_back(std::move(job));
-  }
-  changed_.notify_one();
+  ProbeResult refusal = not_asked(job);
+  if (!jobs_.try_push(std::move(job))) on_result_(std::move(refusal));
 }
 
 void Prober::run() {
-  for (;;) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return closed_ || !jobs_.empty(); });
-    if (closed_) return;
-    const ProbeJob job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
+  while (const std::optional<ProbeJob> job = jobs_.pop()) {
     Result<ProbeResult> result =
-        base::run_job<ProbeResult>("while a worker was asked", [&] { return answer(job); });
-    if (!result.ok()) {
-      // Our own lack of memory or descriptors says nothing about the worker.
-      result = ProbeResult{};
-      result->job = job;
-      result->health = Error{ErrorCode::QueueFull, "it could not be asked"};
-    }
-    on_result_(result.take());
+        base::run_job<ProbeResult>("while a worker was asked", [&] { return answer(*job); });
+    on_result_(result.ok() ? result.take() : not_asked(*job));
   }
 }
 

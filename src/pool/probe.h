@@ -2,12 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -15,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/channel.h"
 #include "base/process_table.h"
 #include "base/result.h"
 #include "http/client.h"
@@ -57,6 +55,7 @@ class Prober {
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
 
+  // Never waits. Too many at once: the result says that the worker could not be asked.
   void submit(ProbeJob job);
 
  private:
@@ -71,12 +70,9 @@ class Prober {
   const VramOf vram_of_;
   const std::function<void(ProbeResult)> on_result_;
   http::Client client_;
-  std::mutex mutex_;  // guards the next two
-  std::deque<ProbeJob> jobs_;
-  bool closed_ = false;
-  std::condition_variable changed_;
+  base::Channel<ProbeJob> jobs_;
   std::stop_source stop_;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;  // last: they use the others
 };
 
 // The value of one line of a metrics page ("name 12.5").

@@ -35,7 +35,7 @@ CatalogReader::Stamp CatalogReader::stamp_of_file() const {
 Result<std::shared_ptr<const catalog::CatalogContent>> CatalogReader::read() {
   // The stamp is taken first: a change while we read is seen by the next call.
   const Stamp stamp = stamp_of_file();
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (stamp_ == stamp) return content_;
   Result<catalog::CatalogContent> content = catalog_.read();
   if (!content.ok()) {

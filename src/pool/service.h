@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "api/answers.h"
 #include "base/json_fields.h"
+#include "base/mutex.h"
 #include "catalog/model_catalog.h"
 #include "http/stream.h"
 #include "http/task.h"
@@ -42,9 +42,9 @@ class CatalogReader {
   Stamp stamp_of_file() const;
 
   const catalog::ModelCatalog catalog_;
-  std::mutex mutex_;  // guards the next two
-  std::optional<Stamp> stamp_;
-  std::shared_ptr<const catalog::CatalogContent> content_;
+  base::Mutex mutex_;
+  std::optional<Stamp> stamp_ LLORCH_GUARDED_BY(mutex_);
+  std::shared_ptr<const catalog::CatalogContent> content_ LLORCH_GUARDED_BY(mutex_);
 };
 
 struct Service {

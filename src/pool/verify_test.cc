@@ -6,11 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <random>
 #include <set>
 
+#include "base/mutex.h"
 #include "catalog/outdated.h"
 #include "http/file_body.h"
 #include "hub_simulator/hub_simulator.h"
@@ -543,26 +542,31 @@ TEST(VerifyCommand, FindsRepairsAndSaysSo) {
 class Gate {
  public:
   void pass_or_wait(int number, int free) {
-    std::unique_lock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const base::MutexLock lock(mutex_);
     if (number > free) reached_ = true;
     changed_.notify_all();
-    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return number <= free || open_; });
+    while (number > free && !open_ && changed_.wait_until(mutex_, deadline)) {
+    }
   }
   bool wait_reached() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return reached_; });
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const base::MutexLock lock(mutex_);
+    while (!reached_ && changed_.wait_until(mutex_, deadline)) {
+    }
+    return reached_;
   }
   void open() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     open_ = true;
     changed_.notify_all();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool reached_ = false;
-  bool open_ = false;
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  bool reached_ LLORCH_GUARDED_BY(mutex_) = false;
+  bool open_ LLORCH_GUARDED_BY(mutex_) = false;
 };
 
 TEST(VerifyCommand, AKillDuringRepairLeavesAFileThatCanBeRepaired) {

@@ -153,14 +153,14 @@ std::string CallbackServer::url() const {
 }
 
 void CallbackServer::attach(pool::PoolManager* manager) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   manager_ = manager;
 }
 
 Result<http::Response> CallbackServer::take(const http::Request& request) {
   const Result<contract::ReadyCallback> callback = contract::parse_ready_callback(request.body);
   if (!callback.ok()) return callback.error();
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (manager_ == nullptr) return Error{ErrorCode::Unavailable, "no manager"};
   const Status taken = manager_->worker_ready(
       *callback, request.headers.find(contract::kWorkerMarkHeader).value_or(""));

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "http/server.h"
 #include "pool/pool_manager.h"
 #include "support/test_paths.h"
@@ -36,8 +36,8 @@ class CallbackServer {
  private:
   Result<http::Response> take(const http::Request& request);
 
-  std::mutex mutex_;
-  pool::PoolManager* manager_ = nullptr;  // guarded by mutex_
+  base::Mutex mutex_;
+  pool::PoolManager* manager_ LLORCH_GUARDED_BY(mutex_) = nullptr;
   std::unique_ptr<http::Server> server_;
 };
 

@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/process_table.h"
 #include "http/client.h"
 #include "pool/pool_fixture.h"
@@ -273,7 +274,7 @@ TEST_F(PoolManagerTest, TheSmallestFreeNumberIsUsed) {
 TEST_F(PoolManagerTest, SpawnsAtOnceNeverCollide) {
   test::add_model(pool_.root(), "ok");
   std::vector<std::thread> threads;
-  std::mutex mutex;
+  base::Mutex mutex;
   std::set<std::string> ids;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
@@ -281,7 +282,7 @@ TEST_F(PoolManagerTest, SpawnsAtOnceNeverCollide) {
         const Result<PoolWorker> worker =
             pool_.manager().start_worker({.backend = "cpu", .model = "ok"});
         ASSERT_TRUE(worker.ok()) << worker.error().message;
-        const std::scoped_lock lock(mutex);
+        const base::MutexLock lock(mutex);
         ids.insert(worker->id);
       }
     });
@@ -412,24 +413,24 @@ TEST_F(PoolManagerTest, MemoryIsPromisedOnce) {
 }
 
 TEST_F(PoolManagerTest, KeepsTheMeasuredPeak) {
-  std::mutex mutex;
+  base::Mutex mutex;
   std::vector<std::int64_t> peaks;
   pool_.options.sources->keep_measurement = [&](const contract::ModelEntry& model,
                                                 std::string_view backend,
                                                 const contract::MemoryNeed&, std::int64_t peak) {
     EXPECT_EQ(model.id, "ok,alloc=64");
     EXPECT_EQ(backend, "cpu");
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     peaks.push_back(peak);
     return ok_status();
   };
   pool_.start();
   pool_.ready_worker("ok,alloc=64");
   ASSERT_TRUE(eventually([&] {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     return !peaks.empty();
   }));
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   EXPECT_GT(peaks[0], 64 * kMiB);
   EXPECT_LT(peaks[0], 1024 * kMiB);
   EXPECT_EQ(peaks.size(), 1U);
