@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -20,7 +18,9 @@
 #include "base/file.h"
 #include "base/job_border.h"
 #include "base/json_fields.h"
+#include "base/mutex.h"
 #include "base/positioned_file.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 #include "contract/model_entry.h"
 
@@ -66,23 +66,23 @@ class RotSearch {
     const unsigned num_threads = std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
     std::vector<std::jthread> threads;
     for (unsigned i = 0; i < num_threads; ++i) {
-      threads.emplace_back([this] {
-        const Result<bool> done = base::run_job<bool>("while hashing", [this] {
-          work();
-          return true;
-        });
-        const std::lock_guard lock(mutex_);
+      threads.push_back(base::start_thread("chunk-hash", [this] {
+        const Status done = base::run_guarded("while hashing", [this] { work(); });
+        const base::MutexLock lock(mutex_);
         if (!done.ok()) failure_ = done.error();
         ++ended_;
         changed_.notify_all();
-      });
+      }));
     }
     bool wanted = true;
     for (bool is_done = false; !is_done;) {
       std::int64_t bytes = 0;
       {
-        std::unique_lock lock(mutex_);
-        is_done = changed_.wait_for(lock, kReportInterval, [&] { return ended_ == num_threads; });
+        const auto report_at = std::chrono::steady_clock::now() + kReportInterval;
+        const base::MutexLock lock(mutex_);
+        while (ended_ < num_threads && changed_.wait_until(mutex_, report_at)) {
+        }
+        is_done = ended_ == num_threads;
         bytes = bytes_;
       }
       wanted = wanted && (!progress || progress(bytes));
@@ -92,6 +92,7 @@ class RotSearch {
     if (!wanted)
       return Error{ErrorCode::Cancelled,
                    fmt::format("checking {} was cancelled", file_.path().string())};
+    const base::MutexLock lock(mutex_);
     if (failure_) return *failure_;
     std::sort(rotted_.begin(), rotted_.end());
     return rotted_;
@@ -113,7 +114,7 @@ class RotSearch {
       // A part of the disk that cannot be read is as lost as one that reads wrong.
       const bool is_right =
           count.ok() && *count == chunk.size() && sha256_of(chunk) == expected_.chunks[index];
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (!is_right) rotted_.push_back(index);
       bytes_ += static_cast<std::int64_t>(chunk.size());
     }
@@ -123,12 +124,12 @@ class RotSearch {
   const FileChunks& expected_;
   std::atomic<std::size_t> next_ = 0;
   std::atomic<bool> stop_ = false;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  unsigned ended_ = 0;  // guarded by mutex_, as the next three
-  std::int64_t bytes_ = 0;
-  std::vector<std::size_t> rotted_;
-  std::optional<Error> failure_;
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  unsigned ended_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::int64_t bytes_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::vector<std::size_t> rotted_ LLORCH_GUARDED_BY(mutex_);
+  std::optional<Error> failure_ LLORCH_GUARDED_BY(mutex_);
 };
 
 Error changed_while_read(const std::filesystem::path& file) {

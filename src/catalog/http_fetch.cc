@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/header_text.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
@@ -29,8 +28,8 @@ constexpr std::size_t kHeaderBytesMax = std::size_t{64} << 10;
 constexpr std::chrono::milliseconds kLookUp{100};
 
 void start_libcurl_once() {
-  static std::once_flag once;
-  std::call_once(once, [] { CHECK(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK, "libcurl"); });
+  static const CURLcode kStarted = curl_global_init(CURL_GLOBAL_DEFAULT);
+  CHECK(kStarted == CURLE_OK, "libcurl");
 }
 
 std::string lower(std::string_view text) {
@@ -599,16 +598,13 @@ FetchOutcome attempt_text(HttpFetcher& fetcher, const TextRequest& request, Text
   return {};
 }
 
+// Looks at `waiting` every now and then.
 bool sleep_unless_stopped(std::chrono::milliseconds pause, Waiting& waiting,
                           const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any changed;
-  std::unique_lock lock(mutex);
-  const Clock::time_point until = Clock::now() + pause;
-  for (Clock::time_point now = Clock::now(); now < until && !stop.stop_requested();
-       now = Clock::now()) {
-    changed.wait_for(lock, stop, std::min<Clock::duration>(until - now, kLookUp),
-                     [] { return false; });
+  const base::Clock& clock = base::real_clock();
+  const Clock::time_point until = clock.now() + pause;
+  while (clock.now() < until) {
+    if (!clock.sleep_until(std::min(until, clock.now() + kLookUp), stop)) return false;
     waiting.look({});
   }
   return !stop.stop_requested();

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/job_border.h"
+#include "base/thread.h"
 #include "catalog/model_ref.h"
 #include "catalog/verify.h"
 
@@ -76,11 +78,15 @@ std::vector<RevisionCheck> check_revisions(const std::vector<contract::ModelEntr
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
     std::size_t i = 0;
-    while (!stop.stop_requested() && (i = next++) < checks.size()) check(checks[i], options, stop);
+    while (!stop.stop_requested() && (i = next++) < checks.size()) {
+      const Status asked =
+          base::run_guarded("while asking", [&] { check(checks[i], options, stop); });
+      if (!asked.ok()) checks[i].note = asked.error().message;
+    }
   };
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < std::min(kRequestsMax, checks.size()); ++i)
-    threads.emplace_back(work);
+    threads.push_back(base::start_thread("revisions", work));
   threads.clear();  // joins
   return checks;
 }

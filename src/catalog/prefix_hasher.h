@@ -3,14 +3,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/positioned_file.h"
 #include "base/result.h"
 
@@ -42,17 +41,20 @@ class PrefixHasher {
   std::optional<Result<WholeHashes>> wait(std::chrono::milliseconds patience);
 
  private:
-  void work(const std::stop_token& stop);
-  void finish(std::optional<Result<WholeHashes>> result);
+  // The hashes, or nothing when the object goes before the file is whole.
+  std::optional<Result<WholeHashes>> work();
+  // Waits for more than the first `at` bytes. The end of what is final; nothing when it goes.
+  std::optional<std::int64_t> wait_for_more(std::int64_t at) LLORCH_EXCLUDES(mutex_);
 
   const std::shared_ptr<base::PositionedFile> file_;
   const std::int64_t size_;
   const Wanted wanted_;
-  mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::int64_t final_ = 0;  // guarded by mutex_, as the next two
-  std::int64_t hashed_ = 0;
-  std::optional<Result<WholeHashes>> result_;
+  mutable base::Mutex mutex_;
+  base::CondVar changed_;
+  std::int64_t final_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::int64_t hashed_ LLORCH_GUARDED_BY(mutex_) = 0;
+  bool stopping_ LLORCH_GUARDED_BY(mutex_) = false;
+  std::optional<Result<WholeHashes>> result_ LLORCH_GUARDED_BY(mutex_);
   std::jthread thread_;  // last: it uses the others
 };
 

@@ -114,7 +114,7 @@ HubSimulator::HubSimulator()
 
 void HubSimulator::put_file(std::string path, SimFile file) {
   auto shared = std::make_shared<const SimFile>(std::move(file));
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   files_[std::move(path)] = std::move(shared);
 }
 
@@ -126,7 +126,7 @@ void HubSimulator::put_repo(SimRepo repo) {
   }
   std::string name = repo.name;
   auto shared = std::make_shared<const SimRepo>(std::move(repo));
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   repos_[std::move(name)] = std::move(shared);
 }
 
@@ -148,27 +148,27 @@ void HubSimulator::put_package(const std::string& name, const std::string& versi
   const json::Object metadata{
       {"name", name}, {"dist-tags", std::move(tags)}, {"versions", std::move(versions)}};
   put_file(path, {.content = std::move(tarball), .etag = fmt::format("\"{}\"", version)});
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   packages_["/" + name] = json::serialize(metadata);
 }
 
 void HubSimulator::add_fault(SimFault fault) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   faults_.push_back({std::move(fault), 0});
 }
 
 void HubSimulator::clear_faults() {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   faults_.clear();
 }
 
 void HubSimulator::expire_links() {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ++link_generation_;
 }
 
 std::vector<SimRequest> HubSimulator::requests(std::string_view path_part) const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::vector<SimRequest> found;
   for (const auto& [number, request] : requests_) {
     if (request.target.find(path_part) != std::string::npos) found.push_back(request);
@@ -183,13 +183,13 @@ std::int64_t HubSimulator::bytes_sent(std::string_view path_part) const {
 }
 
 void HubSimulator::forget_requests() {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   requests_.clear();
   most_at_once_ = 0;
 }
 
 int HubSimulator::most_at_once() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return most_at_once_;
 }
 
@@ -202,12 +202,12 @@ void HubSimulator::serve(SimConnection& connection, const std::string& origin) {
     request->origin = origin;
     std::size_t index = 0;
     {
-      const std::scoped_lock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       index = next_request_++;
       requests_[index] = *request;
     }
     const bool goes_on = answer(connection, *request);
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (requests_.contains(index)) requests_[index] = *request;
     if (!goes_on) return;
   }
@@ -215,7 +215,7 @@ void HubSimulator::serve(SimConnection& connection, const std::string& origin) {
 
 std::optional<SimFault> HubSimulator::take_fault(const SimRequest& request) {
   const std::optional<Range> range = parse_range(request);
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (FaultState& state : faults_) {
     const SimFault& fault = state.fault;
     if (request.target.find(fault.path) == std::string::npos) continue;
@@ -256,7 +256,7 @@ bool HubSimulator::answer(SimConnection& connection, SimRequest& request) {
 
 HubSimulator::Answer HubSimulator::route(const SimRequest& request) const {
   const std::string path = unescaped(request.target.substr(0, request.target.find('?')));
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const std::size_t link = request.target.find("&Link=");
   if (link != std::string::npos && std::stoi(request.target.substr(link + 6)) < link_generation_) {
     return {.status = 403,
@@ -429,13 +429,13 @@ bool HubSimulator::send_file(SimConnection& connection, SimRequest& request, con
 bool HubSimulator::send_body(SimConnection& connection, SimRequest& request, std::string_view body,
                              const SimFault& fault) {
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     most_at_once_ = std::max(most_at_once_, ++at_once_);
   }
   struct AtEnd {
     HubSimulator& simulator;
     ~AtEnd() {
-      const std::scoped_lock lock(simulator.mutex_);
+      const base::MutexLock lock(simulator.mutex_);
       --simulator.at_once_;
     }
   } const at_end{*this};

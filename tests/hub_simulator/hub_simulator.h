@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "hub_simulator/sim_socket.h"
 
 namespace llorch::test {
@@ -108,10 +108,11 @@ class HubSimulator {
   bool answer(SimConnection& connection, SimRequest& request);
   std::optional<SimFault> take_fault(const SimRequest& request);
   Answer route(const SimRequest& request) const;
-  Answer route_repo(const SimRepo& repo, const SimRequest& request, std::string_view rest) const;
+  Answer route_repo(const SimRepo& repo, const SimRequest& request, std::string_view rest) const
+      LLORCH_REQUIRES(mutex_);
   Answer repo_info(const SimRepo& repo) const;
   Answer repo_tree(const SimRepo& repo, const SimRequest& request) const;
-  Answer repo_file(const SimRepo& repo, const std::string& path) const;
+  Answer repo_file(const SimRepo& repo, const std::string& path) const LLORCH_REQUIRES(mutex_);
   bool send_file(SimConnection& connection, SimRequest& request, const Answer& answer,
                  const SimFault& fault);
   bool send_body(SimConnection& connection, SimRequest& request, std::string_view body,
@@ -122,16 +123,16 @@ class HubSimulator {
     int seen = 0;
   };
 
-  mutable std::mutex mutex_;  // guards everything but the listeners
-  std::map<std::string, std::shared_ptr<const SimFile>> files_;
-  std::map<std::string, std::shared_ptr<const SimRepo>> repos_;
-  std::map<std::string, std::string> packages_;  // metadata by name
-  std::vector<FaultState> faults_;
-  int link_generation_ = 0;
-  std::map<std::size_t, SimRequest> requests_;  // in the order they came
-  std::size_t next_request_ = 0;
-  int at_once_ = 0;
-  int most_at_once_ = 0;
+  mutable base::Mutex mutex_;
+  std::map<std::string, std::shared_ptr<const SimFile>> files_ LLORCH_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<const SimRepo>> repos_ LLORCH_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> packages_ LLORCH_GUARDED_BY(mutex_);  // metadata by name
+  std::vector<FaultState> faults_ LLORCH_GUARDED_BY(mutex_);
+  int link_generation_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::map<std::size_t, SimRequest> requests_ LLORCH_GUARDED_BY(mutex_);  // in the order they came
+  std::size_t next_request_ LLORCH_GUARDED_BY(mutex_) = 0;
+  int at_once_ LLORCH_GUARDED_BY(mutex_) = 0;
+  int most_at_once_ LLORCH_GUARDED_BY(mutex_) = 0;
   std::string main_url_;  // written before anybody is served
   std::string cdn_url_;
   // Last: their threads use everything else.

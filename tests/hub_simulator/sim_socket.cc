@@ -84,14 +84,14 @@ void SimListener::start(std::function<void(SimConnection&)> serve) {
 SimListener::~SimListener() {
   std::vector<std::thread> workers;
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stopping_ = true;
     for (const int fd : open_fds_) ::shutdown(fd, SHUT_RDWR);
     ::shutdown(listen_fd_, SHUT_RDWR);
   }
   if (acceptor_.joinable()) acceptor_.join();
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     workers.swap(workers_);
   }
   for (std::thread& worker : workers) worker.join();
@@ -101,7 +101,7 @@ SimListener::~SimListener() {
 void SimListener::accept_all() {
   for (;;) {
     const int fd = ::accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (stopping_) {
       if (fd >= 0) ::close(fd);
       return;
@@ -113,7 +113,7 @@ void SimListener::accept_all() {
     workers_.emplace_back([this, fd] {
       SimConnection connection(fd);
       serve_(connection);
-      const std::scoped_lock inner(mutex_);
+      const base::MutexLock inner(mutex_);
       open_fds_.erase(fd);
       ::close(fd);
     });

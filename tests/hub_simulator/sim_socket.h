@@ -4,12 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace llorch::test {
 
@@ -50,10 +51,10 @@ class SimListener {
   std::function<void(SimConnection&)> serve_;
   int listen_fd_ = -1;
   std::uint16_t port_ = 0;
-  std::mutex mutex_;  // guards the next three
-  bool stopping_ = false;
-  std::set<int> open_fds_;
-  std::vector<std::thread> workers_;
+  base::Mutex mutex_;
+  bool stopping_ LLORCH_GUARDED_BY(mutex_) = false;
+  std::set<int> open_fds_ LLORCH_GUARDED_BY(mutex_);
+  std::vector<std::thread> workers_ LLORCH_GUARDED_BY(mutex_);
   std::thread acceptor_;
 };
 
