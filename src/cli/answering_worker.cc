@@ -45,7 +45,7 @@ std::optional<contract::PoolWorker> find_worker(const std::vector<contract::Pool
 AnsweringWorker::~AnsweringWorker() {
   std::unique_ptr<LocalWorker> own;
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     own = std::move(own_);
   }
 }
@@ -61,13 +61,13 @@ Status AnsweringWorker::start_own() {
   Result<std::unique_ptr<LocalWorker>> worker = LocalWorker::start(local_options(choice_));
   if (!worker.ok()) return worker.error();
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     own_ = worker.take();
     if (stop_.stop_requested()) own_->interrupt();
   }
   LoadingBar bar(choice_.model);
   Result<std::string> uri =
-      own_->wait_ready([&bar](std::optional<double> progress) { bar.tick(progress); });
+      own()->wait_ready([&bar](std::optional<double> progress) { bar.tick(progress); });
   if (!uri.ok()) return uri.error();
   uri_ = uri.take();
   return ok_status();
@@ -109,12 +109,17 @@ Status AnsweringWorker::start_in_pool() {
 
 void AnsweringWorker::interrupt() {
   stop_.request_stop();
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (own_ != nullptr) own_->interrupt();
 }
 
+LocalWorker* AnsweringWorker::own() {
+  const base::MutexLock lock(mutex_);
+  return own_.get();
+}
+
 std::string AnsweringWorker::obituary() {
-  if (own_ != nullptr) return own_->obituary();
+  if (LocalWorker* worker = own()) return worker->obituary();
   if (!client_) return {};
   const Result<contract::PoolWorker> now = client_->worker(pool_worker_);
   const bool failed = now.ok() && now->state == contract::PoolWorkerState::Failed;

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "cli/find_pool.h"
 #include "cli/local_worker.h"
@@ -50,14 +50,16 @@ class AnsweringWorker {
 
  private:
   Status start_own();
+  LocalWorker* own() LLORCH_EXCLUDES(mutex_);  // null: there is none
   Status start_in_pool();
 
   const WorkerChoice choice_;
   std::string uri_;
   double load_seconds_ = 0;
   std::stop_source stop_;
-  std::mutex mutex_;  // guards that own_ is there, for interrupt()
-  std::unique_ptr<LocalWorker> own_;
+  base::Mutex mutex_;
+  // Set once by start(). The mutex is for interrupt(), which may look for it meanwhile.
+  std::unique_ptr<LocalWorker> own_ LLORCH_GUARDED_BY(mutex_);
   std::optional<PoolClient> client_;
   std::string pool_worker_;  // its id
 };

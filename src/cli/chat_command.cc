@@ -5,7 +5,6 @@
 
 #include <csignal>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include "base/interrupt.h"
 #include "base/json.h"
+#include "base/mutex.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/answer_printer.h"
@@ -32,7 +32,7 @@ class SignalDesk {
 
   // On the thread of signals.
   void take(int signal) {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (signal != SIGINT) has_to_end_ = true;
     if (is_starting_) worker_.interrupt();
     if (answer_ != nullptr) answer_->request_stop();
@@ -40,26 +40,26 @@ class SignalDesk {
   }
 
   void started() {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     is_starting_ = false;
   }
   void set_answer(std::stop_source* answer) {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     answer_ = answer;
     if (answer_ != nullptr && has_to_end_) answer_->request_stop();
   }
   bool has_to_end() const {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return has_to_end_;
   }
 
  private:
   AnsweringWorker& worker_;
   LineEditor& editor_;
-  mutable std::mutex mutex_;  // guards the rest
-  bool is_starting_ = true;
-  bool has_to_end_ = false;  // SIGTERM, SIGHUP
-  std::stop_source* answer_ = nullptr;
+  mutable base::Mutex mutex_;
+  bool is_starting_ LLORCH_GUARDED_BY(mutex_) = true;
+  bool has_to_end_ LLORCH_GUARDED_BY(mutex_) = false;  // SIGTERM, SIGHUP
+  std::stop_source* answer_ LLORCH_GUARDED_BY(mutex_) = nullptr;
 };
 
 class Chat {

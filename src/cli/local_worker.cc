@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <condition_variable>
 #include <csignal>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <string_view>
@@ -16,6 +14,7 @@
 
 #include "api/answers.h"
 #include "base/digest.h"
+#include "base/mutex.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "contract/worker_info.h"
@@ -108,18 +107,20 @@ class LocalWorker::Callback {
   std::string url() const { return fmt::format("http://127.0.0.1:{}/ready", server_->port()); }
 
   std::optional<std::string> wait_uri(milliseconds patience) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [this] { return uri_ || interrupted_; });
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    const base::MutexLock lock(mutex_);
+    while (!uri_ && !interrupted_ && changed_.wait_until(mutex_, deadline)) {
+    }
     return uri_;
   }
 
   void interrupt() {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     interrupted_ = true;
     changed_.notify_all();
   }
   bool interrupted() const {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return interrupted_;
   }
 
@@ -138,7 +139,7 @@ class LocalWorker::Callback {
     }
     const Result<http::Url> url = http::parse_url(ready->uri);
     if (!url.ok()) return url.error();
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     uri_ = fmt::format("http://127.0.0.1:{}", url->port);  // nobody can lead a prompt elsewhere
     changed_.notify_all();
     return http::Response(200, "application/json", "{}");
@@ -146,10 +147,10 @@ class LocalWorker::Callback {
 
   const std::string worker_id_;
   const std::string mark_;
-  mutable std::mutex mutex_;  // guards the next three
-  std::condition_variable changed_;
-  std::optional<std::string> uri_;
-  bool interrupted_ = false;
+  mutable base::Mutex mutex_;
+  base::CondVar changed_;
+  std::optional<std::string> uri_ LLORCH_GUARDED_BY(mutex_);
+  bool interrupted_ LLORCH_GUARDED_BY(mutex_) = false;
   std::unique_ptr<http::Server> server_;  // last: stops before the rest goes
 };
 
