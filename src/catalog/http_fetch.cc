@@ -9,7 +9,6 @@
 #include <map>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/header_text.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
@@ -600,8 +599,7 @@ FetchOutcome attempt_text(HttpFetcher& fetcher, const TextRequest& request, Text
 
 // Looks at `waiting` every now and then.
 bool sleep_unless_stopped(std::chrono::milliseconds pause, Waiting& waiting,
-                          const std::stop_token& stop) {
-  const base::Clock& clock = base::real_clock();
+                          const base::Clock& clock, const std::stop_token& stop) {
   const Clock::time_point until = clock.now() + pause;
   while (clock.now() < until) {
     if (!clock.sleep_until(std::min(until, clock.now() + kLookUp), stop)) return false;
@@ -647,7 +645,7 @@ Result<TextAnswer> fetch_text(const TextRequest& request, const FetchOptions& op
       return Error{ErrorCode::Unavailable,
                    fmt::format("{}, {} times in a row: try again later", what, failures)};
     }
-    if (!sleep_unless_stopped(*pause, waiting, stop)) return cancelled(url);
+    if (!sleep_unless_stopped(*pause, waiting, *options.clock, stop)) return cancelled(url);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "catalog/retry.h"
 
@@ -27,7 +28,8 @@ struct FetchOptions {
   std::chrono::milliseconds stall_timeout = kStallTimeout;
   // Of all connections together: each must bring its share over every stall_timeout. 0: no minimum.
   std::int64_t min_bytes_per_second = kMinBytesPerSecond;
-  std::string ca_file{};  // empty: the system's
+  std::string ca_file{};                           // empty: the system's
+  const base::Clock* clock = &base::real_clock();  // of the pauses between attempts of fetch_text
 };
 
 struct ByteRange {

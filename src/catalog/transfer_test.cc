@@ -703,6 +703,22 @@ TEST(ContentRange, ReadsWhatServersSend) {
   }
 }
 
+TEST(FetchText, WaitsAsLongAsTheServerAsks) {
+  test::HubSimulator hub;
+  hub.put_file("/list", {.content = "all of it"});
+  hub.add_fault({.path = "/list", .times = 2, .status = 429, .headers = {{"Retry-After", "70"}}});
+  const base::ManualClock clock;
+  const auto begin = clock.now();
+  TextRequest request;
+  request.request.url = hub.url() + "/list";
+  request.max_bytes = 100;
+  const Result<TextAnswer> answer = fetch_text(request, {.clock = &clock}, {}, {});
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(answer->body, "all of it");
+  EXPECT_GE(clock.now() - begin, std::chrono::seconds(140));
+  EXPECT_LT(clock.now() - begin, std::chrono::seconds(150));
+}
+
 TEST(Retry, PausesDoubleWithinBoundsAndFollowTheSeed) {
   const RetryPolicy policy;
   std::uint64_t state = 1;
