@@ -341,7 +341,7 @@ void WorkerTable::adopt_one(const fs::path& file, TimePoint now) {
     }
   } else {
     worker.ended_order = ++next_ended_;
-    worker.ended_time = std::chrono::steady_clock::now();
+    worker.ended_time = now;
   }
   logger().info("worker found", {{"worker", shown.id}, {"state", found}});
   shown.reason.clear();
@@ -526,7 +526,7 @@ void WorkerTable::perform(Worker& worker, Action action, TimePoint now) {
                                         {"reason", worker.facts.reason}});
       return save(worker);
     case Action::Ended:
-      return finish(worker);
+      return finish(worker, now);
   }
 }
 
@@ -558,7 +558,7 @@ void WorkerTable::become_ready(Worker& worker) {
   logger().info("worker is ready", {{"worker", shown.id}, {"uri", shown.uri}});
 }
 
-void WorkerTable::finish(Worker& worker) {
+void WorkerTable::finish(Worker& worker, TimePoint now) {
   contract::PoolWorker& shown = worker.record.worker;
   const std::optional<ExitNote> note = read_exit_note(file_of(worker), worker.record.mark);
   shown.ended_at = note && !note->ended_at.empty() ? note->ended_at : now_rfc3339();
@@ -570,7 +570,7 @@ void WorkerTable::finish(Worker& worker) {
   }
   worker.keeper = {};
   worker.ended_order = ++next_ended_;
-  worker.ended_time = std::chrono::steady_clock::now();
+  worker.ended_time = now;
   const auto fields = {base::LogField{"worker", shown.id},
                        base::LogField{"category", contract::name(worker.facts.category)},
                        base::LogField{"reason", worker.facts.reason}};

@@ -82,7 +82,7 @@ class WorkerTable {
   void submit(Worker& worker, ProbeJob::Kind kind);
   void spawn_again(Worker& worker, TimePoint now);
   void become_ready(Worker& worker);
-  void finish(Worker& worker);
+  void finish(Worker& worker, TimePoint now);
   void save(const Worker& worker) const;
   void forget_oldest();
 
