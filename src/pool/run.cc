@@ -24,6 +24,7 @@
 #include "base/own_program.h"
 #include "base/positioned_file.h"
 #include "base/process_table.h"
+#include "base/thread.h"
 #include "base/version.h"
 #include "base/wakeups.h"
 #include "catalog/verify.h"
@@ -313,7 +314,7 @@ class PoolProcess {
         "stopping: workers are drained and stopped; a second signal ends the manager now");
     send_service_notice(notify_socket_, "STOPPING=1");
     downloads_.stop();  // their streams hear it while the server still serves
-    std::thread stopper([this] {
+    std::jthread stopper = base::start_thread("stop-workers", [this] {
       workers_.stop_all([this](int running) {
         logger().info("workers still running", {{"count", running}});
         send_service_notice(notify_socket_, fmt::format("STATUS=stopping {} workers", running));

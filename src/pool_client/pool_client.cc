@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "contract/error_table.h"
 #include "http/url.h"
 
@@ -30,15 +29,6 @@ Result<json::Value> parse_answer(const Result<http::Response>& response) {
 Result<contract::PoolWorker> read_worker(const Result<json::Value>& answer) {
   if (!answer.ok()) return answer.error();
   return contract::parse_pool_worker(*answer);
-}
-
-// False when `stop` came first.
-bool wait_for(milliseconds time, std::stop_token stop) {
-  std::mutex mutex;
-  std::condition_variable_any never;
-  std::unique_lock lock(mutex);
-  never.wait_for(lock, stop, time, [] { return false; });
-  return !stop.stop_requested();
 }
 
 // What the events of a download's stream say.
@@ -250,7 +240,8 @@ Result<contract::PoolWorker> wait_until_ready(
                    fmt::format("{} is still {} after {} ms", id, contract::name(worker->state),
                                limits.total.count())};
     }
-    if (!wait_for(kLook, limits.stop)) return Error{ErrorCode::Cancelled, "interrupted"};
+    if (!base::real_clock().sleep_for(kLook, limits.stop))
+      return Error{ErrorCode::Cancelled, "interrupted"};
   }
 }
 

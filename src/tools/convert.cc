@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/job_border.h"
 #include "base/terminal.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 #include "compute/dequantize.h"
 #include "compute/quantize.h"
@@ -132,13 +134,14 @@ Status encode_piece(const RowSource& source, DType dtype, std::int64_t begin, st
   const auto work = [&](std::int64_t part) {
     const std::int64_t first = begin + (end - begin) * part / count;
     const std::int64_t last = begin + (end - begin) * (part + 1) / count;
-    results[static_cast<std::size_t>(part)] =
-        encode_rows(source, dtype, first, last,
-                    out.data() + static_cast<std::size_t>(first - begin) * row_bytes);
+    std::byte* rows = out.data() + static_cast<std::size_t>(first - begin) * row_bytes;
+    results[static_cast<std::size_t>(part)] = base::run_job<std::monostate>(
+        "while encoding", [&] { return encode_rows(source, dtype, first, last, rows); });
   };
   {
     std::vector<std::jthread> workers;
-    for (std::int64_t part = 1; part < count; ++part) workers.emplace_back(work, part);
+    for (std::int64_t part = 1; part < count; ++part)
+      workers.push_back(base::start_thread("convert", [&work, part] { work(part); }));
     work(0);
   }
   for (Status& result : results) {

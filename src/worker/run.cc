@@ -15,6 +15,7 @@
 #include "base/job_border.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/version.h"
 #include "base/wakeups.h"
 #include "contract/api_token.h"
@@ -102,7 +103,7 @@ class Worker {
                                 {"host", options_.host},
                                 {"port", server_->port()},
                                 {"version", base::version()}});
-    starter_ = std::jthread([this](const std::stop_token& stop) { start(stop); });
+    starter_ = base::start_thread("load", [this](const std::stop_token& stop) { start(stop); });
     while (!wakeups_.wait_for_signal(-1) && !shutdown_wanted_ && !failed_) {
     }
     if (failed_) {
@@ -218,7 +219,8 @@ class Worker {
     const bool is_idle = backend_.is_idle();
     if (!is_idle) logger().info("ending what still runs");
     backend_.stop();
-    std::jthread drainer([this, patience = is_interrupted ? kLastWords : kLastAnswers] {
+    const auto patience = is_interrupted ? kLastWords : kLastAnswers;
+    const std::jthread drainer = base::start_thread("drain", [this, patience] {
       server_->drain(patience);
       drained_ = true;
       wakeups_.wake();

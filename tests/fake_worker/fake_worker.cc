@@ -39,7 +39,6 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -360,14 +359,16 @@ int serve(std::map<std::string, std::string> flags) {
   behave_early(behaviour);
   Shown shown;
   std::promise<void> asked_to_end;
-  std::once_flag once;
+  std::atomic_flag is_asked;
   http::ServerOptions options;
   options.render_error = render;
   options.port = static_cast<std::uint16_t>(std::atoi(flags["--port"].c_str()));
-  Result<std::unique_ptr<http::Server>> server = http::Server::start(
-      make_router(behaviour, shown,
-                  [&] { std::call_once(once, [&] { asked_to_end.set_value(); }); }),
-      options);
+  Result<std::unique_ptr<http::Server>> server =
+      http::Server::start(make_router(behaviour, shown,
+                                      [&] {
+                                        if (!is_asked.test_and_set()) asked_to_end.set_value();
+                                      }),
+                          options);
   if (!server.ok()) {
     fmt::print(stderr, "llorch-cpud: {}\n", server.error().message);
     return 1;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/mutex.h"
 #include "http/server.h"
 #include "http/test_server.h"
 #include "support/run_program.h"
@@ -64,14 +65,14 @@ TEST(WorkerStart, TestModeSkipsTheCallback) {
 }
 
 TEST(WorkerStart, TellsTheCallbackOnceReady) {
-  std::mutex mutex;
-  std::condition_variable came;
+  base::Mutex mutex;
+  base::CondVar came;
   std::string body;
   std::string content_type;
   http::Router router;
   router.add(http::Method::Post, "/v2/internal/workers/ready",
              [&](const http::Request& request) -> Result<http::Response> {
-               const std::lock_guard lock(mutex);
+               const base::MutexLock lock(mutex);
                body = request.body;
                content_type = request.headers.find("Content-Type").value_or("");
                came.notify_all();
@@ -82,8 +83,9 @@ TEST(WorkerStart, TellsTheCallbackOnceReady) {
       kQuick, {"--callback-url",
                fmt::format("http://127.0.0.1:{}/v2/internal/workers/ready", pool->port())});
   {
-    std::unique_lock lock(mutex);
-    ASSERT_TRUE(came.wait_for(lock, seconds(20), [&] { return !body.empty(); }));
+    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+    const base::MutexLock lock(mutex);
+    while (body.empty()) ASSERT_TRUE(came.wait_until(mutex, deadline));
   }
   EXPECT_EQ(worker.get("/health").status, 200) << "the callback comes when the worker is ready";
   const Result<contract::ReadyCallback> callback = contract::parse_ready_callback(body);

@@ -1,6 +1,7 @@
 #include "compute/cpu/thread_pool.h"
 
 #include "base/check.h"
+#include "base/thread.h"
 
 namespace llorch::compute {
 namespace {
@@ -34,7 +35,7 @@ ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
   CHECK(num_threads >= 1);
   workers_.reserve(static_cast<std::size_t>(num_threads - 1));
   for (int thread = 1; thread < num_threads; ++thread) {
-    workers_.emplace_back([this, thread] { work(thread); });
+    workers_.push_back(base::start_thread("compute", [this, thread] { work(thread); }));
   }
 }
 
