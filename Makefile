@@ -2,7 +2,7 @@
 # Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
 CTEST_FLAGS ?= --output-on-failure
 
-.PHONY: run test setup build clean asan tsan clang headers cuda fuzz format
+.PHONY: run test setup build clean asan tsan clang headers cuda fuzz format check
 
 run: setup
 	@scripts/build.sh release
@@ -40,8 +40,17 @@ fuzz: setup
 	@scripts/setup.sh clang
 	@scripts/build.sh fuzz fuzzers
 
+# All of it, before a change is called done. Takes a while; each step alone is quick the second time.
+check: test
+	@$(MAKE) --no-print-directory headers
+	@$(MAKE) --no-print-directory clang
+	@$(MAKE) --no-print-directory asan
+	@$(MAKE) --no-print-directory tsan
+
+# `make test` fails when this would change a file.
 format:
-	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format -i
+	@scripts/setup.sh test
+	@scripts/format.sh
 
 clean:
 	rm -rf build

@@ -2,7 +2,7 @@
 # Installs the Debian / Ubuntu packages that the build needs and that are not there yet.
 #   scripts/setup.sh          compilers, libraries, test tools
 #   scripts/setup.sh clang    also clang, clang-tidy and libFuzzer
-#   scripts/setup.sh test     also node and the npm packages that are clients in tests
+#   scripts/setup.sh test     also clang-format 14, node and the npm packages that are clients in tests
 # Quick and offline when nothing is missing.
 set -euo pipefail
 
@@ -24,6 +24,7 @@ if [ "${1:-}" = test ]; then
   # Node may come from elsewhere, with npm in it: what counts is that both are there.
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
+  command -v clang-format-14 >/dev/null || missing+=(clang-format-14)  # as scripts/format.sh wants it
 fi
 for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
 
