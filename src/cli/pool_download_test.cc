@@ -60,8 +60,10 @@ class PoolDownloadTest : public testing::Test {
     return {"LLORCH_HOME=" + (folder_ / "home").string(), "HF_ENDPOINT=" + hub_.url(),
             "HF_TOKEN=", "HOME=" + folder_.path().string()};
   }
-  test::ProgramOutcome run(const std::vector<std::string>& arguments) {
+  test::ProgramOutcome run(const std::vector<std::string>& arguments,
+                           const std::vector<std::string>& more_variables = {}) {
     std::vector<std::string> all = variables();
+    all.insert(all.end(), more_variables.begin(), more_variables.end());
     all.emplace_back(LLORCH_POOL);
     all.insert(all.end(), arguments.begin(), arguments.end());
     return test::run_program("/usr/bin/env", all);
@@ -178,6 +180,22 @@ TEST_F(PoolDownloadTest, ASilentHubIsNamedInAPipeToo) {
   EXPECT_TRUE(child.wait_for_err("tiny: waiting for " + host)) << child.err();
   child.signal(SIGINT);
   EXPECT_EQ(child.wait(), 130);
+}
+
+// The simulator is the proxy: it is asked for whole addresses, of a port where nobody listens.
+TEST_F(PoolDownloadTest, GoesThroughTheProxyThatTheEnvironmentNames) {
+  const std::string address = "http://localhost:1/a.gguf";
+  hub_.put_file(address, {.content = content_, .etag = "\"a\""});
+  const test::ProgramOutcome through = run({"models", "download", address, "--id", "far"},
+                                           {"http_proxy=" + hub_.url(), "no_proxy="});
+  EXPECT_EQ(through.exit_code, 0) << through.err;
+  EXPECT_FALSE(hub_.requests(address).empty());
+  // Hosts of no_proxy are asked themselves.
+  hub_.put_file("/near.gguf", {.content = content_, .etag = "\"a\""});
+  const test::ProgramOutcome direct =
+      run({"models", "download", hub_.url() + "/near.gguf", "--id", "near"},
+          {"http_proxy=http://127.0.0.1:1", "no_proxy=127.0.0.1"});
+  EXPECT_EQ(direct.exit_code, 0) << direct.err;
 }
 
 TEST_F(PoolDownloadTest, AFileByItsAddressWithAHash) {

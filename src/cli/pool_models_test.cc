@@ -166,6 +166,36 @@ TEST_F(PoolModelsTest, MistakesAreNamedWithTheNextStep) {
   }
 }
 
+TEST_F(PoolModelsTest, WhatWasMistypedIsNamedWithTheNearest) {
+  const auto err_of = [this](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"LLORCH_HOME=" + (dir / "home").string(), LLORCH_POOL});
+    const test::ProgramOutcome outcome = test::run_program("/usr/bin/env", std::move(arguments));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(err_of({"worker", "spawn", "cpux", "--model", "builtin"}),
+              HasSubstr("BACKEND is \"cpux\", expected cpu or cuda; did you mean cpu?"));
+  EXPECT_THAT(err_of({"worker", "spawn", "cpu", "--model", "builtin", "--kv", "q8_1"}),
+              HasSubstr("--kv is \"q8_1\", expected f16 or q8_0; did you mean q8_0?"));
+  EXPECT_THAT(err_of({"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "0"}),
+              HasSubstr("llorch-pool: --ctx"));
+  EXPECT_THAT(err_of({"models", "download", "hf:a/b", "--sha265", "12"}),
+              HasSubstr("there is no option \"--sha265\"; did you mean --sha256?"));
+}
+
+// Those that the list has forgotten are known by their logs.
+TEST_F(PoolModelsTest, WorkerListAllShowsWhatLeftALog) {
+  fs::create_directories(dir / "home/logs");
+  std::ofstream(dir / "home/logs/worker-cuda-3.log") << "the end\n";
+  const auto list = [this](const char* flag) {
+    return test::run_program("/usr/bin/env", {"LLORCH_HOME=" + (dir / "home").string(), LLORCH_POOL,
+                                              "worker", "list", flag})
+        .out;
+  };
+  EXPECT_THAT(list("--all"), testing::AllOf(HasSubstr("worker-cuda-3"), HasSubstr("stopped")));
+  EXPECT_THAT(list("--json"), Not(HasSubstr("worker-cuda-3")));
+}
+
 // While a worker runs it, it stays: tests/pool.
 TEST_F(PoolModelsTest, RmDeletesWhatWasDownloaded) {
   const fs::path folder = dir / "home/models/mine";

@@ -14,6 +14,7 @@
 
 #include "base/interrupt.h"
 #include "base/terminal.h"
+#include "base/timestamp.h"
 #include "base/utf8.h"
 #include "cli/find_pool.h"
 #include "cli/output.h"
@@ -47,7 +48,8 @@ constexpr const char* kListFooter = R"(Examples:
   llorch-pool worker list
   llorch-pool worker list --json | jq -r '.workers[] | select(.state == "ready") | .uri'
 
-States: starting, ready, busy, draining, stopped, failed (with why).)";
+States: starting, ready, busy, draining, stopped, failed (with why). One that was
+stopped is listed for ten minutes, with --all for as long as its log is here.)";
 
 constexpr const char* kStopFooter = R"(Examples:
   llorch-pool worker stop worker-cpu-0
@@ -55,7 +57,7 @@ constexpr const char* kStopFooter = R"(Examples:
 
 The worker takes nothing new and finishes what it is at, for as long as --timeout
 says (30 s); what is then still running is cut off: its streams end with an error.
-Exit code 0 also then; --json has `cut`, the number of requests that were.
+Exit code 0 also then; --json has `cut`, how many ran when it was last seen.
 A worker that has ended already is forgotten; `worker logs ID` still shows its log.)";
 
 constexpr const char* kLogsFooter = R"(Examples:
@@ -149,9 +151,25 @@ Result<std::vector<PoolWorker>> all_workers(const PoolContext& context) {
   return pool::read_worker_records(context.home);
 }
 
-int list(const PoolContext& context) {
-  const Result<std::vector<PoolWorker>> workers = all_workers(context);
+// Those that have left the list and whose logs are still here.
+void add_left(const PoolContext& context, std::vector<PoolWorker>& workers) {
+  for (const pool::LeftLog& left : pool::list_logs(context.home)) {
+    const auto is_it = [&left](const PoolWorker& worker) { return worker.id == left.id; };
+    if (std::any_of(workers.begin(), workers.end(), is_it)) continue;
+    PoolWorker worker;
+    worker.id = left.id;
+    worker.backend = left.id.starts_with("worker-cuda-") ? "cuda" : "cpu";
+    worker.state = PoolWorkerState::Stopped;
+    worker.ended_at = base::to_rfc3339(left.last_written);
+    worker.log_file = left.file.string();
+    workers.push_back(std::move(worker));
+  }
+}
+
+int list(const PoolContext& context, bool all) {
+  Result<std::vector<PoolWorker>> workers = all_workers(context);
   if (!workers.ok()) return fail(workers.error());
+  if (all && context.pool_url.empty()) add_left(context, *workers);
   if (context.json_output) {
     json::Array array;
     for (const PoolWorker& worker : *workers) array.emplace_back(contract::to_json(worker));
@@ -163,13 +181,16 @@ int list(const PoolContext& context) {
   return write_out(table) ? 0 : kFailure;
 }
 
+std::int64_t requests_of(const PoolWorker& worker) {
+  return worker.slots_busy + worker.queue_depth;
+}
+
 // Workers on their way out, and what they have left to do.
 class Stopping {
  public:
-  Stopping(PoolClient& client, const std::vector<std::string>& ids, int timeout_sec)
-      : client_(client), timeout_(timeout_sec) {
-    for (const std::string& id : ids) workers_[id] = 0;
-  }
+  // `workers`: each with what it had to do when it was told to stop.
+  Stopping(PoolClient& client, std::map<std::string, std::int64_t> workers, int timeout_sec)
+      : client_(client), timeout_(timeout_sec), workers_(std::move(workers)) {}
 
   // Waits until all have ended; the code to leave with when that is not to be.
   int wait() {
@@ -191,7 +212,8 @@ class Stopping {
     return 0;
   }
 
-  // Requests that were still running when their worker was ended, as far as one could see.
+  // Requests that were still running when their worker was last seen, of those that were ended
+  // because their time was over.
   std::int64_t num_cut() const { return num_cut_; }
 
  private:
@@ -204,7 +226,7 @@ class Stopping {
                          worker->state == PoolWorkerState::Failed;
     // A worker that ended by itself had finished; one that outlived its time had not.
     if (is_gone && seconds() >= timeout_) num_cut_ += requests;
-    requests = is_gone ? 0 : worker->slots_busy + worker->queue_depth;
+    requests = is_gone ? 0 : requests_of(*worker);
     return is_gone;
   }
 
@@ -240,7 +262,10 @@ int print_stopped(const PoolContext& context, const std::vector<std::string>& id
   std::string text = ids.empty() ? "no workers to stop\n" : "";
   for (const std::string& id : ids) text += fmt::format("{} {}\n", base::printable(id), state);
   if (num_cut > 0)
-    text += fmt::format("{} requests were cut off; --timeout SEC gives them more time\n", num_cut);
+    text += fmt::format(
+        "{} requests were still running and were cut off; --timeout SEC gives them "
+        "more time\n",
+        num_cut);
   return write_out(text) ? 0 : kFailure;
 }
 
@@ -268,15 +293,18 @@ int stop(const PoolContext& context, const StopArguments& arguments) {
     ids.clear();
     for (const PoolWorker& worker : *workers) ids.push_back(worker.id);
   }
+  std::map<std::string, std::int64_t> stopping_workers;
   for (const std::string& id : ids) {
     const Result<PoolWorker> stopped =
         client->post_worker("/v2/workers/stop", stop_body(id, arguments));
     // With --all one may have ended by itself in between.
     const bool is_known = stopped.ok() || stopped.error().code != ErrorCode::NotFound;
     if (!stopped.ok() && (is_known || !arguments.all)) return fail(stopped.error());
+    stopping_workers[id] = stopped.ok() ? requests_of(*stopped) : 0;
   }
   if (arguments.no_wait) return print_stopped(context, ids, "draining");
-  Stopping stopping(*client, ids, arguments.timeout_sec.value_or(kDrainSec));
+  Stopping stopping(*client, std::move(stopping_workers),
+                    arguments.timeout_sec.value_or(kDrainSec));
   if (const int code = stopping.wait(); code != 0) return code;
   return print_stopped(context, ids, "stopped", stopping.num_cut());
 }
@@ -450,9 +478,12 @@ void add_worker_commands(CLI::App& app, PoolContext& context) {
   worker->fallthrough();
   add_spawn(*worker, context);
   CLI::App* list_command = worker->add_subcommand("list", "every worker and how it is");
+  auto all = std::make_shared<bool>(false);
+  list_command->add_flag("--all", *all, "also those that ended long ago and left a log here");
   list_command->footer(kListFooter);
   list_command->fallthrough();
-  list_command->callback([&context] { context.chosen = [&context] { return list(context); }; });
+  list_command->callback(
+      [&context, all] { context.chosen = [&context, all] { return list(context, *all); }; });
   add_stop(*worker, context);
   add_restart(*worker, context);
   add_logs(*worker, context);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/positioned_file.h"
 #include "base/terminal.h"
 
 namespace llorch::pool {
@@ -136,6 +137,28 @@ std::vector<std::string> read_last_lines(const fs::path& file, std::size_t count
   if (lines.size() > count)
     lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
   return lines;
+}
+
+std::vector<LeftLog> list_logs(const base::Home& home) {
+  constexpr std::size_t kLogsMax = 10'000;
+  std::vector<LeftLog> logs;
+  std::error_code error;
+  for (fs::directory_iterator entry(home.logs(), error), end;
+       !error && entry != end && logs.size() < kLogsMax; entry.increment(error)) {
+    const fs::path& file = entry->path();
+    if (file.extension() != ".log") continue;
+    const std::optional<fs::path> found = find_log_of(home, file.stem().string());
+    const std::optional<base::FileStamp> stamp =
+        found ? base::stamp_of(*found) : std::optional<base::FileStamp>();
+    if (!stamp) continue;
+    const std::chrono::nanoseconds since(stamp->modified_ns);
+    logs.push_back({file.stem().string(), *found,
+                    std::chrono::system_clock::time_point(
+                        std::chrono::duration_cast<std::chrono::system_clock::duration>(since))});
+  }
+  std::sort(logs.begin(), logs.end(),
+            [](const LeftLog& a, const LeftLog& b) { return a.id < b.id; });
+  return logs;
 }
 
 std::optional<fs::path> find_log_of(const base::Home& home, std::string_view id) {

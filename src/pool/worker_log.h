@@ -54,6 +54,14 @@ class WorkerLog {
 std::vector<std::string> read_last_lines(const std::filesystem::path& file, std::size_t count,
                                          std::chrono::system_clock::time_point since = {});
 
+struct LeftLog {
+  std::string id;  // of the worker
+  std::filesystem::path file;
+  std::chrono::system_clock::time_point last_written;
+};
+// Every worker's log that is here, by id.
+std::vector<LeftLog> list_logs(const base::Home& home);
+
 // The log of a worker that nobody lists any more, while there is one.
 std::optional<std::filesystem::path> find_log_of(const base::Home& home, std::string_view id);
 

@@ -30,6 +30,24 @@ TEST(WorkerLog, StartsAnewWhenItIsFullAndKeepsThreeOlder) {
   EXPECT_FALSE(std::filesystem::exists(folder / "log.4"));
 }
 
+TEST(WorkerLog, ListsTheLogsOfWorkersAlone) {
+  const test::TempDir folder;
+  base::Home home;
+  home.state = folder.path();
+  EXPECT_TRUE(list_logs(home).empty()) << "no folder yet";
+  std::filesystem::create_directories(home.logs() / "worker-cpu-9.log");
+  for (const char* name : {"worker-cuda-1.log", "worker-cpu-0.log", "worker-cpu-0.log.1",
+                           "pool.log", "worker-X.log", "worker-cpu-2.txt"})
+    std::ofstream(home.logs() / name) << "x\n";
+  std::vector<std::string> ids;
+  for (const LeftLog& log : list_logs(home)) {
+    ids.push_back(log.id);
+    EXPECT_LT(std::chrono::abs(std::chrono::system_clock::now() - log.last_written),
+              std::chrono::hours(1));
+  }
+  EXPECT_THAT(ids, ElementsAre("worker-cpu-0", "worker-cuda-1"));
+}
+
 TEST(WorkerLog, SplitsNoLineBetweenFilesHoweverItComes) {
   const test::TempDir folder;
   {

@@ -20,6 +20,7 @@
 #include "base/process_table.h"
 #include "http/client.h"
 #include "pool/pool_fixture.h"
+#include "pool/worker_log.h"
 #include "pool/worker_record.h"
 
 namespace llorch::pool {
@@ -105,6 +106,16 @@ TEST_F(PoolManagerTest, AWorkerStartsServesAndStops) {
   EXPECT_TRUE(pool_.manager().stop_worker(worker->id).ok());
   EXPECT_EQ(pool_.manager().worker(worker->id).error().code, ErrorCode::NotFound) << "forgotten";
   EXPECT_EQ(pool_.manager().stop_worker(worker->id).error().code, ErrorCode::NotFound);
+}
+
+TEST_F(PoolManagerTest, AStoppedWorkerLeavesTheListAndItsLogStays) {
+  EXPECT_EQ(PoolTiming{}.stopped_shown, std::chrono::minutes(10));
+  pool_.options.timing.stopped_shown = milliseconds(100);
+  pool_.start();
+  const std::string id = pool_.ready_worker("ok");
+  ASSERT_TRUE(pool_.manager().stop_worker(id).ok());
+  EXPECT_TRUE(eventually([&] { return !pool_.manager().worker(id).ok(); }));
+  EXPECT_TRUE(find_log_of(pool_.options.home, id));
 }
 
 TEST_F(PoolManagerTest, SaysWhyAModelCannotStart) {

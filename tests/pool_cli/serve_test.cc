@@ -251,6 +251,35 @@ TEST_F(Serve, EveryCommandMeansThePoolThatIsNamed) {
   EXPECT_EQ(unknown.exit_code, 1);
 }
 
+TEST_F(Serve, StoppingSaysHowManyAnswersItCut) {
+  const auto manager = serve();
+  ASSERT_TRUE(is_ready()) << manager->err();
+  ASSERT_EQ(home_.pool({"worker", "spawn", "cpu", "--model", "builtin"}).exit_code, 0);
+  http::ClientRequest request(http::Method::Post, home_.workers().at(0).uri + "/v1/completions");
+  // Without the end token it tells on until the context is full.
+  request.body =
+      R"({"prompt":"Once","temperature":0,"stream":true,"max_tokens":1000,"logit_bias":{"0":-100}})";
+  std::array<std::string, 4> streams;
+  std::vector<std::jthread> clients;
+  for (std::string& stream : streams) {
+    clients.emplace_back([&stream, &request] {
+      [[maybe_unused]] const auto answer =
+          http::Client().stream(request, [&stream](std::string_view bytes) {
+            stream += bytes;
+            return true;
+          });
+    });
+  }
+  ASSERT_TRUE(eventually([&] { return home_.workers().at(0).slots_busy == 4; }));
+  const ProgramOutcome stopped =
+      home_.pool({"worker", "stop", "worker-cpu-0", "--timeout", "0", "--json"});
+  clients.clear();  // joins
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  EXPECT_THAT(stopped.out, HasSubstr(R"("cut":4)"));
+  for (const std::string& stream : streams)
+    EXPECT_THAT(stream, AllOf(HasSubstr("\"error\""), HasSubstr("CANCELLED")));
+}
+
 TEST_F(Serve, AStoppedWorkersLogStaysReachable) {
   const auto manager = serve();
   ASSERT_TRUE(is_ready()) << manager->err();
