@@ -62,6 +62,9 @@ struct ModelEntry {
   friend bool operator==(const ModelEntry&, const ModelEntry&) = default;
 };
 
+// The model that every worker has: its id, and what stands for its path.
+inline constexpr std::string_view kBuiltinModel = "builtin";
+
 bool is_model_id(std::string_view text);
 
 // "a/b.gguf": UTF-8 that stays below the folder it is joined to, without "." and ".." among its

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/utf8.h"
+#include "contract/backend_kind.h"
 #include "contract/mirror.h"
 #include "contract/peer_message.h"
 
@@ -174,7 +175,7 @@ StartWorkerRequest parse_start_worker_request(const json::Object& body,
   json::FieldReader reader(body);
   StartWorkerRequest request;
   request.backend = reader.required_string("backend");
-  if (request.backend != "cpu" && request.backend != "cuda" && body.contains("backend"))
+  if (find_backend_kind(request.backend) == nullptr && body.contains("backend"))
     reader.fail("backend", "cpu|cuda", "must be cpu or cuda, not " + base::quoted(request.backend));
   request.model = reader.required_string("model", {1, 128});
   const auto narrow = [](std::optional<std::int64_t> number) -> std::optional<std::int32_t> {
@@ -182,7 +183,7 @@ StartWorkerRequest parse_start_worker_request(const json::Object& body,
     return static_cast<std::int32_t>(*number);
   };
   request.gpu = narrow(reader.optional_integer("gpu", 0, kGpuMax));
-  if (request.gpu && request.backend == "cpu")
+  if (request.gpu && request.backend == kCpu)
     reader.fail("gpu", "cuda only",
                 "a worker on the CPU has no GPU: leave gpu out or ask for cuda");
   request.context = narrow(reader.optional_integer("ctx", kContextTokensMin, kContextMax));
