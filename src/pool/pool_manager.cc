@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/owner_loop.h"
 #include "pool/probe.h"
+#include "pool/record_facts.h"
 #include "pool/worker_launch.h"
 #include "pool/worker_record.h"
 #include "pool/worker_table.h"

@@ -1,4 +1,4 @@
-// The workers of this host: their state, and every effect on their processes. Belongs to the
+// The workers of this host: who there is, what is asked of them, what is due. Belongs to the
 // manager's thread; what may take long is handed to hooks and comes back as a call.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "contract/pool_info.h"
 #include "contract/worker_info.h"
+#include "pool/managed_worker.h"
 #include "pool/pool_manager.h"
 #include "pool/probe.h"
 #include "pool/worker_launch.h"
@@ -57,38 +58,17 @@ class WorkerTable {
   std::vector<std::string> running() const;  // ids of all that have not ended
 
  private:
-  struct Worker {
-    WorkerRecord record;
-    WorkerFacts facts;
-    base::ProcessHandle keeper;     // not open: it had ended when it was found
-    std::uint64_t start = 0;        // tells answers about this process from those about one before
-    std::uint64_t ended_order = 0;  // the smaller, the longer ago
-    TimePoint ended_time{};         // with ended_order
-    bool measured = false;          // its peak was kept
-    double tokens_per_second = 0;
-    base::ProcessMemory memory;
-    std::int64_t vram_bytes = 0;
-  };
-
   Result<std::string> choose_id(const std::string& backend) const;
   std::set<std::uint16_t> taken_ports() const;
-  Status prepare_record(Worker& worker, const std::string& id, const PreparedStart& start);
-  Status launch(Worker& worker, TimePoint now);
+  Status prepare_record(ManagedWorker& worker, const std::string& id, const PreparedStart& start);
   void adopt_one(const std::filesystem::path& file, TimePoint now);
 
-  TimePoint advance_one(Worker& worker, TimePoint now);
-  bool look_for_end(Worker& worker);
-  void perform(Worker& worker, Action action, TimePoint now);
-  void submit(Worker& worker, ProbeJob::Kind kind);
-  void spawn_again(Worker& worker, TimePoint now);
-  void become_ready(Worker& worker);
-  void finish(Worker& worker, TimePoint now);
-  void save(const Worker& worker) const;
+  TimePoint advance_one(ManagedWorker& worker, TimePoint now);
+  void perform(ManagedWorker& worker, Action action, TimePoint now);
+  void spawn_again(ManagedWorker& worker, TimePoint now);
   void forget_oldest();
 
-  static contract::PoolWorker show_one(const Worker& worker);
-  Worker* find(std::string_view id);
-  std::filesystem::path file_of(const Worker& worker) const;
+  ManagedWorker* find(std::string_view id);
   Error unknown(std::string_view id) const;
 
   const PoolManagerOptions& options_;
@@ -96,13 +76,7 @@ class WorkerTable {
   bool closed_ = false;
   std::uint64_t next_start_ = 0;
   std::uint64_t next_ended_ = 0;
-  std::map<std::string, Worker, std::less<>> workers_;
+  std::map<std::string, ManagedWorker, std::less<>> workers_;
 };
-
-// The facts of a worker as its record has them, and how its processes ended when they have.
-WorkerFacts facts_of(const WorkerRecord& record, TimePoint now, const PoolTiming& timing);
-EndFacts find_end(const std::filesystem::path& file, const WorkerRecord& record);
-// The record's worker with what the facts say about it.
-contract::PoolWorker show_worker(const WorkerRecord& record, const WorkerFacts& facts);
 
 }  // namespace llorch::pool
