@@ -1,5 +1,6 @@
 #include "builtin_model/builtin_model.h"
 
+#include "contract/model_entry.h"
 #include "formats/gguf_reader.h"
 
 // Aligned for any vector load of the tensors, whose offsets in the image are multiples of 32.
@@ -30,7 +31,7 @@ std::span<const std::byte> gguf() {
 }
 
 Result<formats::WeightFile> open() {
-  return formats::parse_gguf(gguf(), kName);
+  return formats::parse_gguf(gguf(), contract::kBuiltinModel);
 }
 
 }  // namespace llorch::builtin_model

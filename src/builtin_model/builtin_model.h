@@ -1,19 +1,15 @@
-// The model that is part of the program: a small story teller (models/builtin), as a GGUF image in
+// The model that is part of a worker: a small story teller (models/builtin), as a GGUF image in
 // the read-only data of the executable. The pages that are used are read from disk when touched,
 // as with a mapped file.
 #pragma once
 
 #include <cstddef>
 #include <span>
-#include <string_view>
 
 #include "base/result.h"
 #include "formats/weight_file.h"
 
 namespace llorch::builtin_model {
-
-// What stands for it where a path is expected: --model builtin.
-inline constexpr std::string_view kName = "builtin";
 
 std::span<const std::byte> gguf();
 

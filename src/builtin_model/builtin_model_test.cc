@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/file.h"
+#include "contract/model_entry.h"
 #include "support/test_paths.h"
 
 namespace llorch::builtin_model {
@@ -25,7 +26,7 @@ TEST(BuiltinModel, IsTheCommittedFileByteForByte) {
 TEST(BuiltinModel, OpensInPlace) {
   const auto file = open();
   ASSERT_TRUE(file.ok()) << file.error().message;
-  EXPECT_EQ(file->path(), kName);
+  EXPECT_EQ(file->path(), contract::kBuiltinModel);
   EXPECT_EQ(file->metadata().text("general.architecture").take(), "llama");
   EXPECT_EQ(file->metadata().integer("llama.block_count").take(), 8);
   EXPECT_EQ(file->metadata().integer("llama.context_length").take(), 1024);

@@ -8,12 +8,12 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
-#include "catalog/chunks.h"
 #include "catalog/describe.h"
 #include "catalog/model_catalog.h"
 #include "catalog/model_names.h"
 #include "catalog/registry.h"
 #include "catalog/under_way.h"
+#include "fetch/chunks.h"
 
 namespace llorch::catalog {
 namespace {
@@ -76,7 +76,7 @@ std::optional<Adoptable> read_ollama_manifest(const fs::path& root, const fs::pa
   constexpr std::string_view kDigest = "sha256:";
   if (!digest || !digest->starts_with(kDigest)) return std::nullopt;
   const std::string hex = digest->substr(kDigest.size());
-  if (!is_sha256_hex(hex)) return std::nullopt;  // it becomes a path
+  if (!fetch::is_sha256_hex(hex)) return std::nullopt;  // it becomes a path
   const std::string tag = manifest.filename().string();
   const fs::path named = manifest.parent_path();
   const std::string space = named.parent_path().filename().string();
@@ -112,7 +112,7 @@ std::string blob_hash(const fs::path& file) {
   std::error_code error;
   const fs::path target = fs::read_symlink(file, error);
   const std::string name = error ? std::string() : target.filename().string();
-  return is_sha256_hex(name) ? name : std::string();
+  return fetch::is_sha256_hex(name) ? name : std::string();
 }
 
 bool is_first_part(const std::string& file) {
@@ -187,9 +187,9 @@ void find_hub(const fs::path& root, std::vector<Adoptable>& found) {
     for (std::size_t i = first; i < found.size(); ++i) {
       Adoptable& model = found[i];
       model.from = "huggingface";
-      ModelRef ref{Provider::HuggingFace, name, {}, {}};
+      fetch::ModelRef ref{fetch::Provider::HuggingFace, name, {}, {}};
       if (model.path != snapshot) ref.file = model.path.lexically_relative(snapshot).string();
-      const Result<ModelRef> checked = parse_model_ref(ref.text());
+      const Result<fetch::ModelRef> checked = fetch::parse_model_ref(ref.text());
       if (checked.ok()) model.ref = ref.text();
       model.name = ref.file.empty() ? name : fmt::format("{} {}", name, ref.file);
       model.id = ref.file.empty() ? make_model_id(telling_part(name))

@@ -8,10 +8,10 @@
 
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "builtin_model/builtin_model.h"
 #include "catalog/look.h"
 #include "catalog/model_names.h"
 #include "catalog/supported.h"
+#include "contract/model_entry.h"
 #include "formats/open.h"
 #include "formats/summary.h"
 
@@ -241,7 +241,7 @@ json::Object show_entry(const ModelEntry& entry) {
 
 FilesState check_files(const ModelEntry& entry) {
   if (!entry.downloaded) return FilesState::NotDownloaded;
-  if (entry.path == builtin_model::kName) return FilesState::Ready;
+  if (entry.path == contract::kBuiltinModel) return FilesState::Ready;
   std::error_code error;
   if (entry.files.empty())  // another program's entry
     return fs::exists(entry.path, error) ? FilesState::Ready : FilesState::Missing;

@@ -14,7 +14,7 @@
 #include "catalog/known_models.h"
 #include "catalog/model_names.h"
 #include "catalog/registry.h"
-#include "catalog/transfer_job.h"
+#include "fetch/transfer.h"
 
 namespace llorch::catalog {
 namespace {
@@ -26,7 +26,6 @@ using contract::ModelFile;
 constexpr std::size_t kFolderNameMax = 64;
 constexpr std::size_t kHashedNameDigits = 16;
 constexpr std::chrono::milliseconds kJoinedLook{200};
-constexpr std::chrono::milliseconds kUnderWayEvery{1000};
 
 bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -50,9 +49,9 @@ bool ends_with_any(std::string_view path, std::initializer_list<std::string_view
 
 // What a worker's --model gets: the GGUF (the first of several parts), a lone file, else the
 // folder.
-fs::path model_path(const fs::path& folder, const std::vector<FileChunks>& files) {
+fs::path model_path(const fs::path& folder, const std::vector<fetch::FileChunks>& files) {
   std::string first;
-  for (const FileChunks& file : files) {
+  for (const fetch::FileChunks& file : files) {
     if (file.path.ends_with(".gguf") && (first.empty() || file.path < first)) first = file.path;
   }
   if (!first.empty()) return folder / first;
@@ -74,60 +73,14 @@ Download::Download(const Downloader& downloader, const DownloadRequest& request,
                    const OnDownloadEvent& on_event, std::stop_token stop)
     : downloader_(downloader),
       request_(request),
-      on_event_(on_event),
       stop_(std::move(stop)),
       catalog_(downloader.home.catalog_file()),
-      source_options_(downloader.source) {
+      source_options_(downloader.source),
+      progress_(on_event) {
   if (!request.hf_token.empty()) source_options_.hf_token = request.hf_token;
   source_options_.on_wait = [this](const std::string& host, std::chrono::milliseconds waited) {
-    wait(host, waited);
-    send(Kind::Progress);
+    progress_.wait(host, waited);
   };
-}
-
-void Download::send(Kind kind, std::string_view file, std::string text) {
-  note_under_way();
-  if (!on_event_) return;
-  DownloadEvent event;
-  event.kind = kind;
-  event.model = id_;
-  event.file = file;
-  event.files_done = files_done_;
-  event.files_total = files_total_;
-  event.bytes_done = bytes_done_;
-  event.bytes_total = std::max(bytes_total_, bytes_done_);
-  event.bytes_per_second = rate_.per_second();
-  if (event.bytes_per_second > 0 && bytes_total_ > 0)
-    event.seconds_left =
-        static_cast<double>(event.bytes_total - event.bytes_done) / event.bytes_per_second;
-  event.waiting_seconds = std::exchange(waiting_seconds_, std::nullopt);
-  event.waiting_for = std::exchange(waiting_for_, {});
-  event.text = std::move(text);
-  on_event_(event);
-}
-
-// For other processes; about once a second, and only by the holder of the folder.
-void Download::note_under_way() {
-  const auto now = std::chrono::steady_clock::now();
-  if (lock_ == nullptr || now < next_under_way_) return;
-  next_under_way_ = now + kUnderWayEvery;
-  (void)save_under_way(
-      model_folder_, {ref_ != ModelRef{} ? ref_.text() : "", ::getpid(), files_done_, files_total_,
-                      bytes_done_, std::max(bytes_total_, bytes_done_)});
-}
-
-// The next event says so.
-void Download::wait(const std::string& host, std::chrono::milliseconds waited) {
-  waiting_seconds_ = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
-  waiting_for_ = host;
-}
-
-void Download::progress(std::string_view file, const TransferProgress& now) {
-  bytes_done_ = bytes_before_ + now.bytes_done;
-  bytes_total_ = std::max(bytes_total_, bytes_before_ + now.bytes_total);
-  if (now.waiting.count() > 0) wait(now.waiting_for, now.waiting);
-  rate_.add(std::chrono::steady_clock::now(), bytes_done_);
-  send(Kind::Progress, file);
 }
 
 Status Download::find_model() {
@@ -137,6 +90,7 @@ Status Download::find_model() {
   ref_ = std::move(target->ref);
   entry_ = std::move(target->entry);
   model_folder_ = downloader_.home.models() / id_;
+  progress_.set_model(id_);
   return ok_status();
 }
 
@@ -145,7 +99,7 @@ Status Download::find_model() {
 Status Download::claim() {
   for (;;) {
     if (const Status found = find_model(); !found.ok()) return found;
-    if (ref_.provider == Provider::File && request_.neighbours.empty()) return ok_status();
+    if (ref_.provider == fetch::Provider::File && request_.neighbours.empty()) return ok_status();
     std::error_code error;
     fs::create_directories(model_folder_, error);
     if (error) return system_error(model_folder_, error);
@@ -157,6 +111,7 @@ Status Download::claim() {
       if (const Status found = find_model(); !found.ok()) return found;
       if (id_ != id) continue;
       lock_ = lock.take();
+      progress_.note_in(model_folder_, ref_ != fetch::ModelRef{} ? ref_.text() : "");
       return ok_status();
     }
     if (!request_.join || lock.error().code != ErrorCode::Conflict)
@@ -173,28 +128,23 @@ Status Download::wait_for_other() {
       return Error{ErrorCode::Cancelled,
                    fmt::format("{} is still being downloaded by the other process", id_)};
     if (const std::optional<UnderWay> other = load_under_way(model_folder_)) {
-      if (!other->ref.empty() && ref_ != ModelRef{} && !is_same_source(other->ref, ref_)) {
+      if (!other->ref.empty() && ref_ != fetch::ModelRef{} && !is_same_source(other->ref, ref_)) {
         return Error{ErrorCode::Conflict,
                      fmt::format("process {} downloads another model as {}, from {}: name this one "
                                  "differently (--id NAME)",
                                  other->pid, id_, other->ref)};
       }
-      files_done_ = other->files_done;
-      files_total_ = other->files_total;
-      bytes_done_ = other->bytes_done;
-      bytes_total_ = other->bytes_total;
-      rate_.add(std::chrono::steady_clock::now(), bytes_done_);
+      progress_.show(*other);
       if (!std::exchange(has_told, true))
-        send(Kind::Note, {},
-             fmt::format("process {} downloads {} already: this shows how far it is, and goes on "
-                         "where that one ends",
-                         other->pid, id_));
-      send(Kind::Progress);
+        progress_.note(
+            fmt::format("process {} downloads {} already: this shows how far it is, and "
+                        "goes on where that one ends",
+                        other->pid, id_));
+      progress_.tell(Kind::Progress);
     }
     std::this_thread::sleep_for(kJoinedLook);
   }
-  files_done_ = files_total_ = bytes_done_ = bytes_total_ = 0;
-  rate_ = {};
+  progress_.begin(0, 0);
   return ok_status();
 }
 
@@ -235,7 +185,7 @@ Result<ModelEntry> Download::register_in_place() {
   entry.files.clear();
   entry.repo = ref_.text();
   if (!request_.sha256.empty()) {
-    const Result<FileChunks> found = hash(ref_.location, fs::path(ref_.location).filename());
+    const Result<fetch::FileChunks> found = hash(ref_.location, fs::path(ref_.location).filename());
     if (!found.ok()) return found.error();
     if (found->sha256 != request_.sha256)
       return Error{ErrorCode::Corrupt,
@@ -249,20 +199,17 @@ Result<ModelEntry> Download::register_in_place() {
     return ok_status();
   });
   if (!updated.ok()) return updated.error();
-  send(Kind::Note, {}, fmt::format("{} is used where it lies", ref_.location));
-  send(Kind::Done);
+  progress_.note(fmt::format("{} is used where it lies", ref_.location));
+  progress_.tell(Kind::Done);
   return catalog_.find(id_);
 }
 
 Result<ModelEntry> Download::take_from_all() {
-  DownloadRequest request = request_;
-  request.id = id_;
-  const std::optional<ModelRef> ref =
-      ref_ != ModelRef{} ? std::optional<ModelRef>(ref_) : std::nullopt;
-  request.only_neighbours = request.only_neighbours || !ref;
-  Result<OfferedModel> model = find_offers(
-      request, ref, source_options_, [&](const std::string& text) { send(Kind::Note, {}, text); },
-      stop_);
+  fetch::OfferQuestion question{.id = id_, .neighbours = request_.neighbours};
+  if (ref_ != fetch::ModelRef{}) question.ref = ref_;
+  question.only_neighbours = request_.only_neighbours || !question.ref;
+  Result<fetch::OfferedModel> model = fetch::find_offers(
+      question, source_options_, [&](const std::string& text) { progress_.note(text); }, stop_);
   if (!model.ok()) return model.error();
   if (const Status pinned = pin_hash(*model); !pinned.ok()) return pinned.error();
   for (std::size_t i = 0; i < model->source.files.size(); ++i)
@@ -271,9 +218,9 @@ Result<ModelEntry> Download::take_from_all() {
 }
 
 // What the user says the file is: as if the source had published it.
-Status Download::pin_hash(OfferedModel& model) const {
+Status Download::pin_hash(fetch::OfferedModel& model) const {
   if (request_.sha256.empty()) return ok_status();
-  std::vector<RemoteFile>& files = model.source.files;
+  std::vector<fetch::RemoteFile>& files = model.source.files;
   if (files.size() != 1 || model.source.is_tarball) {
     return Error{
         ErrorCode::InvalidArgument,
@@ -288,11 +235,11 @@ Status Download::pin_hash(OfferedModel& model) const {
                              files.front().path, published, request_.sha256)};
   }
   published = request_.sha256;
-  for (Offer& offer : model.offers.front()) offer.file.sha256 = request_.sha256;
+  for (fetch::Offer& offer : model.offers.front()) offer.file.sha256 = request_.sha256;
   return ok_status();
 }
 
-bool Download::is_here(const ModelSource& source, const fs::path& folder) const {
+bool Download::is_here(const fetch::ModelSource& source, const fs::path& folder) const {
   if (!entry_.downloaded || source.revision.empty() || entry_.revision != source.revision ||
       model_folder(entry_) != folder || check_files(entry_) != FilesState::Ready)
     return false;
@@ -300,67 +247,65 @@ bool Download::is_here(const ModelSource& source, const fs::path& folder) const 
   if (!request_.sha256.empty() &&
       (entry_.files.empty() || entry_.files.front().sha256 != request_.sha256))
     return false;
-  return std::all_of(source.files.begin(), source.files.end(), [&](const RemoteFile& file) {
+  return std::all_of(source.files.begin(), source.files.end(), [&](const fetch::RemoteFile& file) {
     std::error_code error;
     const auto size = fs::file_size(folder / file.path, error);
     return !error && (!file.size || static_cast<std::int64_t>(size) == *file.size);
   });
 }
 
-Status Download::check_whole_room(const ModelSource& source, const fs::path& folder) const {
+Status Download::check_whole_room(const fetch::ModelSource& source, const fs::path& folder) const {
   std::int64_t missing = 0;
-  for (const RemoteFile& file : source.files) {
+  for (const fetch::RemoteFile& file : source.files) {
     std::error_code error;
     if (!file.size || fs::exists(folder / file.path, error)) continue;
-    const auto part = fs::file_size(with_suffix(folder / file.path, ".part"), error);
+    const auto part = fs::file_size(fetch::with_suffix(folder / file.path, ".part"), error);
     // A part is as long as its last byte, not as full: each file is looked at again by itself.
     missing += error ? *file.size
                      : std::max<std::int64_t>(0, *file.size - static_cast<std::int64_t>(part));
   }
-  if (const auto problem = check_room(model_folder_, missing)) return *problem;
-  return ok_status();
+  return fetch::check_room(model_folder_, missing);
 }
 
-Result<ModelEntry> Download::take(const ModelSource& source) {
+Result<ModelEntry> Download::take(const fetch::ModelSource& source) {
   const fs::path folder = model_folder_ / folder_name(source.revision);
-  files_done_ = bytes_before_ = bytes_done_ = bytes_total_ = 0;
-  files_total_ = static_cast<std::int64_t>(source.files.size());
-  for (const RemoteFile& file : source.files) bytes_total_ += file.size.value_or(0);
-  send(Kind::Resolved, {}, source.ref.text());
+  std::int64_t bytes = 0;
+  for (const fetch::RemoteFile& file : source.files) bytes += file.size.value_or(0);
+  progress_.begin(static_cast<std::int64_t>(source.files.size()), bytes);
+  progress_.tell(Kind::Resolved, {}, source.ref.text());
   if (is_here(source, folder)) {
-    files_done_ = files_total_;
-    bytes_done_ = bytes_total_;
-    send(Kind::Note, {}, fmt::format("{} is here already, at {}", id_, source.revision));
-    send(Kind::Done);
+    progress_.end_files();
+    progress_.note(fmt::format("{} is here already, at {}", id_, source.revision));
+    progress_.tell(Kind::Done);
     return entry_;
   }
   if (const Status room = check_whole_room(source, folder); !room.ok()) return room.error();
-  Result<std::vector<FileChunks>> files =
+  Result<std::vector<fetch::FileChunks>> files =
       source.is_tarball ? fetch_tarball(source, folder) : fetch_files(source, folder);
   if (!files.ok()) return files.error();
   return finish(source, folder, files.take());
 }
 
-Result<ModelEntry> Download::finish(const ModelSource& source, const fs::path& folder,
-                                    std::vector<FileChunks> files) {
+Result<ModelEntry> Download::finish(const fetch::ModelSource& source, const fs::path& folder,
+                                    std::vector<fetch::FileChunks> files) {
   ModelEntry entry = entry_;
   entry.files.clear();
   entry.revision = source.revision;
-  if (ref_ != ModelRef{}) entry.repo = ref_.text();
-  if (entry.repo.empty() && source.ref != ModelRef{}) entry.repo = source.ref.text();
+  if (ref_ != fetch::ModelRef{}) entry.repo = ref_.text();
+  if (entry.repo.empty() && source.ref != fetch::ModelRef{}) entry.repo = source.ref.text();
   if (!source.license.empty()) entry.license = source.license;
   if (const Status described = describe_files(model_path(folder, files), entry); !described.ok())
     return described.error();
   // Without a name of its own it would be called like its folder, which is a commit or a version.
   const bool is_nameless = entry.name == folder.filename() || entry.name == telling_part(folder);
   if (entry_.name.empty() && is_nameless)
-    entry.name = ref_ != ModelRef{} ? derive_model_name(ref_) : id_;
+    entry.name = ref_ != fetch::ModelRef{} ? derive_model_name(ref_) : id_;
   for (ModelFile& file : entry.files) {
-    for (const FileChunks& hashed : files) {
+    for (const fetch::FileChunks& hashed : files) {
       if (hashed.path == file.path) file.sha256 = hashed.sha256;
     }
   }
-  if (const Status saved = save_chunks(downloader_.home.chunks(), id_, files); !saved.ok())
+  if (const Status saved = fetch::save_chunks(downloader_.home.chunks(), id_, files); !saved.ok())
     return saved.error();
   const Status updated = catalog_.update([&](CatalogContent& content) -> Status {
     if (const Status ours = check_source(content, id_, ref_); !ours.ok()) return ours;
@@ -375,7 +320,7 @@ Result<ModelEntry> Download::finish(const ModelSource& source, const fs::path& f
   });
   if (!updated.ok()) return updated.error();
   remove_old(folder);
-  send(Kind::Done);
+  progress_.tell(Kind::Done);
   return catalog_.find(id_);
 }
 

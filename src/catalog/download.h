@@ -10,11 +10,11 @@
 #include "base/result.h"
 #include "catalog/model_catalog.h"
 #include "catalog/model_names.h"
-#include "catalog/neighbour.h"
-#include "catalog/source.h"
-#include "catalog/transfer.h"
 #include "contract/download_event.h"
 #include "contract/model_entry.h"
+#include "fetch/neighbour.h"
+#include "fetch/source.h"
+#include "fetch/transfer.h"
 
 namespace llorch::catalog {
 
@@ -22,12 +22,12 @@ struct DownloadRequest {
   // What it is called in the catalog afterwards; empty: choose_model_id. An id that another
   // source's model has is a Conflict: nothing is replaced by something else.
   std::string id{};
-  std::string ref{};                    // where from; empty: the catalog's or the known model's
-  std::vector<Neighbour> neighbours{};  // asked first, in this order
-  bool only_neighbours = false;         // --from: no other source
-  std::string hf_token{};               // instead of the downloader's own; or empty
-  std::string sha256{};                 // of its one file, in hex, as the user knows it
-  int max_connections = 0;              // at a time; 0: the downloader's own number
+  std::string ref{};  // where from; empty: the catalog's or the known model's
+  std::vector<fetch::Neighbour> neighbours{};  // asked first, in this order
+  bool only_neighbours = false;                // --from: no other source
+  std::string hf_token{};                      // instead of the downloader's own; or empty
+  std::string sha256{};                        // of its one file, in hex, as the user knows it
+  int max_connections = 0;                     // at a time; 0: the downloader's own number
   // Where another process downloads the model: wait for its end and show its progress, instead of a
   // Conflict. Then this goes on, if anything is left to do.
   bool join = false;
@@ -48,8 +48,8 @@ using contract::OnDownloadEvent;
 // Files that did not change between the revisions are linked, not fetched.
 struct Downloader {
   base::Home home;
-  SourceOptions source;
-  TransferOptions transfer;
+  fetch::SourceOptions source;
+  fetch::TransferOptions transfer;
 
   // Blocks until the model is whole, verified and in the catalog, or fails; `on_event` is called on
   // the calling thread. A download that was cut off goes on where it was. Cancelled keeps the

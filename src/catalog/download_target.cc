@@ -33,15 +33,15 @@ Status find_source(const Names& names, const DownloadRequest& request, DownloadT
   if (const ModelEntry* entry = names.find(request.id); entry != nullptr && text.empty())
     text = entry->repo;
   if (text.empty()) return ok_status();
-  Result<ModelRef> ref = parse_model_ref(text);
+  Result<fetch::ModelRef> ref = fetch::parse_model_ref(text);
   if (!ref.ok()) return ref.error();
-  if (ref->provider == Provider::CatalogId) {
+  if (ref->provider == fetch::Provider::CatalogId) {
     const ModelEntry* other = names.find(ref->location);
     if (other == nullptr || other->repo.empty())
       return Error{ErrorCode::NotFound,
                    fmt::format("{} is no model with a source", base::quoted(text))};
     if (target.id.empty()) target.id = other->id;
-    ref = parse_model_ref(other->repo);
+    ref = fetch::parse_model_ref(other->repo);
     if (!ref.ok()) return ref.error();
   }
   target.ref = ref.take();
@@ -57,7 +57,7 @@ Status check_target(const CatalogContent& content, const DownloadRequest& reques
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{} is part of the program: nothing to download", target.id)};
   // A neighbour may have what no source is known for.
-  if (target.ref != ModelRef{} || !request.neighbours.empty()) return ok_status();
+  if (target.ref != fetch::ModelRef{} || !request.neighbours.empty()) return ok_status();
   if (content.find(target.id) == nullptr) return no_such_model(content, target.id);
   return Error{
       ErrorCode::InvalidArgument,
@@ -66,9 +66,10 @@ Status check_target(const CatalogContent& content, const DownloadRequest& reques
 
 }  // namespace
 
-Status check_source(const CatalogContent& content, const std::string& id, const ModelRef& ref) {
+Status check_source(const CatalogContent& content, const std::string& id,
+                    const fetch::ModelRef& ref) {
   const ModelEntry* entry = content.find(id);
-  if (entry == nullptr || !entry->downloaded || ref == ModelRef{} ||
+  if (entry == nullptr || !entry->downloaded || ref == fetch::ModelRef{} ||
       is_same_place(entry->repo, ref))
     return ok_status();
   return Error{ErrorCode::Conflict,
@@ -105,7 +106,7 @@ Result<DownloadRequest> settle_download(const base::Home& home, DownloadRequest 
   const Result<DownloadTarget> target = find_target(home, request, also);
   if (!target.ok()) return target.error();
   request.id = target->id;
-  if (target->ref != ModelRef{}) request.ref = target->ref.text();
+  if (target->ref != fetch::ModelRef{}) request.ref = target->ref.text();
   return request;
 }
 

@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "builtin_model/builtin_model.h"
 #include "catalog/describe.h"
+#include "contract/backend_kind.h"
+#include "contract/model_entry.h"
 
 namespace llorch::catalog {
 namespace {
@@ -83,7 +85,7 @@ ModelEntry make_entry(const KnownModel& model) {
   entry.format = model.format;
   entry.size_bytes = model.size_bytes;
   entry.architecture = model.architecture;
-  entry.backends = {"cpu", "cuda"};
+  entry.backends = contract::backend_names();
   entry.repo = model.repo;
   entry.quantization = model.quantization;
   entry.license = model.license;
@@ -94,8 +96,8 @@ ModelEntry make_entry(const KnownModel& model) {
 
 ModelEntry builtin_entry() {
   ModelEntry entry;
-  entry.id = builtin_model::kName;
-  entry.path = builtin_model::kName;
+  entry.id = contract::kBuiltinModel;
+  entry.path = contract::kBuiltinModel;
   entry.size_bytes = static_cast<std::int64_t>(builtin_model::gguf().size());
   entry.downloaded = true;
   entry.license = "Apache-2.0";

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "catalog/model_ref.h"
 #include "catalog/supported.h"
+#include "fetch/model_ref.h"
 
 namespace llorch::catalog {
 namespace {
@@ -32,9 +32,9 @@ TEST(KnownModels, SayWhereTheyAreUnderWhichLicenceAndHowLarge) {
     EXPECT_GT(entry.size_bytes, 1'000'000);
     EXPECT_FALSE(entry.backends.empty());
     if (entry.id == "builtin") continue;
-    const Result<ModelRef> ref = parse_model_ref(entry.repo);
+    const Result<fetch::ModelRef> ref = fetch::parse_model_ref(entry.repo);
     ASSERT_TRUE(ref.ok()) << ref.error().message;
-    EXPECT_EQ(ref->provider, Provider::HuggingFace);
+    EXPECT_EQ(ref->provider, fetch::Provider::HuggingFace);
     EXPECT_EQ(ref->text(), entry.repo);
     EXPECT_EQ(entry.format == "gguf", ref->file.ends_with(".gguf"));
     EXPECT_FALSE(entry.downloaded);

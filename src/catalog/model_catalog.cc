@@ -14,8 +14,8 @@
 #include "base/json_fields.h"
 #include "base/similar_names.h"
 #include "base/utf8.h"
-#include "builtin_model/builtin_model.h"
 #include "catalog/known_models.h"
+#include "contract/model_entry.h"
 
 namespace llorch::catalog {
 namespace {
@@ -212,7 +212,7 @@ Error no_such_model(const CatalogContent& content, std::string_view id) {
   const std::vector<ModelEntry> known = known_models();
   const bool is_known = std::any_of(known.begin(), known.end(),
                                     [id](const ModelEntry& entry) { return entry.id == id; });
-  if (is_known && id != builtin_model::kName) {
+  if (is_known && id != contract::kBuiltinModel) {
     return {ErrorCode::NotFound,
             fmt::format(
                 "the model {0} is known but not here: run `llorch-pool models download {0}`", id)};
@@ -237,7 +237,7 @@ Result<CatalogContent> ModelCatalog::read() const {
 }
 
 Result<ModelEntry> ModelCatalog::find(std::string_view id) const {
-  if (id == builtin_model::kName) return builtin_entry();
+  if (id == contract::kBuiltinModel) return builtin_entry();
   const Result<CatalogContent> content = read();
   if (!content.ok()) return content.error();
   const ModelEntry* entry = content->find(id);

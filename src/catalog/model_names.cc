@@ -86,20 +86,21 @@ std::string last_telling(const std::vector<std::string>& parts) {
   return "model";
 }
 
-std::vector<std::string> parts_of(const ModelRef& ref) {
-  if (ref.provider == Provider::Https) {
+std::vector<std::string> parts_of(const fetch::ModelRef& ref) {
+  if (ref.provider == fetch::Provider::Https) {
     std::vector<std::string> parts = parts_of_url(ref.location);
     if (!parts.empty()) parts.back() = without_ending(parts.back());
     return parts;
   }
   std::vector<std::string> parts;
   for (const fs::path& part : fs::path(ref.location)) parts.push_back(part.string());
-  if (ref.provider == Provider::File && !parts.empty()) parts.back() = without_ending(parts.back());
+  if (ref.provider == fetch::Provider::File && !parts.empty())
+    parts.back() = without_ending(parts.back());
   return parts;
 }
 
 // Who it belongs to: the part in front of the one that names it. Empty: nobody says.
-std::string owner_of(const ModelRef& ref) {
+std::string owner_of(const fetch::ModelRef& ref) {
   std::vector<std::string> parts = parts_of(ref);
   const std::string name = last_telling(parts);
   while (!parts.empty() && parts.back() != name) parts.pop_back();
@@ -110,7 +111,7 @@ std::string owner_of(const ModelRef& ref) {
   return owner;
 }
 
-std::string with_file(std::string text, const ModelRef& ref) {
+std::string with_file(std::string text, const fetch::ModelRef& ref) {
   if (ref.file.empty()) return text;
   const std::string_view file = std::string_view(ref.file).substr(ref.file.rfind('/') + 1);
   return text + "-" + std::string(without_ending(file));
@@ -140,25 +141,25 @@ std::string telling_part(const fs::path& path) {
   return last_telling(parts);
 }
 
-std::string derive_model_name(const ModelRef& ref) {
+std::string derive_model_name(const fetch::ModelRef& ref) {
   return last_telling(parts_of(ref));
 }
 
-std::string derive_model_id(const ModelRef& ref) {
+std::string derive_model_id(const fetch::ModelRef& ref) {
   return make_model_id(with_file(derive_model_name(ref), ref));
 }
 
-bool is_same_source(const ModelRef& a, const ModelRef& b) {
+bool is_same_source(const fetch::ModelRef& a, const fetch::ModelRef& b) {
   return a.provider == b.provider && a.location == b.location && a.file == b.file;
 }
 
-bool is_same_place(std::string_view text, const ModelRef& ref) {
-  const Result<ModelRef> other = parse_model_ref(text);
+bool is_same_place(std::string_view text, const fetch::ModelRef& ref) {
+  const Result<fetch::ModelRef> other = fetch::parse_model_ref(text);
   return other.ok() && other->provider == ref.provider && other->location == ref.location;
 }
 
-bool is_same_source(std::string_view text, const ModelRef& ref) {
-  const Result<ModelRef> other = parse_model_ref(text);
+bool is_same_source(std::string_view text, const fetch::ModelRef& ref) {
+  const Result<fetch::ModelRef> other = fetch::parse_model_ref(text);
   return other.ok() && is_same_source(*other, ref);
 }
 
@@ -173,7 +174,7 @@ FindOccupant find_occupants(const CatalogContent& content, const base::Home& hom
   };
 }
 
-std::string choose_model_id(const ModelRef& ref, const FindOccupant& occupant) {
+std::string choose_model_id(const fetch::ModelRef& ref, const FindOccupant& occupant) {
   const std::string plain = derive_model_id(ref);
   const std::string owner = owner_of(ref);
   const std::string owned =

@@ -9,7 +9,7 @@
 
 #include "base/home.h"
 #include "catalog/model_catalog.h"
-#include "catalog/model_ref.h"
+#include "fetch/model_ref.h"
 
 namespace llorch::catalog {
 
@@ -25,19 +25,19 @@ bool is_hash_name(std::string_view text);
 std::string telling_part(const std::filesystem::path& path);
 
 // The name for people of what a reference means: the repository, the package, the file.
-std::string derive_model_name(const ModelRef& ref);
+std::string derive_model_name(const fetch::ModelRef& ref);
 
 // The id of a model that is fetched by its reference alone: that name and, where a file or a
 // quantisation was named, that behind it. "hf:org/TinyLlama-Chat-GGUF::file=Q4_K_M" is
 // "tinyllama-chat-gguf-q4_k_m".
-std::string derive_model_id(const ModelRef& ref);
+std::string derive_model_id(const fetch::ModelRef& ref);
 
 // Whether two references mean the same model, at whatever revision.
-bool is_same_source(const ModelRef& a, const ModelRef& b);
+bool is_same_source(const fetch::ModelRef& a, const fetch::ModelRef& b);
 // Whether they mean the same repository, package or address: other files of it, too.
-bool is_same_place(std::string_view text, const ModelRef& ref);
+bool is_same_place(std::string_view text, const fetch::ModelRef& ref);
 // The same as the first for a reference as an entry or a file has it, which may be anything.
-bool is_same_source(std::string_view text, const ModelRef& ref);
+bool is_same_source(std::string_view text, const fetch::ModelRef& ref);
 
 // The reference of what has an id now (empty: files that nobody fetched); nothing: the id is free.
 using FindOccupant = std::function<std::optional<std::string>(const std::string& id)>;
@@ -46,6 +46,6 @@ FindOccupant find_occupants(const CatalogContent& content, const base::Home& hom
 
 // derive_model_id, unless another source has it: then with its owner in front ("org2-repo"), then
 // with a number behind. What the same source has already is found again.
-std::string choose_model_id(const ModelRef& ref, const FindOccupant& occupant);
+std::string choose_model_id(const fetch::ModelRef& ref, const FindOccupant& occupant);
 
 }  // namespace llorch::catalog

@@ -13,10 +13,10 @@ namespace {
 
 const std::string kCommit = "0123456789abcdef0123456789abcdef01234567";
 
-ModelRef ref_of(const std::string& text) {
-  const Result<ModelRef> ref = parse_model_ref(text);
+fetch::ModelRef ref_of(const std::string& text) {
+  const Result<fetch::ModelRef> ref = fetch::parse_model_ref(text);
   EXPECT_TRUE(ref.ok()) << text;
-  return ref.ok() ? *ref : ModelRef{};
+  return ref.ok() ? *ref : fetch::ModelRef{};
 }
 
 TEST(ModelNames, AReferenceSaysWhatItsModelIsCalled) {

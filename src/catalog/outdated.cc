@@ -8,8 +8,8 @@
 
 #include "base/job_border.h"
 #include "base/thread.h"
-#include "catalog/model_ref.h"
 #include "catalog/verify.h"
+#include "fetch/model_ref.h"
 
 namespace llorch::catalog {
 namespace {
@@ -30,18 +30,18 @@ std::string_view state_name(RevisionCheck::State state) {
   return "failed";
 }
 
-void check(RevisionCheck& model, const SourceOptions& options, const std::stop_token& stop) {
+void check(RevisionCheck& model, const fetch::SourceOptions& options, const std::stop_token& stop) {
   const auto untracked = [&](std::string_view why) {
     model.state = RevisionCheck::State::Untracked;
     model.note = why;
   };
   if (model.ref.empty()) return untracked("registered in place, without a source");
-  const Result<ModelRef> ref = parse_model_ref(model.ref);
+  const Result<fetch::ModelRef> ref = fetch::parse_model_ref(model.ref);
   if (!ref.ok()) return untracked(ref.error().message);
-  if (ref->provider == Provider::File || ref->provider == Provider::CatalogId)
+  if (ref->provider == fetch::Provider::File || ref->provider == fetch::Provider::CatalogId)
     return untracked("its source is not one that has revisions");
   if (model.have.empty()) return untracked("the revision that is here is not known");
-  Result<std::string> newest = newest_revision(*ref, options, stop);
+  Result<std::string> newest = fetch::newest_revision(*ref, options, stop);
   if (!newest.ok()) {
     model.state = RevisionCheck::State::Failed;
     model.note = newest.error().message;
@@ -65,7 +65,8 @@ json::Object to_json(const RevisionCheck& check) {
 }
 
 std::vector<RevisionCheck> check_revisions(const std::vector<contract::ModelEntry>& models,
-                                           const SourceOptions& options, std::stop_token stop) {
+                                           const fetch::SourceOptions& options,
+                                           std::stop_token stop) {
   std::vector<RevisionCheck> checks;
   for (const contract::ModelEntry& model : models) {
     if (!has_files(model)) continue;

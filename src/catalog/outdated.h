@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "catalog/source.h"
 #include "contract/model_entry.h"
+#include "fetch/source.h"
 
 namespace llorch::catalog {
 
@@ -31,6 +31,7 @@ json::Object to_json(const RevisionCheck& check);
 // Every downloaded model of the list, in its order; the sources are asked several at a time, and
 // one that fails does not keep the others.
 std::vector<RevisionCheck> check_revisions(const std::vector<contract::ModelEntry>& models,
-                                           const SourceOptions& options, std::stop_token stop);
+                                           const fetch::SourceOptions& options,
+                                           std::stop_token stop);
 
 }  // namespace llorch::catalog

@@ -7,10 +7,10 @@
 
 #include "base/file_lock.h"
 #include "base/utf8.h"
-#include "builtin_model/builtin_model.h"
 #include "catalog/describe.h"
 #include "catalog/known_models.h"
-#include "catalog/model_ref.h"
+#include "contract/model_entry.h"
+#include "fetch/model_ref.h"
 
 namespace llorch::catalog {
 namespace {
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using contract::ModelEntry;
 
 Status refuse_builtin(std::string_view id) {
-  if (id != builtin_model::kName) return ok_status();
+  if (id != contract::kBuiltinModel) return ok_status();
   return Error{ErrorCode::Conflict,
                fmt::format("{} is part of the program: it can be run, not changed or removed", id)};
 }
@@ -47,9 +47,9 @@ Status check_text(std::string_view what, std::string_view text) {
 // As it is written in the catalog; "" stays "".
 Result<std::string> canonical_repo(const std::string& repo) {
   if (repo.empty()) return repo;
-  const Result<ModelRef> ref = parse_model_ref(repo);
+  const Result<fetch::ModelRef> ref = fetch::parse_model_ref(repo);
   if (!ref.ok()) return ref.error();
-  if (ref->provider != Provider::CatalogId) return ref->text();
+  if (ref->provider != fetch::Provider::CatalogId) return ref->text();
   return Error{ErrorCode::InvalidArgument,
                fmt::format("the repo {} is no place to fetch a model from: expected hf:org/repo, "
                            "npm:package, https://… or file:/path",

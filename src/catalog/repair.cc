@@ -11,11 +11,11 @@
 #include "base/digest.h"
 #include "base/positioned_file.h"
 #include "base/utf8.h"
-#include "catalog/model_ref.h"
-#include "catalog/neighbour.h"
 #include "catalog/registry.h"
-#include "catalog/source.h"
-#include "catalog/transfer.h"
+#include "fetch/model_ref.h"
+#include "fetch/neighbour.h"
+#include "fetch/source.h"
+#include "fetch/transfer.h"
 
 namespace llorch::catalog {
 namespace {
@@ -23,15 +23,16 @@ namespace {
 namespace fs = std::filesystem;
 
 // The source as the model was fetched from it: the same revision, not the newest.
-Result<ModelSource> resolve_origin(const contract::ModelEntry& entry, const SourceOptions& options,
-                                   std::stop_token stop) {
+Result<fetch::ModelSource> resolve_origin(const contract::ModelEntry& entry,
+                                          const fetch::SourceOptions& options,
+                                          std::stop_token stop) {
   if (entry.repo.empty())
     return Error{ErrorCode::NotFound, "the catalog does not say where the model came from"};
-  Result<ModelRef> ref = parse_model_ref(entry.repo);
+  Result<fetch::ModelRef> ref = fetch::parse_model_ref(entry.repo);
   if (!ref.ok()) return ref.error();
-  if (ref->provider == Provider::HuggingFace || ref->provider == Provider::Npm)
+  if (ref->provider == fetch::Provider::HuggingFace || ref->provider == fetch::Provider::Npm)
     ref->revision = entry.revision;
-  return resolve_source(*ref, options, std::move(stop));
+  return fetch::resolve_source(*ref, options, std::move(stop));
 }
 
 // The workers' mappings of the file see the write: it restores what they had mapped in the first
@@ -52,10 +53,11 @@ Mender::Mender(const Downloader& downloader, const VerifyRequest& request,
                const contract::ModelEntry& entry, const OnDownloadEvent& on_event,
                std::stop_token stop)
     : downloader_(downloader), model_(entry.id), on_event_(on_event), stop_(std::move(stop)) {
-  for (const Neighbour& neighbour : request.neighbours) {
+  for (const fetch::Neighbour& neighbour : request.neighbours) {
     sources_.push_back({neighbour.url,
                         [this, neighbour] {
-                          return resolve_neighbour(neighbour, model_, downloader_.source, stop_);
+                          return fetch::resolve_neighbour(neighbour, model_, downloader_.source,
+                                                          stop_);
                         },
                         std::nullopt});
   }
@@ -73,10 +75,10 @@ void Mender::note(const std::string& text) const {
   on_event_(event);
 }
 
-Result<RemoteFile> Mender::find_file(Source& source, const FileChunks& expected) {
+Result<fetch::RemoteFile> Mender::find_file(Source& source, const fetch::FileChunks& expected) {
   if (!source.resolved) source.resolved = source.resolve();
   if (!source.resolved->ok()) return source.resolved->error();
-  const ModelSource& model = source.resolved->value();
+  const fetch::ModelSource& model = source.resolved->value();
   if (model.is_tarball)
     return Error{ErrorCode::Unsupported,
                  fmt::format("it is an archive: `llorch-pool models rm {}` and `llorch-pool models "
@@ -84,7 +86,7 @@ Result<RemoteFile> Mender::find_file(Source& source, const FileChunks& expected)
                              model_, model_)};
   const auto found =
       std::find_if(model.files.begin(), model.files.end(),
-                   [&](const RemoteFile& file) { return file.path == expected.path; });
+                   [&](const fetch::RemoteFile& file) { return file.path == expected.path; });
   if (found == model.files.end())
     return Error{ErrorCode::NotFound,
                  fmt::format("it has no file {}", base::quoted(expected.path))};
@@ -105,15 +107,16 @@ Status Mender::refuse_foreign(const fs::path& target) const {
                            target.string(), downloader_.home.models().string())};
 }
 
-Status Mender::try_sources(const fs::path& target, const FileChunks& expected, Damage& damage,
-                           const std::function<Status(const RemoteFile& file)>& take) {
+Status Mender::try_sources(const fs::path& target, const fetch::FileChunks& expected,
+                           Damage& damage,
+                           const std::function<Status(const fetch::RemoteFile& file)>& take) {
   if (const Status ours = refuse_foreign(target); !ours.ok()) {
     damage.reason = ours.error().message;
     return ok_status();
   }
   std::string reasons;
   for (Source& source : sources_) {
-    const Result<RemoteFile> file = find_file(source, expected);
+    const Result<fetch::RemoteFile> file = find_file(source, expected);
     const Status taken = file.ok() ? take(*file) : Status(file.error());
     if (stop_.stop_requested()) return Error{ErrorCode::Cancelled, "the repair was cancelled"};
     if (taken.ok()) {
@@ -132,11 +135,12 @@ Status Mender::try_sources(const fs::path& target, const FileChunks& expected, D
   return ok_status();
 }
 
-Status Mender::mend_chunk(const fs::path& target, const FileChunks& expected, Damage& damage) {
+Status Mender::mend_chunk(const fs::path& target, const fetch::FileChunks& expected,
+                          Damage& damage) {
   const auto index = static_cast<std::size_t>(damage.offset / expected.chunk_bytes);
-  return try_sources(target, expected, damage, [&](const RemoteFile& file) -> Status {
+  return try_sources(target, expected, damage, [&](const fetch::RemoteFile& file) -> Status {
     const Result<std::string> bytes =
-        fetch_range(file, damage.offset, damage.bytes, downloader_.transfer, stop_);
+        fetch::fetch_range(file, damage.offset, damage.bytes, downloader_.transfer, stop_);
     if (!bytes.ok()) return bytes.error();
     if (base::sha256_hex(*bytes) != expected.chunks[index])
       return Error{ErrorCode::Corrupt,
@@ -146,12 +150,13 @@ Status Mender::mend_chunk(const fs::path& target, const FileChunks& expected, Da
   });
 }
 
-Result<std::optional<FileChunks>> Mender::mend_file(const fs::path& target,
-                                                    const FileChunks& expected, Damage& damage) {
-  std::optional<FileChunks> fetched;
+Result<std::optional<fetch::FileChunks>> Mender::mend_file(const fs::path& target,
+                                                           const fetch::FileChunks& expected,
+                                                           Damage& damage) {
+  std::optional<fetch::FileChunks> fetched;
   const Status tried =
-      try_sources(target, expected, damage, [&](const RemoteFile& offered) -> Status {
-        RemoteFile file = offered;
+      try_sources(target, expected, damage, [&](const fetch::RemoteFile& offered) -> Status {
+        fetch::RemoteFile file = offered;
         file.size = expected.size;
         if (!expected.sha256.empty()) file.sha256 = expected.sha256;
         if (file.chunk_sha256.empty() && !expected.chunks.empty()) {
@@ -164,7 +169,8 @@ Result<std::optional<FileChunks>> Mender::mend_file(const fs::path& target,
           return Error{
               ErrorCode::Unavailable,
               fmt::format("cannot make {}: {}", target.parent_path().string(), error.message())};
-        Result<FileChunks> chunks = fetch_file(file, target, downloader_.transfer, {}, stop_);
+        Result<fetch::FileChunks> chunks =
+            fetch::transfer_file(file, target, downloader_.transfer, {}, stop_);
         if (!chunks.ok()) return chunks.error();
         fetched = chunks.take();
         return ok_status();

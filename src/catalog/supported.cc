@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/utf8.h"
+#include "contract/backend_kind.h"
 
 namespace llorch::catalog {
 namespace {
@@ -66,7 +67,7 @@ Support find_support(std::string_view architecture, const formats::FileSummary& 
             fmt::format("the type {} is not supported (in {}{})", type.name(),
                         base::quoted(type.first_tensor), others)};
   }
-  return {{"cpu", "cuda"}, {}};
+  return {contract::backend_names(), {}};
 }
 
 }  // namespace llorch::catalog

@@ -12,11 +12,11 @@
 #include "base/positioned_file.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
-#include "builtin_model/builtin_model.h"
-#include "catalog/chunks.h"
 #include "catalog/describe.h"
 #include "catalog/model_catalog.h"
 #include "catalog/verify.h"
+#include "contract/model_entry.h"
+#include "fetch/chunks.h"
 
 namespace llorch::catalog {
 namespace {
@@ -53,7 +53,7 @@ std::int64_t bytes_of(const ModelEntry& entry) {
 // --- Unchanged files: a sample -------------------------------------------------------------------
 
 struct Sampled {
-  const FileChunks* file;
+  const fetch::FileChunks* file;
   std::size_t index;
 
   std::int64_t offset() const { return static_cast<std::int64_t>(index) * file->chunk_bytes; }
@@ -61,9 +61,9 @@ struct Sampled {
 };
 
 // The first chunk of the first file, where a header is, and a few others as they are drawn.
-std::vector<Sampled> draw_sample(const std::vector<FileChunks>& files) {
+std::vector<Sampled> draw_sample(const std::vector<fetch::FileChunks>& files) {
   std::vector<Sampled> all;
-  for (const FileChunks& file : files) {
+  for (const fetch::FileChunks& file : files) {
     for (std::size_t i = 0; i < file.chunks.size(); ++i) all.push_back({&file, i});
   }
   if (all.empty()) return all;
@@ -107,12 +107,13 @@ Result<std::string> trust_unchanged(const base::Home& home, const ModelEntry& en
         "models verify {}` does)",
         entry.id);
   }
-  const Result<std::vector<FileChunks>> records = load_chunks(home.chunks(), entry.id);
-  std::vector<FileChunks> known;
+  const Result<std::vector<fetch::FileChunks>> records =
+      fetch::load_chunks(home.chunks(), entry.id);
+  std::vector<fetch::FileChunks> known;
   std::size_t num_chunks = 0;
   for (const ModelFile& file : entry.files) {
     if (!records.ok()) break;
-    for (const FileChunks& record : *records) {
+    for (const fetch::FileChunks& record : *records) {
       if (!is_record_of(record, file)) continue;
       known.push_back(record);
       num_chunks += record.chunks.size();
@@ -188,7 +189,7 @@ Result<std::string> trust_changed(const base::Home& home, const ModelEntry& entr
 
 Result<std::string> trust_model(const base::Home& home, const ModelEntry& entry,
                                 std::stop_token stop) {
-  if (entry.path == builtin_model::kName) return std::string("it is part of the program");
+  if (entry.path == contract::kBuiltinModel) return std::string("it is part of the program");
   switch (check_files(entry)) {
     case FilesState::NotDownloaded:
       return conflict(

@@ -5,11 +5,11 @@
 
 #include <fstream>
 
-#include "catalog/chunks.h"
 #include "catalog/describe.h"
 #include "catalog/model_catalog.h"
 #include "catalog/registry.h"
 #include "catalog/verify.h"
+#include "fetch/chunks.h"
 #include "support/test_paths.h"
 
 namespace llorch::catalog {

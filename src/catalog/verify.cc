@@ -12,18 +12,17 @@
 #include <utility>
 
 #include "base/positioned_file.h"
-#include "catalog/chunks.h"
 #include "catalog/describe.h"
 #include "catalog/model_catalog.h"
 #include "catalog/repair.h"
+#include "contract/model_entry.h"
+#include "fetch/chunks.h"
 
 namespace llorch::catalog {
 namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-constexpr std::string_view kBuiltinPath = "builtin";
 
 std::string_view kind_name(Damage::Kind kind) {
   switch (kind) {
@@ -54,7 +53,7 @@ class Verification {
     Result<contract::ModelEntry> entry = catalog_.find(request_.id);
     if (!entry.ok()) return entry.error();
     entry_ = entry.take();
-    if (entry_.path == kBuiltinPath) return report_;
+    if (entry_.path == contract::kBuiltinModel) return report_;
     if (!has_files(entry_))
       return Error{ErrorCode::NotFound,
                    fmt::format("{} is not downloaded: run `llorch-pool models download {}`",
@@ -75,7 +74,8 @@ class Verification {
 
  private:
   Status load_records() {
-    Result<std::vector<FileChunks>> records = load_chunks(downloader_.home.chunks(), request_.id);
+    Result<std::vector<fetch::FileChunks>> records =
+        fetch::load_chunks(downloader_.home.chunks(), request_.id);
     if (records.ok()) {
       records_ = records.take();
     } else if (records.error().code == ErrorCode::Corrupt) {
@@ -85,7 +85,7 @@ class Verification {
       return records.error();
     }
     if (entry_.files.empty())
-      for (const FileChunks& record : records_)
+      for (const fetch::FileChunks& record : records_)
         entry_.files.push_back({.path = record.path, .size = record.size, .sha256 = record.sha256});
     if (!entry_.files.empty()) return ok_status();
     return Error{ErrorCode::Corrupt,
@@ -96,16 +96,16 @@ class Verification {
 
   // The kept hashes of a file. Those of another one count as none: whoever replaces a file and has
   // it described again gets an entry without a hash.
-  FileChunks* find_record(const contract::ModelFile& file) {
-    for (FileChunks& record : records_)
+  fetch::FileChunks* find_record(const contract::ModelFile& file) {
+    for (fetch::FileChunks& record : records_)
       if (is_record_of(record, file)) return &record;
     return nullptr;
   }
 
-  void keep_record(FileChunks record) {
-    const auto found = std::find_if(records_.begin(), records_.end(), [&](const FileChunks& other) {
-      return other.path == record.path;
-    });
+  void keep_record(fetch::FileChunks record) {
+    const auto found =
+        std::find_if(records_.begin(), records_.end(),
+                     [&](const fetch::FileChunks& other) { return other.path == record.path; });
     records_changed_ = true;
     if (found != records_.end())
       *found = std::move(record);
@@ -139,9 +139,9 @@ class Verification {
                  fmt::format("it has {} bytes, expected {}", stamp->size, file.size));
       return ok_status();
     }
-    FileChunks* record = find_record(file);
+    fetch::FileChunks* record = find_record(file);
     const std::int64_t bytes_before = report_.bytes_checked;
-    const HashProgress progress = [&](std::int64_t bytes) {
+    const fetch::HashProgress progress = [&](std::int64_t bytes) {
       report_.bytes_checked = bytes_before + bytes;
       send(DownloadEvent::Kind::Progress, {});
       return !stop_.stop_requested();
@@ -151,9 +151,10 @@ class Verification {
   }
 
   Status check_chunks(const contract::ModelFile& file, const base::PositionedFile& opened,
-                      FileChunks& record, const base::FileStamp& stamp,
-                      const HashProgress& progress) {
-    const Result<std::vector<std::size_t>> rotted = find_rotted_chunks(opened, record, progress);
+                      fetch::FileChunks& record, const base::FileStamp& stamp,
+                      const fetch::HashProgress& progress) {
+    const Result<std::vector<std::size_t>> rotted =
+        fetch::find_rotted_chunks(opened, record, progress);
     if (!rotted.ok()) return rotted.error();
     for (const std::size_t index : *rotted) {
       const std::int64_t offset = static_cast<std::int64_t>(index) * record.chunk_bytes;
@@ -174,8 +175,8 @@ class Verification {
   }
 
   Status check_whole(const contract::ModelFile& file, const base::PositionedFile& opened,
-                     const base::FileStamp& stamp, const HashProgress& progress) {
-    Result<FileChunks> hashed = hash_file(opened, file.path, progress);
+                     const base::FileStamp& stamp, const fetch::HashProgress& progress) {
+    Result<fetch::FileChunks> hashed = fetch::hash_file(opened, file.path, progress);
     if (!hashed.ok()) return hashed.error();
     if (!file.sha256.empty() && hashed->sha256 != file.sha256) {
       add_damage(Damage::Kind::Rotted, file,
@@ -194,7 +195,7 @@ class Verification {
       const auto file =
           std::find_if(entry_.files.begin(), entry_.files.end(),
                        [&](const contract::ModelFile& other) { return other.path == damage.file; });
-      FileChunks* record = find_record(*file);
+      fetch::FileChunks* record = find_record(*file);
       const fs::path target = folder_ / damage.file;
       const Status mended = damage.kind == Damage::Kind::Rotted && record != nullptr
                                 ? mender.mend_chunk(target, *record, damage)
@@ -205,16 +206,16 @@ class Verification {
   }
 
   Status mend_whole(Mender& mender, const fs::path& target, const contract::ModelFile& file,
-                    const FileChunks* record, Damage& damage) {
-    FileChunks expected;
+                    const fetch::FileChunks* record, Damage& damage) {
+    fetch::FileChunks expected;
     expected.path = file.path;
     expected.size = file.size;
     expected.sha256 = file.sha256;
     if (record != nullptr) expected = *record;
-    Result<std::optional<FileChunks>> fetched = mender.mend_file(target, expected, damage);
+    Result<std::optional<fetch::FileChunks>> fetched = mender.mend_file(target, expected, damage);
     if (!fetched.ok()) return fetched.error();
     if (fetched->has_value()) {
-      FileChunks chunks = std::move(**fetched);
+      fetch::FileChunks chunks = std::move(**fetched);
       chunks.path = file.path;
       keep_record(std::move(chunks));
     }
@@ -223,7 +224,7 @@ class Verification {
 
   // A file whose every damage is mended has a new time of change, which is now the verified one.
   Status note_times() {
-    for (FileChunks& record : records_) {
+    for (fetch::FileChunks& record : records_) {
       const auto is_of_record = [&](const Damage& damage) { return damage.file == record.path; };
       if (std::none_of(report_.damages.begin(), report_.damages.end(), is_of_record) ||
           is_damaged(record.path))
@@ -249,7 +250,7 @@ class Verification {
   Status save() {
     if (!records_changed_ && !notes_changed()) return ok_status();
     // Hashes of files that the catalog no longer has would outlive their model.
-    std::erase_if(records_, [&](const FileChunks& record) {
+    std::erase_if(records_, [&](const fetch::FileChunks& record) {
       return std::none_of(
           entry_.files.begin(), entry_.files.end(),
           [&](const contract::ModelFile& file) { return file.path == record.path; });
@@ -261,7 +262,7 @@ class Verification {
                      fmt::format("{} was removed from the catalog meanwhile", entry_.id)};
       for (contract::ModelFile& file : entry->files) note_verified(file);
       if (!records_changed_) return ok_status();
-      return save_chunks(downloader_.home.chunks(), entry_.id, records_);
+      return fetch::save_chunks(downloader_.home.chunks(), entry_.id, records_);
     });
   }
 
@@ -273,7 +274,7 @@ class Verification {
       return;
     }
     const auto stamp = stamps_.find(file.path);
-    for (const FileChunks& record : records_) {
+    for (const fetch::FileChunks& record : records_) {
       const bool has_other_hash = !file.sha256.empty() && file.sha256 != record.sha256;
       if (record.path != file.path || record.size != file.size || has_other_hash ||
           stamp == stamps_.end())
@@ -318,7 +319,7 @@ class Verification {
   const Clock::time_point since_ = Clock::now();
   contract::ModelEntry entry_;
   fs::path folder_;
-  std::vector<FileChunks> records_;
+  std::vector<fetch::FileChunks> records_;
   bool records_changed_ = false;
   std::map<std::string, base::FileStamp, std::less<>> stamps_;  // of files that are right
   VerifyReport report_;
@@ -359,10 +360,10 @@ Result<VerifyReport> verify_model(const Downloader& downloader, const VerifyRequ
 }
 
 bool has_files(const contract::ModelEntry& entry) {
-  return entry.downloaded && !entry.path.empty() && entry.path != kBuiltinPath;
+  return entry.downloaded && !entry.path.empty() && entry.path != contract::kBuiltinModel;
 }
 
-bool is_record_of(const FileChunks& record, const contract::ModelFile& file) {
+bool is_record_of(const fetch::FileChunks& record, const contract::ModelFile& file) {
   return record.path == file.path && record.size == file.size && record.sha256 == file.sha256;
 }
 

@@ -8,9 +8,9 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "catalog/chunks.h"
 #include "catalog/download.h"
 #include "contract/model_entry.h"
+#include "fetch/chunks.h"
 
 namespace llorch::catalog {
 
@@ -43,8 +43,8 @@ json::Object to_json(const VerifyReport& report);
 
 struct VerifyRequest {
   std::string id;
-  bool repair = false;                // only files below our own models' folder are ever written
-  std::vector<Neighbour> neighbours;  // asked before the model's own source, in this order
+  bool repair = false;  // only files below our own models' folder are ever written
+  std::vector<fetch::Neighbour> neighbours;  // asked before the model's own source, in this order
 };
 
 // Reads every byte. `on_event` gets Progress and Note, on the calling thread. Damage is no error:
@@ -55,6 +55,6 @@ Result<VerifyReport> verify_model(const Downloader& downloader, const VerifyRequ
 // Whether the entry has files of its own on this host.
 bool has_files(const contract::ModelEntry& entry);
 // Whether the kept hashes are those of the file that the catalog knows.
-bool is_record_of(const FileChunks& record, const contract::ModelFile& file);
+bool is_record_of(const fetch::FileChunks& record, const contract::ModelFile& file);
 
 }  // namespace llorch::catalog

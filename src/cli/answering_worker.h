@@ -13,18 +13,20 @@
 #include "base/result.h"
 #include "cli/find_pool.h"
 #include "cli/local_worker.h"
+#include "contract/backend_kind.h"
+#include "contract/model_entry.h"
 
 namespace llorch::cli {
 
 struct WorkerChoice {
-  std::string model = "builtin";
+  std::string model{contract::kBuiltinModel};
   std::filesystem::path worker;  // the program of a worker of our own
   std::optional<std::int64_t> threads;
   std::optional<std::int64_t> context;
   // Set: a ready worker of that pool, or one that it is asked to start. `model` is then an id of
   // its catalog.
   std::optional<PoolTarget> pool;
-  std::string backend = "cpu";  // of a worker that the pool starts
+  std::string backend{contract::kCpu};  // of a worker that the pool starts
 };
 
 // Owned by the thread that starts it; interrupt() may come from any other, also before start().

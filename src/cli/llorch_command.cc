@@ -27,7 +27,9 @@
 #include "cli/output.h"
 #include "cli/parse_words.h"
 #include "cli/run_command.h"
+#include "contract/backend_kind.h"
 #include "contract/limits.h"
+#include "contract/model_entry.h"
 
 namespace llorch::cli {
 namespace {
@@ -36,7 +38,6 @@ namespace {
 constexpr float kTemperature = 0.7F;
 constexpr float kTopP = 0.95F;
 constexpr std::int32_t kMaxTokens = 400;
-constexpr std::string_view kBuiltinModel = "builtin";
 constexpr std::string_view kOwnPool = "own";
 constexpr std::size_t kPromptBytesMax = contract::kPromptScalarsMax * 4;
 
@@ -209,7 +210,7 @@ void add_worker_flags(CLI::App& run, WorkerArguments& arguments) {
   run.add_option("--backend", choice.backend,
                  "of a worker that the pool starts: cpu (default), cuda")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"cpu", "cuda"}).description(""));
+      ->check(CLI::IsMember(contract::backend_names()).description(""));
 }
 
 void add_system_flag(CLI::App& run, std::string& system) {
@@ -290,7 +291,7 @@ Result<std::string> find_model_files(const std::string& model,
     return Error{entry.error().code,
                  fmt::format("{} is no file, and {}", base::quoted(model), entry.error().message)};
   }
-  if (entry->id == kBuiltinModel) return model;
+  if (entry->id == contract::kBuiltinModel) return model;
   if (!entry->downloaded) {
     return Error{
         ErrorCode::NotFound,
@@ -305,8 +306,9 @@ Result<std::string> find_model_files(const std::string& model,
 Result<WorkerChoice> find_choice(const WorkerArguments& arguments,
                                  const base::Environment& environment) {
   WorkerChoice choice = arguments.choice;
-  choice.worker = arguments.worker.empty() ? base::own_folder() / "llorch-cpud"
-                                           : std::filesystem::path(arguments.worker);
+  choice.worker = arguments.worker.empty()
+                      ? base::own_folder() / contract::find_backend_kind(contract::kCpu)->program
+                      : std::filesystem::path(arguments.worker);
   if (!arguments.pool.empty()) {
     Result<PoolTarget> target = pool_target(arguments.pool, environment);
     if (!target.ok()) return target.error();

@@ -12,15 +12,16 @@
 #include "base/interrupt.h"
 #include "base/json.h"
 #include "base/terminal.h"
-#include "catalog/chunks.h"
 #include "catalog/download.h"
-#include "catalog/model_ref.h"
-#include "catalog/neighbour.h"
-#include "catalog/source.h"
 #include "cli/download_view.h"
 #include "cli/find_pool.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
+#include "fetch/chunks.h"
+#include "fetch/model_ref.h"
+#include "fetch/neighbour.h"
+#include "fetch/source.h"
+#include "fetch/transfer.h"
 
 namespace llorch::cli {
 namespace {
@@ -74,7 +75,7 @@ bool fill_request(const PoolContext& context, const DownloadArguments& arguments
   request.join = true;
   for (const char c : arguments.sha256)
     request.sha256 += c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
-  if (!request.sha256.empty() && !catalog::is_sha256_hex(request.sha256)) {
+  if (!request.sha256.empty() && !fetch::is_sha256_hex(request.sha256)) {
     complain("--sha256 is no SHA-256: expected 64 hex digits");
     return false;
   }
@@ -83,13 +84,13 @@ bool fill_request(const PoolContext& context, const DownloadArguments& arguments
     return false;
   }
   if (!request.ref.empty()) {
-    if (const auto ref = catalog::parse_model_ref(request.ref); !ref.ok()) {
+    if (const auto ref = fetch::parse_model_ref(request.ref); !ref.ok()) {
       complain(ref.error().message);
       return false;
     }
   }
   for (const std::string& host : arguments.from) {
-    Result<catalog::Neighbour> neighbour = catalog::parse_neighbour(host, context.token);
+    Result<fetch::Neighbour> neighbour = fetch::parse_neighbour(host, context.token);
     if (!neighbour.ok()) {
       complain(neighbour.error().message);
       return false;
@@ -140,7 +141,7 @@ int download_here(const PoolContext& context, const catalog::DownloadRequest& re
   const base::InterruptWatch interrupts([&] { stop.request_stop(); });
   catalog::Downloader downloader;
   downloader.home = context.home;
-  downloader.source = catalog::source_options(context.environment);
+  downloader.source = fetch::source_options(context.environment);
   downloader.source.retry.jitter_seed = std::random_device{}();
   downloader.transfer.retry.jitter_seed = std::random_device{}();
   downloader.transfer.ca_file = downloader.source.ca_file;
@@ -165,10 +166,10 @@ json::Object body_of(const PoolClient& client, const PoolContext& context,
   if (!request.sha256.empty()) body["sha256"] = request.sha256;
   if (request.max_connections > 0) body["connections"] = request.max_connections;
   // The user's token, which the manager may not have; not over an open line.
-  const std::string token = catalog::source_options(context.environment).hf_token;
-  if (!token.empty() && catalog::is_private_way(client.url())) body["hf_token"] = token;
+  const std::string token = fetch::source_options(context.environment).hf_token;
+  if (!token.empty() && fetch::is_private_way(client.url())) body["hf_token"] = token;
   json::Array neighbours;
-  for (const catalog::Neighbour& neighbour : request.neighbours) {
+  for (const fetch::Neighbour& neighbour : request.neighbours) {
     json::Object one{{"url", neighbour.url}};
     if (!neighbour.token.empty()) one["token"] = neighbour.token;
     neighbours.push_back(std::move(one));
@@ -267,7 +268,7 @@ void add_download_commands(CLI::App& parent, PoolContext& context) {
       ->allow_extra_args(false);
   download->add_option("--connections", arguments->connections, "at a time (8)")
       ->type_name("N")
-      ->check(CLI::Range(1, catalog::kConnectionsMax).description(""));
+      ->check(CLI::Range(1, fetch::kConnectionsMax).description(""));
   download->footer(kFooter);
   download->callback([&context, arguments] {
     context.chosen = [&context, arguments] { return run_download(context, *arguments); };

@@ -20,6 +20,7 @@
 #include "cli/model_store.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
+#include "contract/backend_kind.h"
 #include "pool/devices.h"
 #include "pool/memory_plan.h"
 
@@ -66,8 +67,8 @@ Result<contract::ModelEntry> find_model(const PoolContext& context, const std::s
 
 pool::Planner make_planner(const PoolContext& context) {
   const fs::path programs = base::own_folder();
-  return {.worker_cpu = programs / "llorch-cpud",
-          .worker_cuda = programs / "worker-orcd",
+  return {.worker_cpu = programs / contract::find_backend_kind(contract::kCpu)->program,
+          .worker_cuda = programs / contract::find_backend_kind(contract::kCuda)->program,
           .measurements_file = context.home.state / "measurements.json",
           .home = context.home,
           .environment = context.environment};
@@ -85,17 +86,18 @@ Result<std::vector<MemoryPlan>> make_plans(const Options& options, const PoolCon
                             .slots = options.slots,
                             .kv_type = options.kv};
   if (!request.backend.empty()) return planner.plan(model, request, host);
-  request.backend = "cpu";
-  Result<std::vector<MemoryPlan>> plans = planner.plan(model, request, host);
-  std::error_code ignored;
-  const bool has_cuda =
-      !host.gpus.empty() && fs::exists(planner.worker_cuda, ignored) &&
-      std::find(model.backends.begin(), model.backends.end(), "cuda") != model.backends.end();
-  if (!plans.ok() || !has_cuda) return plans;
-  request.backend = "cuda";
-  Result<std::vector<MemoryPlan>> more = planner.plan(model, request, host);
-  if (!more.ok()) return more;
-  for (MemoryPlan& plan : *more) plans->push_back(std::move(plan));
+  std::vector<MemoryPlan> plans;
+  for (const contract::BackendKind& kind : contract::backend_kinds()) {
+    std::error_code ignored;
+    const bool is_here =
+        !host.gpus.empty() && fs::exists(planner.program(kind), ignored) &&
+        std::find(model.backends.begin(), model.backends.end(), kind.name) != model.backends.end();
+    if (kind.needs_gpu && !is_here) continue;
+    request.backend = kind.name;
+    Result<std::vector<MemoryPlan>> more = planner.plan(model, request, host);
+    if (!more.ok()) return more;
+    for (MemoryPlan& plan : *more) plans.push_back(std::move(plan));
+  }
   return plans;
 }
 
@@ -257,12 +259,12 @@ void add_plan_command(CLI::App& app, PoolContext& context) {
       ->check(CLI::IsMember({"f16", "q8_0"}));
   CLI::Option* backend =
       command->add_option("--backend", options->backend, "cpu or cuda; default: what is here")
-          ->check(CLI::IsMember({"cpu", "cuda"}));
+          ->check(CLI::IsMember(contract::backend_names()));
   command->add_option("--gpu", options->gpu, "number of the GPU; needs --backend cuda")
       ->check(CLI::Range(0, 255))
       ->needs(backend);
   command->callback([options, &context] {
-    if (options->gpu && options->backend != "cuda")
+    if (options->gpu && !contract::needs_gpu(options->backend))
       throw CLI::ValidationError("--gpu", "needs --backend cuda");
     context.chosen = [options, &context] { return run_plan(*options, context); };
   });

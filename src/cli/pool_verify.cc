@@ -15,7 +15,6 @@
 #include "base/json_fields.h"
 #include "base/terminal.h"
 #include "catalog/model_catalog.h"
-#include "catalog/neighbour.h"
 #include "catalog/outdated.h"
 #include "catalog/verify.h"
 #include "cli/download_view.h"
@@ -23,6 +22,7 @@
 #include "cli/model_store.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
+#include "fetch/neighbour.h"
 
 namespace llorch::cli {
 namespace {
@@ -198,7 +198,7 @@ Result<catalog::VerifyReport> verify_with_manager(PoolClient& client,
                                                   const contract::OnDownloadEvent& on_event,
                                                   const std::stop_token& stop) {
   json::Array neighbours;
-  for (const catalog::Neighbour& neighbour : request.neighbours)
+  for (const fetch::Neighbour& neighbour : request.neighbours)
     neighbours.push_back(json::Object{{"url", neighbour.url}, {"token", neighbour.token}});
   json::Object body{{"repair", request.repair}};
   if (!neighbours.empty()) body["neighbours"] = std::move(neighbours);
@@ -218,7 +218,7 @@ std::optional<std::vector<Outcome>> verify_all(const PoolContext& context, Model
                                                const std::stop_token& stop) {
   catalog::Downloader downloader;
   downloader.home = context.home;
-  downloader.source = catalog::source_options(context.environment);
+  downloader.source = fetch::source_options(context.environment);
   downloader.transfer.ca_file = downloader.source.ca_file;
   std::vector<Outcome> outcomes;
   for (const std::string& id : ids) {
@@ -242,7 +242,7 @@ int run_verify(const PoolContext& context, const VerifyArguments& arguments) {
   catalog::VerifyRequest request;
   request.repair = arguments.repair;
   for (const std::string& host : arguments.from) {
-    Result<catalog::Neighbour> neighbour = catalog::parse_neighbour(host, context.token);
+    Result<fetch::Neighbour> neighbour = fetch::parse_neighbour(host, context.token);
     if (!neighbour.ok()) {
       complain(neighbour.error().message);
       return kUsage;
@@ -308,7 +308,7 @@ Result<json::Array> find_outdated(const PoolContext& context, ModelStore& store,
   if (!content.ok()) return content.error();
   json::Array list;
   for (const catalog::RevisionCheck& check : catalog::check_revisions(
-           content->models, catalog::source_options(context.environment), std::move(stop)))
+           content->models, fetch::source_options(context.environment), std::move(stop)))
     list.push_back(to_json(check));
   return list;
 }

@@ -20,6 +20,7 @@
 #include "cli/output.h"
 #include "cli/pool_command.h"
 #include "cli/pool_tables.h"
+#include "contract/backend_kind.h"
 #include "http/url.h"
 #include "pool/log_tail.h"
 #include "pool/pool_manager.h"
@@ -396,7 +397,7 @@ void add_spawn(CLI::App& worker, PoolContext& context) {
   spawn_command->add_option("BACKEND", request.backend, "cpu or cuda")
       ->required()
       ->type_name("")
-      ->check(CLI::IsMember({"cpu", "cuda"}).description(""));
+      ->check(CLI::IsMember(contract::backend_names()).description(""));
   spawn_command->add_option("-m,--model", request.model, "a model of the catalog, or builtin")
       ->required()
       ->type_name("ID");
@@ -416,7 +417,7 @@ void add_spawn(CLI::App& worker, PoolContext& context) {
   spawn_command->footer(kSpawnFooter);
   spawn_command->fallthrough();
   spawn_command->callback([&context, arguments] {
-    if (arguments->request.gpu && arguments->request.backend != "cuda")
+    if (arguments->request.gpu && !contract::needs_gpu(arguments->request.backend))
       throw CLI::ValidationError("--gpu", "a worker on the CPU has no GPU: ask for cuda");
     context.chosen = [&context, arguments] { return spawn(context, *arguments); };
   });

@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "catalog/chunks.h"
 #include "contract/api_token.h"
 #include "contract/error_table.h"
+#include "fetch/chunks.h"
+#include "fetch/transfer.h"
 #include "http/sse.h"
 
 namespace llorch::pool {
@@ -25,8 +26,8 @@ void check_token(json::FieldReader& reader, std::string_view field, const std::s
   reader.fail(field, "printable ASCII", "must be printable ASCII without spaces and line ends");
 }
 
-std::vector<catalog::Neighbour> read_neighbours(json::FieldReader& reader) {
-  std::vector<catalog::Neighbour> neighbours;
+std::vector<fetch::Neighbour> read_neighbours(json::FieldReader& reader) {
+  std::vector<fetch::Neighbour> neighbours;
   const json::Array* array = reader.optional_array("neighbours");
   if (array == nullptr) return neighbours;
   if (array->size() > kNeighboursMax) {
@@ -42,11 +43,11 @@ std::vector<catalog::Neighbour> read_neighbours(json::FieldReader& reader) {
       continue;
     }
     json::FieldReader one(*object, fmt::format("neighbours[{}].", i));
-    catalog::Neighbour neighbour;
+    fetch::Neighbour neighbour;
     neighbour.url = one.required_string("url", {1, kRefBytesMax});
     neighbour.token = one.optional_string("token", {0, kTokenBytesMax}).value_or("");
     check_token(one, "token", neighbour.token);
-    Result<catalog::Neighbour> parsed = catalog::parse_neighbour(neighbour.url, {});
+    Result<fetch::Neighbour> parsed = fetch::parse_neighbour(neighbour.url, {});
     if (parsed.ok())
       parsed->token = std::move(neighbour.token);
     else if (!neighbour.url.empty())
@@ -127,12 +128,12 @@ Result<http::Response> start_wanted(const Service& service, const http::Request&
   if (wanted.id.empty()) wanted.id = reader.optional_string("id", {1, kIdBytesMax}).value_or("");
   wanted.ref = reader.optional_string("ref", {1, kRefBytesMax}).value_or("");
   wanted.sha256 = reader.optional_string("sha256", {kSha256Digits, kSha256Digits}).value_or("");
-  if (!wanted.sha256.empty() && !catalog::is_sha256_hex(wanted.sha256))
+  if (!wanted.sha256.empty() && !fetch::is_sha256_hex(wanted.sha256))
     reader.fail("sha256", "64 hex digits in lower case", "is no SHA-256 in hex");
   wanted.hf_token = reader.optional_string("hf_token", {1, kTokenBytesMax}).value_or("");
   check_token(reader, "hf_token", wanted.hf_token);
   wanted.max_connections = static_cast<int>(
-      reader.optional_integer("connections", 1, catalog::kConnectionsMax).value_or(0));
+      reader.optional_integer("connections", 1, fetch::kConnectionsMax).value_or(0));
   wanted.neighbours = read_neighbours(reader);
   wanted.only_neighbours = reader.optional_bool("only_neighbours").value_or(false);
   if (wanted.only_neighbours && wanted.neighbours.empty())

@@ -26,7 +26,8 @@ constexpr std::int32_t kContextMin = 128;  // less is no advice
 constexpr std::int32_t kContextStep = 256;
 
 bool is_gpu(std::string_view device) {
-  return device.starts_with("cuda");
+  const contract::BackendKind* kind = contract::find_device_kind(device);
+  return kind != nullptr && kind->needs_gpu;
 }
 
 // A device and what is free on it.
@@ -180,7 +181,7 @@ std::vector<std::string> plan_arguments(const contract::ModelEntry& model,
   if (request.slots) {
     arguments.insert(arguments.end(), {"--max-batch", std::to_string(*request.slots)});
   }
-  if (request.backend == "cuda" && request.gpu) {
+  if (contract::needs_gpu(request.backend) && request.gpu) {
     arguments.insert(arguments.end(), {"--gpu-device", std::to_string(*request.gpu)});
   }
   return arguments;
@@ -236,16 +237,17 @@ struct Place {
 };
 
 Result<std::vector<Place>> list_places(const PlanRequest& request, const contract::HostInfo& host) {
-  if (request.backend == "cpu") {
+  const contract::BackendKind& kind = *contract::find_backend_kind(request.backend);
+  if (!kind.needs_gpu) {
     return std::vector<Place>{
-        {"cpu", std::nullopt, host.memory_free_bytes, host.memory_total_bytes}};
+        {std::string(kind.name), std::nullopt, host.memory_free_bytes, host.memory_total_bytes}};
   }
   const Result<std::vector<contract::GpuInfo>> gpus = find_gpus(request, host);
   if (!gpus.ok()) return gpus.error();
   std::vector<Place> places;
   for (const contract::GpuInfo& gpu : *gpus) {
-    places.push_back(
-        {fmt::format("cuda:{}", gpu.index), gpu.index, gpu.vram_free_bytes, gpu.vram_total_bytes});
+    places.push_back({contract::device_name(kind, gpu.index), gpu.index, gpu.vram_free_bytes,
+                      gpu.vram_total_bytes});
   }
   return places;
 }
@@ -253,10 +255,10 @@ Result<std::vector<Place>> list_places(const PlanRequest& request, const contrac
 // What the worker needs with the request's context and slots, or with what is chosen for it.
 Result<MemoryNeed> ask_worker(const Planner& planner, const contract::ModelEntry& model,
                               PlanRequest request, const Place& place) {
-  const bool uses_gpu = request.backend == "cuda";
-  const WorkerSurroundings around{.program = uses_gpu ? planner.worker_cuda : planner.worker_cpu,
+  const contract::BackendKind& kind = *contract::find_backend_kind(request.backend);
+  const WorkerSurroundings around{.program = planner.program(kind),
                                   .model = model.path,
-                                  .uses_gpu = uses_gpu,
+                                  .uses_gpu = kind.needs_gpu,
                                   .home = planner.home,
                                   .environment = planner.environment};
   Result<MemoryNeed> need = run_worker(around, planner.confine, plan_arguments(model, request));
@@ -271,7 +273,7 @@ Result<MemoryNeed> ask_worker(const Planner& planner, const contract::ModelEntry
 
 // A GPU's worker lives in host memory too.
 void check_host(const contract::HostInfo& host, MemoryPlan& plan) {
-  const Room beside{"cpu", host.memory_free_bytes, host.memory_total_bytes};
+  const Room beside{contract::kCpu, host.memory_free_bytes, host.memory_total_bytes};
   if (!plan.fits || !is_gpu(plan.device) || beside.holds(plan.need.host_bytes)) return;
   plan.fits = false;
   plan.advice = fmt::format(
@@ -339,17 +341,18 @@ std::optional<Choice> choose(const MemoryNeed& need, const PlanRequest& request,
 Result<std::vector<MemoryPlan>> Planner::plan(const contract::ModelEntry& model,
                                               const PlanRequest& request,
                                               const contract::HostInfo& host) const {
-  if (request.backend != "cpu" && request.backend != "cuda") {
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("there is no backend {}; there are: cpu, cuda", base::quoted(request.backend))};
+  const contract::BackendKind* kind = contract::find_backend_kind(request.backend);
+  if (kind == nullptr) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("there is no backend {}; there are: {}", base::quoted(request.backend),
+                             fmt::join(contract::backend_names(), ", "))};
   }
-  const bool is_cuda = request.backend == "cuda";
   if (Status good = check_model(model, request.backend); !good.ok()) return good.error();
   std::error_code ignored;
-  if (is_cuda && !fs::exists(worker_cuda, ignored)) {
-    return Error{ErrorCode::InvalidArgument,
-                 "this build has no worker-orcd; build with the cuda preset"};
+  if (kind->needs_gpu && !fs::exists(program(*kind), ignored)) {
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("this build has no {}; build with the {} preset", kind->program, kind->name)};
   }
   if (Status good = check_context(model, request); !good.ok()) return good.error();
   const Result<std::vector<Place>> places = list_places(request, host);

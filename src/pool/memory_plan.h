@@ -12,6 +12,7 @@
 #include "base/home.h"
 #include "base/json.h"
 #include "base/result.h"
+#include "contract/backend_kind.h"
 #include "contract/model_entry.h"
 #include "contract/pool_info.h"
 
@@ -70,6 +71,9 @@ std::optional<Choice> choose(const contract::MemoryNeed& need, const PlanRequest
 struct Planner {
   std::filesystem::path worker_cpu;   // llorch-cpud
   std::filesystem::path worker_cuda;  // worker-orcd
+  const std::filesystem::path& program(const contract::BackendKind& kind) const {
+    return kind.needs_gpu ? worker_cuda : worker_cpu;
+  }
   std::filesystem::path measurements_file;
   // It looks into the model's file: confined as a worker is, with the few variables of one.
   base::Home home;

@@ -17,10 +17,10 @@
 #include "base/mutex.h"
 #include "base/positioned_file.h"
 #include "base/utf8.h"
-#include "catalog/chunks.h"
 #include "catalog/describe.h"
 #include "catalog/verify.h"
 #include "contract/error_table.h"
+#include "fetch/chunks.h"
 #include "http/file_body.h"
 #include "http/work_threads.h"
 
@@ -48,7 +48,7 @@ struct ServedModel {
   FileIdentity catalog;  // of the two files that this was read from
   FileIdentity chunks;
   std::filesystem::path folder;
-  std::vector<catalog::FileChunks> files;
+  std::vector<fetch::FileChunks> files;
   std::vector<contract::ModelFile> noted;  // the same files as the catalog knows them
   std::string manifest;                    // JSON
 };
@@ -88,7 +88,7 @@ class ModelFiles {
   Result<http::FileBody> open(const std::string& id, const std::string& number) {
     const Result<ServedModelPtr> model = find(id);
     if (!model.ok()) return model.error();
-    const std::vector<catalog::FileChunks>& files = (*model)->files;
+    const std::vector<fetch::FileChunks>& files = (*model)->files;
     std::size_t index = 0;
     const char* end = number.data() + number.size();
     const auto parsed = std::from_chars(number.data(), end, index);
@@ -96,7 +96,7 @@ class ModelFiles {
       return Error{ErrorCode::NotFound,
                    fmt::format("{} has {} files, numbered from 0: there is none with the number {}",
                                id, files.size(), base::quoted(number))};
-    const catalog::FileChunks& file = files[index];
+    const fetch::FileChunks& file = files[index];
     Result<std::shared_ptr<base::PositionedFile>> opened =
         base::PositionedFile::open((*model)->folder / file.path);
     if (!opened.ok()) return changed_since_verified(id, file.path);
@@ -144,10 +144,10 @@ class ModelFiles {
       return Error{ErrorCode::NotFound, fmt::format("{} has no files on this host", id)};
     ServedModel model;
     model.folder = catalog::model_folder(*entry);
-    Result<std::vector<catalog::FileChunks>> files = catalog::load_chunks(chunks_folder_, id);
+    Result<std::vector<fetch::FileChunks>> files = fetch::load_chunks(chunks_folder_, id);
     if (!files.ok() && files.error().code != ErrorCode::NotFound) return files.error();
-    const std::vector<catalog::FileChunks> kept =
-        files.ok() ? files.take() : std::vector<catalog::FileChunks>();
+    const std::vector<fetch::FileChunks> kept =
+        files.ok() ? files.take() : std::vector<fetch::FileChunks>();
     for (const contract::ModelFile& file : entry->files) {
       const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& record) {
         return catalog::is_record_of(record, file);
@@ -161,7 +161,7 @@ class ModelFiles {
       model.noted.push_back(file);
     }
     json::Array list;
-    for (const catalog::FileChunks& file : model.files) list.push_back(to_json(file));
+    for (const fetch::FileChunks& file : model.files) list.push_back(to_json(file));
     model.manifest = json::serialize(json::Object{{"id", id},
                                                   {"ref", entry->repo},
                                                   {"revision", entry->revision},

@@ -7,7 +7,7 @@
 
 #include "base/digest.h"
 #include "base/json.h"
-#include "catalog/neighbour.h"
+#include "fetch/neighbour.h"
 #include "http/client.h"
 #include "pool/test_host.h"
 #include "support/run_program.h"
@@ -182,14 +182,14 @@ TEST(ParseNeighbour, FillsInWhatIsNotSaid) {
                                                         {"https://attic", "https://attic:9200"},
                                                         {"[::1]", "http://[::1]:9200"},
                                                         {"[fe80::1]:81", "http://[fe80::1]:81"}}) {
-    const auto parsed = catalog::parse_neighbour(text, "t");
+    const auto parsed = fetch::parse_neighbour(text, "t");
     ASSERT_TRUE(parsed.ok()) << text << ": " << parsed.error().message;
     EXPECT_EQ(parsed->url, url);
     EXPECT_EQ(parsed->token, "t");
   }
   for (const char* text : {"", "http://", "a b", "user@host", "host/path", "host:", "host:0", "-x",
                            "host:99999", "host:12x", "ftp://host", "::1", "[::1", "a?b", "a#b"})
-    EXPECT_EQ(catalog::parse_neighbour(text, "").error().code, ErrorCode::InvalidArgument) << text;
+    EXPECT_EQ(fetch::parse_neighbour(text, "").error().code, ErrorCode::InvalidArgument) << text;
 }
 
 // Whatever a neighbour says, it names files below our folder and numbers that fit.
@@ -199,7 +199,7 @@ TEST(ResolveNeighbour, ValidatesTheManifest) {
       fmt::format(R"({{"path":"a","size":3,"sha256":"{}","chunks":["{}"]}})", hash, hash);
   const auto resolve = [&](std::string manifest) {
     const test::FakeNeighbour fake(std::move(manifest), {});
-    return catalog::resolve_neighbour(fake.neighbour(), "m", Host().downloader().source, {});
+    return fetch::resolve_neighbour(fake.neighbour(), "m", Host().downloader().source, {});
   };
   const auto good = resolve(fmt::format(R"({{"id":"m","files":[{}],"extra":1}})", file));
   ASSERT_TRUE(good.ok()) << good.error().message;
@@ -226,18 +226,17 @@ TEST(ResolveNeighbour, SaysWhyThereIsNothing) {
   Host host;
   host.add_model("m", {{"a", "x"}});
   host.serve("a-token-of-some-length");
-  const catalog::SourceOptions options = host.downloader().source;
-  EXPECT_EQ(catalog::resolve_neighbour(host.neighbour(), "m", options, {}).error().code,
+  const fetch::SourceOptions options = host.downloader().source;
+  EXPECT_EQ(fetch::resolve_neighbour(host.neighbour(), "m", options, {}).error().code,
             ErrorCode::Unauthorized);
   const auto none =
-      catalog::resolve_neighbour(host.neighbour("a-token-of-some-length"), "n", options, {});
+      fetch::resolve_neighbour(host.neighbour("a-token-of-some-length"), "n", options, {});
   EXPECT_EQ(none.error().code, ErrorCode::NotFound) << none.error().message;
   EXPECT_TRUE(
-      catalog::resolve_neighbour(host.neighbour("a-token-of-some-length"), "m", options, {}).ok());
-  const catalog::Neighbour gone = host.neighbour();
+      fetch::resolve_neighbour(host.neighbour("a-token-of-some-length"), "m", options, {}).ok());
+  const fetch::Neighbour gone = host.neighbour();
   host.stop_serving();
-  EXPECT_EQ(catalog::resolve_neighbour(gone, "m", options, {}).error().code,
-            ErrorCode::Unavailable);
+  EXPECT_EQ(fetch::resolve_neighbour(gone, "m", options, {}).error().code, ErrorCode::Unavailable);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include "base/utf8.h"
 #include "catalog/describe.h"
 #include "catalog/registry.h"
+#include "contract/backend_kind.h"
+#include "contract/model_entry.h"
 
 namespace llorch::pool {
 namespace {
@@ -25,7 +27,7 @@ std::optional<std::int32_t> narrow(std::optional<std::int64_t> number) {
 PlanRequest read_plan_request(json::FieldReader& reader) {
   PlanRequest plan;
   plan.backend = reader.optional_string("backend").value_or("");
-  if (!plan.backend.empty() && plan.backend != "cpu" && plan.backend != "cuda")
+  if (!plan.backend.empty() && contract::find_backend_kind(plan.backend) == nullptr)
     reader.fail("backend", "cpu|cuda", "must be cpu or cuda, not " + base::quoted(plan.backend));
   plan.gpu = narrow(reader.optional_integer("gpu", 0, kGpuMax));
   plan.context = narrow(reader.optional_integer("ctx", contract::kContextTokensMin, kContextMax));
@@ -75,7 +77,7 @@ Result<http::Response> entry_response(const Service& service, int status,
 json::Array models_json(const Service& service, const catalog::CatalogContent& content) {
   json::Array models;
   for (const contract::ModelEntry& known : service.known_models) {
-    if (known.path == "builtin" && content.find(known.id) == nullptr)
+    if (known.path == contract::kBuiltinModel && content.find(known.id) == nullptr)
       models.emplace_back(show_model_entry(service, known));
   }
   for (const contract::ModelEntry& entry : content.models)
@@ -95,7 +97,7 @@ Result<http::Response> list_models(const Service& service, const http::Request& 
   if (with_known) {
     json::Array known;
     for (const contract::ModelEntry& entry : service.known_models) {
-      if (entry.path != "builtin" && (*content)->find(entry.id) == nullptr)
+      if (entry.path != contract::kBuiltinModel && (*content)->find(entry.id) == nullptr)
         known.emplace_back(show_model_entry(service, entry));
     }
     body["known"] = std::move(known);
@@ -176,11 +178,11 @@ Result<http::Response> plan_model(const Service& service, const http::Request& r
   if (!entry.ok()) return entry.error();
   std::vector<std::string> backends = {wanted.backend};
   if (wanted.backend.empty()) {
-    backends = {"cpu"};
-    if (wanted.gpu)
-      backends = {"cuda"};
-    else if (!service.pool.host().gpus.empty())
-      backends.emplace_back("cuda");
+    const bool has_gpu = wanted.gpu || !service.pool.host().gpus.empty();
+    backends.clear();
+    for (const contract::BackendKind& kind : contract::backend_kinds()) {
+      if (kind.needs_gpu ? has_gpu : !wanted.gpu) backends.emplace_back(kind.name);
+    }
   }
   json::Array plans;
   for (const std::string& backend : backends) {

@@ -7,9 +7,9 @@
 #include <atomic>
 
 #include "base/digest.h"
-#include "catalog/neighbour.h"
-#include "catalog/offers.h"
 #include "catalog/verify.h"
+#include "fetch/neighbour.h"
+#include "fetch/offers.h"
 #include "http/file_body.h"
 #include "http/work_threads.h"
 #include "hub_simulator/hub_simulator.h"

@@ -135,7 +135,7 @@ class PoolProcess {
     planner_.environment = environment_;
     planner_.confine = options_.confine_workers;
     downloader_.home = home_;
-    downloader_.source = catalog::source_options(environment);
+    downloader_.source = fetch::source_options(environment);
     downloader_.transfer.ca_file = downloader_.source.ca_file;
   }
 

@@ -9,6 +9,7 @@
 
 #include "base/settings.h"
 #include "base/version.h"
+#include "contract/backend_kind.h"
 
 namespace llorch::pool {
 namespace {
@@ -97,8 +98,8 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
                                      const std::filesystem::path& programs, bool is_terminal) {
   CLI::App app("Manages the models and workers of this host, over HTTP.", std::string(program));
   PoolOptions options;
-  options.worker_cpu = programs / "llorch-cpud";
-  options.worker_cuda = programs / "worker-orcd";
+  options.worker_cpu = programs / contract::find_backend_kind(contract::kCpu)->program;
+  options.worker_cuda = programs / contract::find_backend_kind(contract::kCuda)->program;
   options.keeper = programs / "llorch-pool";
   std::string log_format;
   describe(app, options, log_format);

@@ -98,17 +98,17 @@ void Host::add_model(const std::string& id, const Files& files, std::int64_t chu
   entry.path = files.size() == 1 ? (folder(id) / files[0].first).string() : folder(id).string();
   entry.downloaded = true;
   entry.revision = "rev-1";
-  std::vector<catalog::FileChunks> chunks;
+  std::vector<fetch::FileChunks> chunks;
   for (const auto& [path, content] : files) {
     write_file(folder(id) / path, content);
-    auto hashed = catalog::hash_file(folder(id) / path, path, {}, chunk_bytes);
+    auto hashed = fetch::hash_file(folder(id) / path, path, {}, chunk_bytes);
     CHECK(hashed.ok(), hashed.error().message);
     entry.files.push_back(
         {.path = path, .size = hashed->size, .sha256 = hashed->sha256, .modified_ms = 0});
     entry.size_bytes += hashed->size;
     chunks.push_back(hashed.take());
   }
-  must(catalog::save_chunks(home_.chunks(), id, chunks));
+  must(fetch::save_chunks(home_.chunks(), id, chunks));
   must(catalog().update([&](catalog::CatalogContent& content) {
     content.put(entry);
     return ok_status();
@@ -151,7 +151,7 @@ std::string Host::url() const {
 catalog::Downloader Host::downloader() const {
   catalog::Downloader downloader;
   downloader.home = home_;
-  catalog::RetryPolicy retry;
+  fetch::RetryPolicy retry;
   retry.max_attempts = 2;
   retry.first_pause = std::chrono::milliseconds(1);
   downloader.source.retry = retry;

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/home.h"
-#include "catalog/chunks.h"
 #include "catalog/download.h"
 #include "catalog/model_catalog.h"
+#include "fetch/chunks.h"
 #include "http/router.h"
 #include "http/server.h"
 #include "support/test_paths.h"
@@ -44,7 +44,7 @@ class Host {
 
   // A downloaded model: files in our own folder, in the catalog with their hashes, and verified.
   void add_model(const std::string& id, const Files& files,
-                 std::int64_t chunk_bytes = catalog::kChunkBytes);
+                 std::int64_t chunk_bytes = fetch::kChunkBytes);
   // Files that lie elsewhere, never hashed.
   void register_in_place(const std::string& id, const std::filesystem::path& folder,
                          const Files& files);
@@ -53,7 +53,7 @@ class Host {
   void serve(std::string token = {});
   void stop_serving();
   std::string url() const;
-  catalog::Neighbour neighbour(std::string token = {}) const { return {url(), std::move(token)}; }
+  fetch::Neighbour neighbour(std::string token = {}) const { return {url(), std::move(token)}; }
 
   // Patient enough for a test.
   catalog::Downloader downloader() const;
@@ -74,7 +74,7 @@ class FakeNeighbour {
   ~FakeNeighbour();
 
   std::string url() const;
-  catalog::Neighbour neighbour() const { return {url(), {}}; }
+  fetch::Neighbour neighbour() const { return {url(), {}}; }
   int num_file_requests() const { return num_file_requests_; }
 
  private:

@@ -10,6 +10,8 @@
 
 #include "base/terminal.h"
 #include "base/utf8.h"
+#include "contract/backend_kind.h"
+#include "contract/model_entry.h"
 #include "http/url.h"
 #include "pool/worker_rules.h"
 
@@ -18,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kBuiltin = "builtin";
 constexpr std::uint32_t kPortsTried = 1000;
 
 Error refusal(ErrorCode code, std::string message) {
@@ -31,7 +32,7 @@ Status check_here(const contract::ModelEntry& model) {
                    fmt::format("model {} is not here: run `llorch-pool models download {}` first",
                                base::quoted(model.id), model.id));
   }
-  if (model.path == kBuiltin) return ok_status();
+  if (model.path == contract::kBuiltinModel) return ok_status();
   if (!base::is_valid_utf8(model.path)) {
     return refusal(ErrorCode::Unsupported,
                    fmt::format("model {}: its path {} is no UTF-8 text; rename it",
@@ -60,7 +61,7 @@ Status check_backend(const contract::ModelEntry& model, const std::string& backe
 
 // A GPU that was asked for and is not there is an error, never a run on the CPU.
 Status check_device(const contract::StartWorkerRequest& request, const contract::HostInfo& host) {
-  if (request.backend != "cuda") return ok_status();
+  if (!contract::needs_gpu(request.backend)) return ok_status();
   const std::int32_t wanted = request.gpu.value_or(0);
   for (const contract::GpuInfo& gpu : host.gpus) {
     if (gpu.index == wanted) return ok_status();
@@ -100,7 +101,7 @@ WorkerSurroundings surroundings(const PoolManagerOptions& options, const Prepare
                                 const fs::path& program) {
   return {.program = program,
           .model = start.model.path,
-          .uses_gpu = start.request.backend == "cuda",
+          .uses_gpu = contract::needs_gpu(start.request.backend),
           .home = options.home,
           .environment = options.environment};
 }
@@ -141,7 +142,7 @@ Result<PreparedStart> prepare_start(const contract::StartWorkerRequest& request,
                      .context = request.context,
                      .slots = request.slots,
                      .kv_type = request.kv_type};
-  if (request.backend == "cuda") wanted.gpu = request.gpu.value_or(0);
+  if (contract::needs_gpu(request.backend)) wanted.gpu = request.gpu.value_or(0);
   Result<std::vector<MemoryPlan>> plans = sources.plan(*model, wanted, host);
   if (!plans.ok()) return plans.error();
   if (plans->empty())
@@ -179,15 +180,15 @@ Result<std::uint16_t> find_free_port(std::uint32_t first, const std::set<std::ui
 
 LaunchPlan make_launch(const PreparedStart& start, const PoolManagerOptions& options,
                        const LaunchNames& names) {
-  const bool is_cuda = start.request.backend == "cuda";
+  const contract::BackendKind& kind = *contract::find_backend_kind(start.request.backend);
   LaunchPlan launch;
-  launch.program = is_cuda ? options.planner.worker_cuda : options.planner.worker_cpu;
+  launch.program = options.planner.program(kind);
   launch.arguments = {"--worker-id",    names.id,
                       "--model",        start.model.path,
                       "--alias",        start.model.id,
                       "--port",         std::to_string(names.port),
                       "--callback-url", options.callback_url};
-  if (is_cuda) {
+  if (kind.needs_gpu) {
     launch.arguments.emplace_back("--gpu-device");
     launch.arguments.push_back(std::to_string(start.request.gpu.value_or(0)));
   }

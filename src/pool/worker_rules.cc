@@ -8,13 +8,13 @@
 
 #include "base/utf8.h"
 #include "catalog/look.h"
+#include "contract/model_entry.h"
 
 namespace llorch::pool {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kBuiltin = "builtin";
 constexpr std::array kPassedVariables = {"PATH",
                                          "HOME",
                                          "LANG",
@@ -80,7 +80,7 @@ base::ConfinementRules worker_rules(const WorkerSurroundings& around) {
         "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf"})
     rules.readable.emplace_back(path);
   if (!around.home.config_file.empty()) rules.readable.push_back(around.home.config_file);
-  if (around.model != kBuiltin) catalog::allow_model(around.model, rules);
+  if (around.model != contract::kBuiltinModel) catalog::allow_model(around.model, rules);
   if (around.uses_gpu) allow_gpu(around, rules);
   return rules;
 }

@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "base/host_limits.h"
-#include "builtin_model/builtin_model.h"
 #include "compute/sizing.h"
+#include "contract/model_entry.h"
 #include "tokenizer/size_estimate.h"
 #include "worker/runner_setup.h"
 
@@ -35,7 +35,7 @@ std::int64_t vocabulary_bytes(const tokenizer::TokenizerSize& size) {
 
 Result<tokenizer::TokenizerSize> measure(const WorkerOptions& options,
                                          const formats::WeightFile& file) {
-  if (options.model == builtin_model::kName) return tokenizer::measure_gguf(file.metadata());
+  if (options.model == contract::kBuiltinModel) return tokenizer::measure_gguf(file.metadata());
   return tokenizer::measure_tokenizer(options.model);
 }
 

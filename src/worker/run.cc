@@ -19,6 +19,7 @@
 #include "base/version.h"
 #include "base/wakeups.h"
 #include "contract/api_token.h"
+#include "contract/backend_kind.h"
 #include "http/server.h"
 #include "http/url.h"
 #include "worker/engine_backend.h"
@@ -70,8 +71,7 @@ void keep_heap_tight() {
 }
 
 std::string device_of(const WorkerProgram& program, const WorkerOptions& options) {
-  if (program.device == "cpu") return "cpu";
-  return fmt::format("{}:{}", program.device, options.gpu_device);
+  return contract::device_name(*contract::find_backend_kind(program.device), options.gpu_device);
 }
 
 int print_plan(const WorkerProgram& program, const WorkerOptions& options) {
@@ -198,7 +198,7 @@ class Worker {
     callback.uri = uri_of(options_.host, server_->port());
     callback.model_ref = options_.model;
     callback.memory_bytes = memory_bytes_;
-    callback.memory_architecture = program_.device == "cpu" ? "cpu" : "vram-only";
+    callback.memory_architecture = contract::find_backend_kind(program_.device)->memory_type;
     callback.worker_type = program_.name;
     callback.version = base::version();
     return send_ready_callback(options_.callback_url, callback, options_.callback_mark, {}, stop);

@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "base/utf8.h"
 #include "base/version.h"
+#include "contract/backend_kind.h"
 #include "contract/worker_info.h"
 
 namespace llorch::worker {
@@ -109,7 +110,7 @@ void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerO
       ->check(CLI::IsMember({"json", "pretty"}));
   app.add_flag("--plan-memory", options.plan_memory,
                "print the memory that these flags would take as JSON, load nothing, end");
-  if (program.device == "cuda") {
+  if (contract::needs_gpu(program.device)) {
     app.add_option("--gpu-device", options.gpu_device, "number of the GPU")
         ->check(CLI::Range(0, 255))
         ->capture_default_str();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "builtin_model/builtin_model.h"
+#include "contract/model_entry.h"
 #include "contract/pool_info.h"
 #include "formats/open.h"
 #include "worker/cache_plan.h"
@@ -18,7 +19,7 @@ constexpr std::int32_t kStepTokens = 64;
 
 Result<OpenedModel> open_model(const WorkerOptions& options) {
   // The model that is part of the program has no files beside it.
-  Result<formats::WeightFile> opened = options.model == builtin_model::kName
+  Result<formats::WeightFile> opened = options.model == contract::kBuiltinModel
                                            ? builtin_model::open()
                                            : formats::open_weights(options.model);
   if (!opened.ok()) return opened.error();

@@ -11,8 +11,9 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/utf8.h"
-#include "builtin_model/builtin_model.h"
 #include "compute/create.h"
+#include "contract/backend_kind.h"
+#include "contract/model_entry.h"
 #include "formats/summary.h"
 #include "model/rope.h"
 #include "tokenizer/load.h"
@@ -106,7 +107,7 @@ void add_style(const tokenizer::Tokenizer& tokenizer, ServingModel& model) {
 
 Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
                      ServingModel& model) {
-  Result<tokenizer::Tokenizer> loaded = path == builtin_model::kName
+  Result<tokenizer::Tokenizer> loaded = path == contract::kBuiltinModel
                                             ? tokenizer::from_gguf(file.metadata())
                                             : tokenizer::load_tokenizer(path);
   if (!loaded.ok()) return loaded.error();
@@ -221,9 +222,10 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   info.architecture = opened->plan.config.architecture;
   info.quant_kind = base::to_valid_utf8(summary.quantization);
   info.tokenizer_kind = tokenizer_kind(summary.tokenizer);
-  info.backend = device.starts_with("cuda") ? "cuda" : "cpu";
+  const contract::BackendKind& kind = *contract::find_device_kind(device);
+  info.backend = kind.name;
   info.device = model->compute->name();
-  info.memory_type = device.starts_with("cuda") ? "vram-only" : "cpu";
+  info.memory_type = kind.memory_type;
   info.vocab_size = opened->plan.config.vocab_size;
   info.created = file_time(options.model);
   info.has_chat_template = model->chat.has_value();

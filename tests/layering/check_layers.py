@@ -25,7 +25,7 @@ CONFINED = {
     "spdlog/": ["base/log"],
     "hwy/": ["compute/cpu/"],
     "CLI/": ["tools/", "apps/", "cli/", "worker/run", "pool/run", "orchestrator/run"],
-    "curl/": ["catalog/"],
+    "curl/": ["fetch/"],
     "toml++/": ["base/settings"],
     "histedit.h": ["cli/line_editor"],
     "pcre2.h": ["tokenizer/regex"],

@@ -19,6 +19,7 @@
 #include "http/client.h"
 #include "pool/pool_fixture.h"
 #include "pool/pool_manager.h"
+#include "pool/worker_log.h"
 #include "pool/worker_record.h"
 
 namespace llorch::pool {

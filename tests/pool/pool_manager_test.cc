@@ -38,6 +38,16 @@ TEST_F(PoolManagerTest, AWorkerStartsServesAndStops) {
   EXPECT_EQ(pool_.manager().stop_worker(worker->id).error().code, ErrorCode::NotFound);
 }
 
+TEST_F(PoolManagerTest, AStoppedWorkerLeavesTheListAndItsLogStays) {
+  EXPECT_EQ(PoolTiming{}.stopped_shown, std::chrono::minutes(10));
+  pool_.options.timing.stopped_shown = milliseconds(100);
+  pool_.start();
+  const std::string id = pool_.ready_worker("ok");
+  ASSERT_TRUE(pool_.manager().stop_worker(id).ok());
+  EXPECT_TRUE(eventually([&] { return !pool_.manager().worker(id).ok(); }));
+  EXPECT_TRUE(find_log_of(pool_.options.home, id));
+}
+
 TEST_F(PoolManagerTest, SaysWhyAModelCannotStart) {
   const std::string id = started("fail");
   const PoolWorker worker = failed(id);

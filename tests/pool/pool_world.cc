@@ -17,7 +17,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "catalog/chunks.h"
+#include "fetch/chunks.h"
 
 namespace llorch::test {
 namespace {
@@ -153,8 +153,8 @@ bool PoolWorld::is_intact(const contract::ModelEntry& model) const {
   const fs::path folder = fs::is_directory(path) ? path : path.parent_path();
   return !model.files.empty() &&
          std::all_of(model.files.begin(), model.files.end(), [&](const contract::ModelFile& file) {
-           const Result<catalog::FileChunks> hashed =
-               catalog::hash_file(folder / file.path, file.path, [](std::int64_t) { return true; });
+           const Result<fetch::FileChunks> hashed =
+               fetch::hash_file(folder / file.path, file.path, [](std::int64_t) { return true; });
            return hashed.ok() && hashed->size == file.size && hashed->sha256 == file.sha256;
          });
 }

@@ -23,9 +23,9 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "catalog/chunks.h"
 #include "contract/model_entry.h"
 #include "contract/pool_info.h"
+#include "fetch/chunks.h"
 #include "http/client.h"
 #include "pool/pool_world.h"
 
@@ -338,7 +338,7 @@ class Storm {
     std::set<std::int64_t> expected;  // exactly the chunks that we touched
     if (const auto found = expected_.rotted.find(*id); found != expected_.rotted.end()) {
       for (const std::int64_t place : found->second)
-        expected.insert(place / catalog::kChunkBytes * catalog::kChunkBytes);
+        expected.insert(place / fetch::kChunkBytes * fetch::kChunkBytes);
     }
     const ProgramOutcome found = world_.cli({"models", "verify", *id, "--json"});
     EXPECT_EQ(found.exit_code, expected.empty() ? 0 : 1) << *id << ": " << found.out << found.err;
