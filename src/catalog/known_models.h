@@ -1,4 +1,4 @@
-// Models that a fresh pool can fetch by a short name, and the one that is part of the program.
+// Models that a fresh pool can fetch by a short name, and the one that every worker has.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,8 @@
 
 namespace llorch::catalog {
 
-// The model that is part of the program, with facts read from its own bytes; path "builtin".
+// The model that is part of the workers, as a test reads it from its own bytes; path "builtin".
+// Programs that compute nothing do not carry it.
 contract::ModelEntry builtin_entry();
 
 // The built-in model first. Of the others what their publishers say: repository, licence, size,

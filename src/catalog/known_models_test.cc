@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
+#include "catalog/describe.h"
 #include "catalog/supported.h"
 #include "fetch/model_ref.h"
+#include "formats/open.h"
+#include "support/test_paths.h"
 
 namespace llorch::catalog {
 namespace {
@@ -48,20 +52,19 @@ TEST(KnownModels, SayWhereTheyAreUnderWhichLicenceAndHowLarge) {
   }
 }
 
-// The numbers of models/builtin/README.md.
-TEST(KnownModels, TheBuiltInOneIsDescribedFromItsBytes) {
-  const ModelEntry builtin = known_models().front();
-  EXPECT_EQ(builtin.id, "builtin");
-  EXPECT_EQ(builtin.path, "builtin");
-  EXPECT_TRUE(builtin.downloaded);
-  EXPECT_EQ(builtin.format, "gguf");
-  EXPECT_EQ(builtin.architecture, "llama");
-  EXPECT_EQ(builtin.parameters, 14'162'304);
-  EXPECT_EQ(builtin.context_length, 1024);
-  EXPECT_EQ(builtin.vocab_size, 4096);
-  EXPECT_EQ(builtin.quantization, "Q8_0");
-  EXPECT_EQ(builtin.backends, (std::vector<std::string>{"cpu", "cuda"}));
-  EXPECT_EQ(builtin.unsupported, "");
+TEST(KnownModels, TheBuiltInOneIsWhatItsBytesSay) {
+  const std::filesystem::path file = test::source_path("models/builtin/stories.gguf");
+  const Result<formats::WeightFile> weights = formats::open_weights(file);
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  ModelEntry read;
+  read.id = "builtin";
+  read.path = "builtin";
+  read.size_bytes = static_cast<std::int64_t>(std::filesystem::file_size(file));
+  read.downloaded = true;
+  read.license = "Apache-2.0";
+  describe_weights(*weights, read);
+  EXPECT_EQ(builtin_entry(), read);
+  EXPECT_EQ(known_models().front(), read);
 }
 
 }  // namespace
