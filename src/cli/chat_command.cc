@@ -72,10 +72,7 @@ class Chat {
         session_(options.system, options.sampling) {}
 
   int run() {
-    if (Status can = check_model(); !can.ok()) {
-      complain(can.error().message);
-      return kFailure;
-    }
+    if (Status can = check_model(); !can.ok()) return fail(can.error());
     if (editor_.is_terminal())
       say("Ctrl-D ends, Ctrl-C stops an answer, /help shows the commands.\n");
     for (;;) {
@@ -137,7 +134,7 @@ class Chat {
   // False when the conversation is over.
   bool take(std::string message) {
     if (!base::is_valid_utf8(message)) {
-      fail({ErrorCode::InvalidArgument, "that is not UTF-8 text"});
+      tell_failure({ErrorCode::InvalidArgument, "that is not UTF-8 text"});
       return true;
     }
     if (!message.starts_with('/')) {
@@ -146,7 +143,7 @@ class Chat {
     }
     const Result<ChatSession::Effect> effect = session_.run_command(message);
     if (!effect.ok()) {
-      fail(effect.error());
+      tell_failure(effect.error());
       return true;
     }
     if (!effect->text.empty()) say(effect->text);
@@ -191,14 +188,15 @@ class Chat {
   bool explain(const Error& error) {
     session_.drop_question();
     if (pool_client::is_context_overflow(error)) {
-      fail(
+      tell_failure(
           {error.code, fmt::format("the conversation no longer fits into the model's context ({}); "
                                    "/clear begins a new one",
                                    error.message)});
       return true;
     }
     const std::string why = worker_.obituary();
-    fail(why.empty() ? error : Error{error.code, fmt::format("{} ({})", error.message, why)});
+    tell_failure(why.empty() ? error
+                             : Error{error.code, fmt::format("{} ({})", error.message, why)});
     return why.empty();
   }
 
@@ -210,7 +208,7 @@ class Chat {
       write_err(text);
   }
 
-  void fail(const Error& error) {
+  void tell_failure(const Error& error) {
     complain_lines(error.message);
     if (!editor_.is_terminal()) exit_code_ = kFailure;
   }
@@ -233,8 +231,7 @@ int run_chat(const ChatOptions& options) {
   const base::InterruptWatch watch([&desk](int signal) { desk.take(signal); });
   if (Status started = worker.start(); !started.ok()) {
     if (watch.interrupted()) return kInterrupted;
-    complain_lines(started.error().message);
-    return kFailure;
+    return fail(started.error());
   }
   desk.started();
   return Chat(options, worker, editor, desk).run();

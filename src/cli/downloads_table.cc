@@ -11,12 +11,6 @@
 namespace llorch::cli {
 namespace {
 
-std::string text_of(const json::Object& object, std::string_view field) {
-  const json::Value* value = object.if_contains(field);
-  return value != nullptr && value->is_string() ? base::printable(json::view(value->get_string()))
-                                                : std::string();
-}
-
 std::string size_text(std::int64_t bytes) {
   return bytes > 0 ? base::human_bytes(bytes) : "-";
 }
@@ -38,16 +32,16 @@ std::string downloads_table(const json::Array& downloads, bool all,
   for (const json::Value& value : downloads) {
     if (!value.is_object()) continue;
     const json::Object& one = value.get_object();
-    const bool has_ended = !text_of(one, "ended_at").empty();
+    const bool has_ended = !text_in(one, "ended_at").empty();
     if (has_ended && !all) continue;
     ++rows;
     const json::Value* progress = one.if_contains("progress");
     contract::DownloadEvent event;
     if (progress != nullptr && progress->is_object())
       event = contract::read_download_event(progress->get_object());
-    std::string state = text_of(one, "state");
+    std::string state = text_in(one, "state");
     const base::Color state_color = color_of(state);
-    if (text_of(one, "kind") == "verify" && state == "running") state = "verifying";
+    if (text_in(one, "kind") == "verify" && state == "running") state = "verifying";
     std::string speed = "-";
     if (!has_ended && event.waiting_seconds)
       speed = "waits " + clock_text(static_cast<double>(*event.waiting_seconds));
@@ -56,10 +50,10 @@ std::string downloads_table(const json::Array& downloads, bool all,
     const double share = event.bytes_total > 0 ? static_cast<double>(event.bytes_done) /
                                                      static_cast<double>(event.bytes_total)
                                                : 0;
-    table.add_row({text_of(one, "id"), text_of(one, "model"), state,
+    table.add_row({text_in(one, "id"), text_in(one, "model"), state,
                    event.bytes_total > 0 ? fmt::format("{:.0f} %", share * 100) : "-",
                    size_text(event.bytes_total), speed,
-                   age_of(text_of(one, has_ended ? "ended_at" : "started_at"), now)},
+                   age_of(text_in(one, has_ended ? "ended_at" : "started_at"), now)},
                   state_color);
   }
   return rows == 0 ? std::string() : table.render(0, color);

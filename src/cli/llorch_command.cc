@@ -321,16 +321,24 @@ Result<WorkerChoice> find_choice(const WorkerArguments& arguments,
   return choice;
 }
 
-bool check_stop_texts(const contract::SamplingConfig& sampling) {
-  if (sampling.stop.size() <= contract::kStopStringsMax) return true;
-  complain(fmt::format("--stop was given {} times, at most {} are possible", sampling.stop.size(),
-                       contract::kStopStringsMax));
-  return false;
+// What `llorch run` and `llorch chat` settle alike once everything is parsed; 0, or the code to
+// leave with.
+template <class Options>
+int settle(const WorkerArguments& worker, const base::Environment& environment, Options& options) {
+  if (options.sampling.stop.size() > contract::kStopStringsMax) {
+    complain(fmt::format("--stop was given {} times, at most {} are possible",
+                         options.sampling.stop.size(), contract::kStopStringsMax));
+    return kUsage;
+  }
+  options.color = base::wants_color(stdout, environment("NO_COLOR"));
+  Result<WorkerChoice> choice = find_choice(worker, environment);
+  if (!choice.ok()) return fail(choice.error());
+  options.worker = choice.take();
+  return 0;
 }
 
 int run_run(RunArguments& arguments, const base::Environment& environment) {
   RunOptions& options = arguments.options;
-  if (!check_stop_texts(options.sampling)) return kUsage;
   Result<std::string> prompt = find_prompt(arguments.words);
   if (!prompt.ok()) {
     complain(prompt.error().message);
@@ -338,27 +346,14 @@ int run_run(RunArguments& arguments, const base::Environment& environment) {
   }
   options.prompt = prompt.take();
   options.sampling.max_tokens = arguments.max_tokens;
-  options.color = base::wants_color(stdout, environment("NO_COLOR"));
-  Result<WorkerChoice> choice = find_choice(arguments.worker, environment);
-  if (!choice.ok()) {
-    complain(choice.error().message);
-    return kFailure;
-  }
-  options.worker = choice.take();
+  if (const int code = settle(arguments.worker, environment, options); code != 0) return code;
   return run_prompt(options);
 }
 
 int run_chat(ChatArguments& arguments, const base::Environment& environment) {
-  ChatOptions& options = arguments.options;
-  if (!check_stop_texts(options.sampling)) return kUsage;
-  options.color = base::wants_color(stdout, environment("NO_COLOR"));
-  Result<WorkerChoice> choice = find_choice(arguments.worker, environment);
-  if (!choice.ok()) {
-    complain(choice.error().message);
-    return kFailure;
-  }
-  options.worker = choice.take();
-  return run_chat(options);
+  if (const int code = settle(arguments.worker, environment, arguments.options); code != 0)
+    return code;
+  return run_chat(arguments.options);
 }
 
 }  // namespace
@@ -379,10 +374,8 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   chat.set_help_flag("-h,--help", "print this help");
   add_chat_flags(chat, chat_arguments);
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;
-  if (const Status config = base::check_config(environment); !config.ok()) {
-    complain(config.error().message);
-    return kFailure;
-  }
+  if (const Status config = base::check_config(environment); !config.ok())
+    return fail(config.error());
   if (chat.parsed()) return run_chat(chat_arguments, environment);
   return run_run(run_arguments, environment);
 }

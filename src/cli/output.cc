@@ -20,6 +20,21 @@ void write_err(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
+int print(std::string_view text) {
+  if (write_out(text)) return 0;
+  complain("the output cannot be written");
+  return kFailure;
+}
+
+int print_json(const json::Value& value) {
+  return print(json::serialize(value) + "\n");
+}
+
+int fail(const Error& error) {
+  complain_lines(error.message);
+  return kFailure;
+}
+
 void complain(std::string_view message) {
   write_err(fmt::format("{}: {}\n", program_invocation_short_name, base::printable(message)));
 }

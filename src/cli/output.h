@@ -3,6 +3,9 @@
 
 #include <string_view>
 
+#include "base/json.h"
+#include "base/result.h"
+
 namespace llorch::cli {
 
 inline constexpr int kFailure = 1;
@@ -12,11 +15,17 @@ inline constexpr int kInterrupted = 130;
 // At once, unbuffered for the reader. False when it cannot be written.
 bool write_out(std::string_view text);
 void write_err(std::string_view text);
+// The same as a command's result: the code to leave with. When it cannot be written, the command
+// has failed and says so.
+int print(std::string_view text);
+int print_json(const json::Value& value);  // in a line of its own
 
 // "llorch-pool: message" on stderr, after the program's own name, without anything that could
 // command a terminal.
 void complain(std::string_view message);
 // The same for a message that has lines behind its first, of a log for example.
 void complain_lines(std::string_view message);
+// The same of an error; kFailure, to leave with.
+int fail(const Error& error);
 
 }  // namespace llorch::cli

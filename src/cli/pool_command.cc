@@ -6,6 +6,7 @@
 #include <CLI/Formatter.hpp>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -64,6 +65,10 @@ PoolTarget target_of(const PoolContext& context) {
   return {context.environment, context.home, context.pool_url, context.token};
 }
 
+void run_when_named(CLI::App& command, PoolContext& context, std::function<int()> run) {
+  command.callback([&context, run = std::move(run)] { context.chosen = run; });
+}
+
 int run_llorch_pool(int argc, const char* const* argv, const base::Environment& environment) {
   base::configure_log({base::LogFormat::Pretty, base::LogLevel::Error});
   PoolContext context;
@@ -96,10 +101,7 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   if (const auto ended = parse_words(app, std::vector<std::string>(argv + 1, argv + argc)))
     return *ended;
   Status completed = context.needs_home ? complete(context, token_file) : ok_status();
-  if (!completed.ok()) {
-    complain(completed.error().message);
-    return kFailure;
-  }
+  if (!completed.ok()) return fail(completed.error());
   return context.chosen ? context.chosen() : kUsage;
 }
 

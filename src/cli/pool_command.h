@@ -33,6 +33,9 @@ struct PoolContext {
 // The manager that the context means, for find_pool and find_or_start_pool.
 PoolTarget target_of(const PoolContext& context);
 
+// When `command` is named, `run` is what is done after parsing; it returns the exit code.
+void run_when_named(CLI::App& command, PoolContext& context, std::function<int()> run);
+
 // Each adds its commands below `parent` and, when one is named, sets context.chosen.
 void add_models_commands(CLI::App& parent,
                          PoolContext& context);  // register unregister update list catalog rm

@@ -154,8 +154,7 @@ int download_here(const PoolContext& context, const catalog::DownloadRequest& re
     complain("interrupted; the same command goes on from here");
     return kInterrupted;
   }
-  complain(entry.error().message);
-  return kFailure;
+  return fail(entry.error());
 }
 
 json::Object body_of(const PoolClient& client, const PoolContext& context,
@@ -217,10 +216,7 @@ int download_at_manager(PoolClient& client, const PoolContext& context,
   std::stop_source stop;
   const base::InterruptWatch interrupts([&] { stop.request_stop(); });
   const Result<Accepted> accepted = start_at_manager(client, body_of(client, context, request));
-  if (!accepted.ok()) {
-    complain(accepted.error().message);
-    return kFailure;
-  }
+  if (!accepted.ok()) return fail(accepted.error());
   if (accepted->joined && !context.json_output)
     write_err(fmt::format("the pool manager is at it already ({})\n", accepted->id));
   Shower shower(context.json_output);
@@ -230,15 +226,13 @@ int download_at_manager(PoolClient& client, const PoolContext& context,
   shower.clear();
   if (!outcome.ok()) {
     if (interrupts.interrupted()) return leave_download(client, *accepted);
-    complain(outcome.error().message);
-    return kFailure;
+    return fail(outcome.error());
   }
   const json::Value* model = outcome->if_contains("model");
   const Result<contract::ModelEntry> entry =
       contract::parse_model_entry(model != nullptr ? *model : json::Value(), "model");
   if (entry.ok()) return shower.finish(*entry);
-  complain(entry.error().message);
-  return kFailure;
+  return fail(entry.error());
 }
 
 int run_download(const PoolContext& context, const DownloadArguments& arguments) {
@@ -247,8 +241,7 @@ int run_download(const PoolContext& context, const DownloadArguments& arguments)
   Result<PoolClient> client = find_pool(target_of(context));
   if (client.ok()) return download_at_manager(*client, context, request);
   if (context.pool_url.empty()) return download_here(context, request);
-  complain(client.error().message);
-  return kFailure;
+  return fail(client.error());
 }
 
 }  // namespace
@@ -270,9 +263,8 @@ void add_download_commands(CLI::App& parent, PoolContext& context) {
       ->type_name("N")
       ->check(CLI::Range(1, fetch::kConnectionsMax).description(""));
   download->footer(kFooter);
-  download->callback([&context, arguments] {
-    context.chosen = [&context, arguments] { return run_download(context, *arguments); };
-  });
+  run_when_named(*download, context,
+                 [&context, arguments] { return run_download(context, *arguments); });
 }
 
 }  // namespace llorch::cli

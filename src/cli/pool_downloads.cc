@@ -37,11 +37,6 @@ struct Arguments {
   std::string id;
 };
 
-int fail(const Error& error) {
-  complain(error.message);
-  return kFailure;
-}
-
 bool is_under_way(const json::Value& one) {
   const json::Value* ended = one.is_object() ? one.get_object().if_contains("ended_at") : nullptr;
   return ended != nullptr && ended->is_string() && ended->get_string().empty();
@@ -59,11 +54,11 @@ int list_downloads(const PoolContext& context, const Arguments& arguments) {
       if (arguments.all || is_under_way(one)) shown.push_back(std::move(one));
     }
     const json::Object object{{"downloads", std::move(shown)}};
-    return write_out(json::serialize(object) + "\n") ? 0 : kFailure;
+    return print_json(object);
   }
   const std::string table =
       downloads_table(*list, arguments.all, std::chrono::system_clock::now(), context.color);
-  return write_out(table.empty() ? "nothing is being downloaded\n" : table) ? 0 : kFailure;
+  return print(table.empty() ? "nothing is being downloaded\n" : table);
 }
 
 // Until it has ended; the code to leave with.
@@ -115,11 +110,9 @@ int cancel_download(const PoolContext& context, const Arguments& arguments) {
   const Result<json::Value> answer =
       client->remove("/v2/downloads/" + http::percent_encode(arguments.id));
   if (!answer.ok()) return fail(answer.error());
-  if (context.json_output) return write_out(json::serialize(*answer) + "\n") ? 0 : kFailure;
-  return write_out(fmt::format("{} cancelled; what has come is kept for the next time\n",
-                               base::printable(arguments.id)))
-             ? 0
-             : kFailure;
+  if (context.json_output) return print_json(*answer);
+  return print(fmt::format("{} cancelled; what has come is kept for the next time\n",
+                           base::printable(arguments.id)));
 }
 
 }  // namespace
@@ -129,16 +122,13 @@ void add_downloads_commands(CLI::App& parent, PoolContext& context) {
   CLI::App* downloads =
       parent.add_subcommand("downloads", "what is being fetched; watch it, cancel it");
   downloads->require_subcommand(0, 1);
-  downloads->fallthrough();
   downloads->footer(kFooter);
   downloads->add_flag("-a,--all", arguments->all, "those that have ended, too");
   const auto add = [&](const char* name, const char* what,
                        int (*run)(const PoolContext&, const Arguments&)) {
     CLI::App* command = downloads->add_subcommand(name, what);
-    command->fallthrough();
-    command->callback([&context, arguments, run] {
-      context.chosen = [&context, arguments, run] { return run(context, *arguments); };
-    });
+    run_when_named(*command, context,
+                   [&context, arguments, run] { return run(context, *arguments); });
     return command;
   };
   add("watch", "show one until it ends, or all of them one after the other", watch_downloads)

@@ -74,20 +74,10 @@ constexpr const char* kRmFooter = R"(Examples:
 Forgets the model and deletes what was downloaded for it. Files that were registered
 in place stay. Refused while a worker runs the model.)";
 
-int fail(const Error& error) {
-  complain(error.message);
+// A mistake of the user's is one of usage, also where only the catalog could see it.
+int refuse(const Error& error) {
+  fail(error);
   return error.code == ErrorCode::InvalidArgument ? kUsage : kFailure;
-}
-
-// What is printed is the command's result: when it cannot be, the command has failed.
-int print(std::string_view text) {
-  if (write_out(text)) return 0;
-  complain("the output cannot be written");
-  return kFailure;
-}
-
-int print_json(const json::Value& value) {
-  return print(json::serialize(value) + "\n");
 }
 
 Color color_of(std::string_view state) {
@@ -136,32 +126,32 @@ int print_changed(const PoolContext& context, ModelStore& store, std::string_vie
                   const Result<ModelEntry>& entry) {
   if (!entry.ok()) {
     // What a manager refuses was understood: that is no mistake on the command line.
-    const int code = fail(entry.error());
+    const int code = refuse(entry.error());
     return store.client() != nullptr ? kFailure : code;
   }
   if (!context.json_output) return print(fmt::format("{} {}", verb, summary_line(*entry)));
   const Result<ListedModel> listed = store.find(entry->id);
-  return listed.ok() ? print_json(entry_json(*listed)) : fail(listed.error());
+  return listed.ok() ? print_json(entry_json(*listed)) : refuse(listed.error());
 }
 
 int register_model(const PoolContext& context, const catalog::RegisterRequest& request) {
   Result<ModelStore> store = ModelStore::open(context);
-  if (!store.ok()) return fail(store.error());
+  if (!store.ok()) return refuse(store.error());
   return print_changed(context, *store, "registered", store->add(request));
 }
 
 int update_model(const PoolContext& context, const std::string& id,
                  const catalog::UpdateRequest& request) {
   Result<ModelStore> store = ModelStore::open(context);
-  if (!store.ok()) return fail(store.error());
+  if (!store.ok()) return refuse(store.error());
   return print_changed(context, *store, "updated", store->update(id, request));
 }
 
 int remove_model(const PoolContext& context, const std::string& id, bool files) {
   Result<ModelStore> store = ModelStore::open(context);
-  if (!store.ok()) return fail(store.error());
+  if (!store.ok()) return refuse(store.error());
   const Result<RemovedModel> removed = store->remove(id, files);
-  if (!removed.ok()) return fail(removed.error());
+  if (!removed.ok()) return refuse(removed.error());
   if (context.json_output) {
     return print_json(json::Object{{"id", id},
                                    {"files_deleted", removed->files_deleted},
@@ -215,9 +205,9 @@ std::string known_table(const std::vector<ModelEntry>& known, bool color) {
 // `catalog`.
 int list_models(const PoolContext& context, bool is_catalog) {
   Result<ModelStore> store = ModelStore::open(context);
-  if (!store.ok()) return fail(store.error());
+  if (!store.ok()) return refuse(store.error());
   const Result<ModelListing> listing = store->list();
-  if (!listing.ok()) return fail(listing.error());
+  if (!listing.ok()) return refuse(listing.error());
   std::vector<const ListedModel*> models;
   std::size_t not_here = 0;
   for (const ListedModel& model : listing->models) {
@@ -249,9 +239,9 @@ int list_models(const PoolContext& context, bool is_catalog) {
 
 int show_model(const PoolContext& context, const std::string& id) {
   Result<ModelStore> store = ModelStore::open(context);
-  if (!store.ok()) return fail(store.error());
+  if (!store.ok()) return refuse(store.error());
   const Result<ListedModel> listed = store->find(id);
-  if (!listed.ok()) return fail(listed.error());
+  if (!listed.ok()) return refuse(listed.error());
   if (context.json_output) return print_json(entry_json(*listed));
   const ModelEntry* entry = &listed->entry;
   using enum TextTable::Align;

@@ -217,10 +217,7 @@ std::string verdict_text(const MemoryPlan& plan, bool color) {
 int run_plan(const Options& options, const PoolContext& context) {
   contract::ModelEntry model;
   const Result<std::vector<MemoryPlan>> plans = find_plans(options, context, model);
-  if (!plans.ok()) {
-    complain(plans.error().message);
-    return kFailure;
-  }
+  if (!plans.ok()) return fail(plans.error());
   const bool fits =
       std::any_of(plans->begin(), plans->end(), [](const MemoryPlan& plan) { return plan.fits; });
   std::string text;
@@ -248,7 +245,6 @@ int run_plan(const Options& options, const PoolContext& context) {
 void add_plan_command(CLI::App& app, PoolContext& context) {
   CLI::App* command = app.add_subcommand("plan", "what a model would take, and whether it fits");
   command->footer(kFooter);
-  command->fallthrough();
   const auto options = std::make_shared<Options>();
   command->add_option("MODEL", options->model, "a model of the catalog, or a path to its files")
       ->required();

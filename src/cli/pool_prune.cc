@@ -16,6 +16,7 @@
 #include "cli/leftovers_note.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
+#include "cli/pool_tables.h"
 #include "pool/pool_manager.h"
 #include "pool/workers.h"
 
@@ -48,21 +49,6 @@ struct Arguments {
   bool yes = false;
   std::string from;
 };
-
-int fail(const Error& error) {
-  complain(error.message);
-  return kFailure;
-}
-
-int print_json(const json::Value& value) {
-  return write_out(json::serialize(value) + "\n") ? 0 : kFailure;
-}
-
-std::string text_of(const json::Object& object, std::string_view field) {
-  const json::Value* value = object.if_contains(field);
-  return value != nullptr && value->is_string() ? base::printable(json::view(value->get_string()))
-                                                : std::string();
-}
 
 std::int64_t bytes_of(const json::Object& object) {
   const json::Value* value = object.if_contains("bytes");
@@ -139,10 +125,10 @@ std::string leftovers_table(const json::Object& found, bool color) {
   for (const json::Value& value : list_of(found, "leftovers")) {
     const json::Object* one = value.if_object();
     if (one == nullptr) continue;
-    std::string kind = text_of(*one, "kind");
+    std::string kind = text_in(*one, "kind");
     std::replace(kind.begin(), kind.end(), '_', ' ');
     table.add_row(
-        {kind, text_of(*one, "model"), base::human_bytes(bytes_of(*one)), text_of(*one, "path")});
+        {kind, text_in(*one, "model"), base::human_bytes(bytes_of(*one)), text_in(*one, "path")});
   }
   return table.render(0, color);
 }
@@ -161,7 +147,7 @@ int prune(const PoolContext& context, const Arguments& arguments) {
   if (!found.ok()) return fail(found.error());
   const bool is_empty = list_of(*found, "leftovers").empty();
   if (context.json_output && (arguments.dry_run || is_empty)) return print_json(*found);
-  if (is_empty) return write_out("nothing is left over\n") ? 0 : kFailure;
+  if (is_empty) return print("nothing is left over\n");
   if (!context.json_output) {
     if (!write_out(leftovers_table(*found, context.color) +
                    fmt::format("{} together\n", base::human_bytes(bytes_of(*found)))))
@@ -178,8 +164,7 @@ int prune(const PoolContext& context, const Arguments& arguments) {
   const Result<json::Object> removed = store->remove_leftovers();
   if (!removed.ok()) return fail(removed.error());
   if (context.json_output) return print_json(*removed);
-  return write_out(fmt::format("{} removed\n", base::human_bytes(bytes_of(*removed)))) ? 0
-                                                                                       : kFailure;
+  return print(fmt::format("{} removed\n", base::human_bytes(bytes_of(*removed))));
 }
 
 std::string adopt_table(const json::Object& report, bool color) {
@@ -190,8 +175,8 @@ std::string adopt_table(const json::Object& report, bool color) {
     for (const json::Value& value : list_of(report, list)) {
       const json::Object* one = value.if_object();
       if (one == nullptr) continue;
-      table.add_row({text_of(*one, "id"), text_of(*one, "from"), text_of(*one, "name"),
-                     base::human_bytes(bytes_of(*one)), text_of(*one, "problem")});
+      table.add_row({text_in(*one, "id"), text_in(*one, "from"), text_in(*one, "name"),
+                     base::human_bytes(bytes_of(*one)), text_in(*one, "problem")});
     }
   }
   return table.render(0, color);
@@ -206,13 +191,11 @@ int adopt(const PoolContext& context, const Arguments& arguments) {
   if (context.json_output) return print_json(*report);
   const std::size_t taken = list_of(*report, "adopted").size();
   if (taken + list_of(*report, "skipped").size() == 0)
-    return write_out("no models found; --from PATH looks elsewhere\n") ? 0 : kFailure;
-  return write_out(adopt_table(*report, context.color) +
-                   fmt::format("{} {}\n", taken,
-                               arguments.dry_run ? "would be registered where they lie"
-                                                 : "registered where they lie"))
-             ? 0
-             : kFailure;
+    return print("no models found; --from PATH looks elsewhere\n");
+  return print(adopt_table(*report, context.color) +
+               fmt::format("{} {}\n", taken,
+                           arguments.dry_run ? "would be registered where they lie"
+                                             : "registered where they lie"));
 }
 
 }  // namespace
@@ -234,10 +217,8 @@ void add_prune_commands(CLI::App& parent, PoolContext& context) {
   prune_command->add_flag("--dry-run", arguments->dry_run, "list only");
   prune_command->add_flag("-y,--yes", arguments->yes, "do not ask");
   prune_command->footer(kPruneFooter);
-  prune_command->fallthrough();
-  prune_command->callback([&context, arguments] {
-    context.chosen = [&context, arguments] { return prune(context, *arguments); };
-  });
+  run_when_named(*prune_command, context,
+                 [&context, arguments] { return prune(context, *arguments); });
   CLI::App* adopt_command =
       parent.add_subcommand("adopt", "register what other programs have fetched, where it lies");
   adopt_command
@@ -245,7 +226,6 @@ void add_prune_commands(CLI::App& parent, PoolContext& context) {
       ->type_name("PLACE");
   adopt_command->add_flag("--dry-run", arguments->dry_run, "list only");
   adopt_command->footer(kAdoptFooter);
-  adopt_command->fallthrough();
   adopt_command->callback([&context, arguments] {
     if (!arguments->from.empty() && arguments->from != "ollama" &&
         arguments->from != "huggingface") {

@@ -55,17 +55,14 @@ int stop_manager(const PoolContext& context) {
     if (client.error().code == ErrorCode::NotFound) {
       const std::string_view text =
           context.json_output ? "{\"status\":\"not running\"}\n" : "no pool manager is running\n";
-      return write_out(text) ? 0 : kFailure;
+      return print(text);
     }
-    complain(client.error().message);
-    return kFailure;
+    return fail(client.error());
   }
   std::optional<pool::PoolAddress> address = pool::read_pool_address(context.home);
   if (address && address->url != client->url()) address.reset();
-  if (const Result<json::Value> asked = client->post("/v2/shutdown", {}); !asked.ok()) {
-    complain(asked.error().message);
-    return kFailure;
-  }
+  if (const Result<json::Value> asked = client->post("/v2/shutdown", {}); !asked.ok())
+    return fail(asked.error());
   const base::InterruptWatch watch([] {});
   base::StatusLine line(stderr);
   const auto until = std::chrono::steady_clock::now() + kStopPatience;
@@ -82,7 +79,7 @@ int stop_manager(const PoolContext& context) {
     std::this_thread::sleep_for(kLook);
   }
   line.clear();
-  return write_out(context.json_output ? "{\"status\":\"stopped\"}\n" : "stopped\n") ? 0 : kFailure;
+  return print(context.json_output ? "{\"status\":\"stopped\"}\n" : "stopped\n");
 }
 
 }  // namespace
@@ -93,15 +90,12 @@ void add_serve_commands(CLI::App& app, PoolContext& context) {
   serve->set_help_flag();
   serve->fallthrough(false);
   serve->prefix_command();
-  serve->callback([&context, serve] {
-    context.chosen = [&context, serve] {
-      return pool::run_pool("llorch-pool serve", serve->remaining(), context.environment);
-    };
+  run_when_named(*serve, context, [&context, serve] {
+    return pool::run_pool("llorch-pool serve", serve->remaining(), context.environment);
   });
   CLI::App* stop = app.add_subcommand("stop", "stop every worker, then the manager");
   stop->footer(kStopFooter);
-  stop->fallthrough();
-  stop->callback([&context] { context.chosen = [&context] { return stop_manager(context); }; });
+  run_when_named(*stop, context, [&context] { return stop_manager(context); });
   auto record = std::make_shared<std::string>();
   CLI::App* keep = app.add_subcommand("keep", "")->group("");
   keep->add_option("RECORD", *record)->required();

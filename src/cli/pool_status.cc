@@ -153,14 +153,11 @@ std::string text_of(const Look& look, bool color) {
 
 int show(const PoolContext& context, const pool::Devices& devices, std::string_view before) {
   const Result<Look> look = look_now(context, devices);
-  if (!look.ok()) {
-    complain(look.error().message);
-    return kFailure;
-  }
+  if (!look.ok()) return fail(look.error());
   std::string text =
       context.json_output ? json::serialize(look->json) + "\n" : text_of(*look, context.color);
   if (!context.json_output) text += leftovers_note(context);
-  return write_out(std::string(before) + text) ? 0 : kFailure;
+  return print(std::string(before) + text);
 }
 
 int status(const PoolContext& context, const StatusArguments& arguments) {
@@ -187,8 +184,7 @@ int health(const PoolContext& context) {
       write_out(json::serialize(json::Object{{"status", "down"},
                                              {"reasons", json::Array{report.error().message}}}) +
                 "\n");
-    complain(report.error().message);
-    return kFailure;
+    return fail(report.error());
   }
   const json::Value* state = report->if_contains("status");
   const bool is_healthy = state != nullptr && *state == "healthy";
@@ -217,14 +213,11 @@ void add_status_commands(CLI::App& app, PoolContext& context) {
       ->type_name("S")
       ->check(CLI::Range(0.1, 3600.0).description(""));
   status_command->footer(kStatusFooter);
-  status_command->fallthrough();
-  status_command->callback([&context, arguments] {
-    context.chosen = [&context, arguments] { return status(context, *arguments); };
-  });
+  run_when_named(*status_command, context,
+                 [&context, arguments] { return status(context, *arguments); });
   CLI::App* health_command = app.add_subcommand("health", "whether the manager can do its work");
   health_command->footer(kHealthFooter);
-  health_command->fallthrough();
-  health_command->callback([&context] { context.chosen = [&context] { return health(context); }; });
+  run_when_named(*health_command, context, [&context] { return health(context); });
 }
 
 }  // namespace llorch::cli

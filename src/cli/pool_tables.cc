@@ -132,4 +132,10 @@ std::string models_table(const std::vector<contract::ModelEntry>& models, bool c
   return text;
 }
 
+std::string text_in(const json::Object& object, std::string_view field) {
+  const json::Value* value = object.if_contains(field);
+  return value != nullptr && value->is_string() ? base::printable(json::view(value->get_string()))
+                                                : std::string();
+}
+
 }  // namespace llorch::cli

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "contract/model_entry.h"
 #include "contract/pool_info.h"
 
@@ -24,5 +25,8 @@ std::string host_text(const contract::HostInfo& host, bool color);
 
 // ID ARCHITECTURE SIZE CONTEXT of those that are here, and how many are only known by name.
 std::string models_table(const std::vector<contract::ModelEntry>& models, bool color);
+
+// The text of that field of an answer, for people; empty where there is none.
+std::string text_in(const json::Object& object, std::string_view field);
 
 }  // namespace llorch::cli

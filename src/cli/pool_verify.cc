@@ -22,6 +22,7 @@
 #include "cli/model_store.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
+#include "cli/pool_tables.h"
 #include "fetch/neighbour.h"
 
 namespace llorch::cli {
@@ -153,12 +154,6 @@ Result<std::vector<std::string>> ids_to_verify(ModelStore& store, const std::str
   return ids;
 }
 
-std::string text_in(const json::Object& object, std::string_view name) {
-  const json::Value* value = object.if_contains(name);
-  return value != nullptr && value->is_string() ? base::printable(json::view(value->get_string()))
-                                                : std::string();
-}
-
 catalog::Damage read_damage(const json::Object& object) {
   json::FieldReader reader(object);
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
@@ -255,10 +250,7 @@ int run_verify(const PoolContext& context, const VerifyArguments& arguments) {
   const Result<std::vector<std::string>> ids =
       store.ok() ? ids_to_verify(*store, arguments.id)
                  : Result<std::vector<std::string>>(store.error());
-  if (!ids.ok()) {
-    complain(ids.error().message);
-    return kFailure;
-  }
+  if (!ids.ok()) return fail(ids.error());
   const auto outcomes = verify_all(context, *store, *ids, request, stop.get_token());
   return outcomes ? report_outcomes(context, *outcomes) : kInterrupted;
 }
@@ -320,16 +312,13 @@ int run_outdated(const PoolContext& context) {
   Result<json::Array> checks = store.ok() ? find_outdated(context, *store, stop.get_token())
                                           : Result<json::Array>(store.error());
   if (stop.stop_requested()) return kInterrupted;
-  if (!checks.ok()) {
-    complain(checks.error().message);
-    return kFailure;
-  }
+  if (!checks.ok()) return fail(checks.error());
   std::string text = "No model is downloaded: `llorch-pool models catalog` shows what can be.\n";
   if (context.json_output)
     text = json::serialize(json::Object{{"models", checks.take()}}) + "\n";
   else if (!checks->empty())
     text = outdated_table(*checks, context.color);
-  return write_out(text) ? 0 : kFailure;
+  return print(text);
 }
 
 }  // namespace
@@ -344,14 +333,13 @@ void add_verify_commands(CLI::App& parent, PoolContext& context) {
       ->type_name("HOST")
       ->allow_extra_args(false);
   verify->footer(kVerifyFooter);
-  verify->callback([&context, arguments] {
-    context.chosen = [&context, arguments] { return run_verify(context, *arguments); };
-  });
+  run_when_named(*verify, context,
+                 [&context, arguments] { return run_verify(context, *arguments); });
 
   CLI::App* outdated =
       parent.add_subcommand("outdated", "which models have a newer revision at their source");
   outdated->footer(kOutdatedFooter);
-  outdated->callback([&context] { context.chosen = [&context] { return run_outdated(context); }; });
+  run_when_named(*outdated, context, [&context] { return run_outdated(context); });
 }
 
 }  // namespace llorch::cli

@@ -85,14 +85,8 @@ struct LogArguments {
   bool follow = false;
 };
 
-int fail(const Error& error) {
-  complain_lines(error.message);
-  return kFailure;
-}
-
 int print_worker(const PoolContext& context, const PoolWorker& worker) {
-  if (context.json_output)
-    return write_out(json::serialize(contract::to_json(worker)) + "\n") ? 0 : kFailure;
+  if (context.json_output) return print_json(contract::to_json(worker));
   std::string text = fmt::format("{} {}", worker.id, contract::name(worker.state));
   if (!worker.uri.empty()) text += " at " + worker.uri;
   text += fmt::format(" ({}", worker.model);
@@ -175,11 +169,11 @@ int list(const PoolContext& context, bool all) {
     json::Array array;
     for (const PoolWorker& worker : *workers) array.emplace_back(contract::to_json(worker));
     const json::Object object{{"workers", std::move(array)}};
-    return write_out(json::serialize(object) + "\n") ? 0 : kFailure;
+    return print_json(object);
   }
   const std::string table =
       workers_table(*workers, std::chrono::system_clock::now(), context.color);
-  return write_out(table) ? 0 : kFailure;
+  return print(table);
 }
 
 std::int64_t requests_of(const PoolWorker& worker) {
@@ -258,7 +252,7 @@ int print_stopped(const PoolContext& context, const std::vector<std::string>& id
                   std::string_view state, std::int64_t num_cut = 0) {
   if (context.json_output) {
     const json::Object object{{state, json::Array(ids.begin(), ids.end())}, {"cut", num_cut}};
-    return write_out(json::serialize(object) + "\n") ? 0 : kFailure;
+    return print_json(object);
   }
   std::string text = ids.empty() ? "no workers to stop\n" : "";
   for (const std::string& id : ids) text += fmt::format("{} {}\n", base::printable(id), state);
@@ -267,7 +261,7 @@ int print_stopped(const PoolContext& context, const std::vector<std::string>& id
         "{} requests were still running and were cut off; --timeout SEC gives them "
         "more time\n",
         num_cut);
-  return write_out(text) ? 0 : kFailure;
+  return print(text);
 }
 
 json::Object stop_body(const std::string& id, const StopArguments& arguments) {
@@ -415,7 +409,6 @@ void add_spawn(CLI::App& worker, PoolContext& context) {
       ->check(CLI::IsMember({"f16", "q8_0"}).description(""));
   spawn_command->add_flag("--no-wait", arguments->no_wait, "do not wait until it is ready");
   spawn_command->footer(kSpawnFooter);
-  spawn_command->fallthrough();
   spawn_command->callback([&context, arguments] {
     if (arguments->request.gpu && !contract::needs_gpu(arguments->request.backend))
       throw CLI::ValidationError("--gpu", "a worker on the CPU has no GPU: ask for cuda");
@@ -435,7 +428,6 @@ void add_stop(CLI::App& worker, PoolContext& context) {
       ->check(CLI::Range(0, 3600).description(""));
   command->add_flag("--no-wait", arguments->no_wait, "do not wait until it is gone");
   command->footer(kStopFooter);
-  command->fallthrough();
   command->callback([&context, arguments] {
     if (arguments->id.empty() != arguments->all) throw CLI::RequiredError("an ID, or --all,");
     context.chosen = [&context, arguments] { return stop(context, *arguments); };
@@ -448,11 +440,8 @@ void add_restart(CLI::App& worker, PoolContext& context) {
       worker.add_subcommand("restart", "stop a worker and start it with the same flags");
   command->add_option("ID", arguments->id, "which one")->required()->type_name("");
   command->add_flag("--no-wait", arguments->no_wait, "do not wait until it is ready");
-  command->fallthrough();
-  command->callback([&context, arguments] {
-    context.chosen = [&context, arguments] {
-      return restart(context, arguments->id, arguments->no_wait);
-    };
+  run_when_named(*command, context, [&context, arguments] {
+    return restart(context, arguments->id, arguments->no_wait);
   });
 }
 
@@ -465,10 +454,7 @@ void add_logs(CLI::App& worker, PoolContext& context) {
       ->check(CLI::Range(0, kLogLinesMax).description(""));
   command->add_flag("-f,--follow", arguments->follow, "go on with what comes");
   command->footer(kLogsFooter);
-  command->fallthrough();
-  command->callback([&context, arguments] {
-    context.chosen = [&context, arguments] { return logs(context, *arguments); };
-  });
+  run_when_named(*command, context, [&context, arguments] { return logs(context, *arguments); });
 }
 
 }  // namespace
@@ -476,15 +462,12 @@ void add_logs(CLI::App& worker, PoolContext& context) {
 void add_worker_commands(CLI::App& app, PoolContext& context) {
   CLI::App* worker = app.add_subcommand("worker", "worker processes of this host");
   worker->require_subcommand(1);
-  worker->fallthrough();
   add_spawn(*worker, context);
   CLI::App* list_command = worker->add_subcommand("list", "every worker and how it is");
   auto all = std::make_shared<bool>(false);
   list_command->add_flag("--all", *all, "also those that ended long ago and left a log here");
   list_command->footer(kListFooter);
-  list_command->fallthrough();
-  list_command->callback(
-      [&context, all] { context.chosen = [&context, all] { return list(context, *all); }; });
+  run_when_named(*list_command, context, [&context, all] { return list(context, *all); });
   add_stop(*worker, context);
   add_restart(*worker, context);
   add_logs(*worker, context);

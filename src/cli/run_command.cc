@@ -126,8 +126,7 @@ int run_prompt(const RunOptions& options) {
   }
   if (was_interrupted) return kInterrupted;
   if (told.ok()) return 0;
-  complain_lines(told.error().message);
-  return kFailure;
+  return fail(told.error());
 }
 
 }  // namespace llorch::cli
