@@ -113,7 +113,7 @@ TEST_F(DownloadTest, AHubThatDoesNotAnswerIsWaitedForAloud) {
     EXPECT_EQ(seen.kind, DownloadEvent::Kind::Progress);
     EXPECT_EQ("http://" + seen.waiting_for, hub_.url());
     EXPECT_EQ(json::view(to_json(seen).at("waiting_for").as_string()), seen.waiting_for);
-    EXPECT_EQ(read_download_event(to_json(seen)).waiting_seconds, seen.waiting_seconds);
+    EXPECT_EQ(contract::read_download_event(to_json(seen)).waiting_seconds, seen.waiting_seconds);
     on_event_ = {};
   }
   hub_.clear_faults();
