@@ -18,11 +18,6 @@ std::uint64_t pair_key(TokenId left, TokenId right) {
          static_cast<std::uint32_t>(right);
 }
 
-std::size_t hash_pair(std::uint64_t pair) {
-  const std::uint64_t hash = pair * 0x9E3779B97F4A7C15U;
-  return hash ^ hash >> 29;
-}
-
 }  // namespace
 
 // How the merges of a piece nest, for pieces whose ranks rise from the leaves up.
@@ -62,14 +57,14 @@ Bpe::Bpe(Vocab& vocab, std::span<const Merge> merges, BpeOptions options)
 
 void Bpe::insert_merge(const Merge& merge) {
   const std::uint64_t pair = pair_key(merge.left, merge.right);
-  std::size_t i = hash_pair(pair) & mask_;
+  std::size_t i = hash_number(pair) & mask_;
   while (merges_[i].pair != kFree && merges_[i].pair != pair) i = (i + 1) & mask_;
   merges_[i] = {pair, merge.rank, merge.result};
 }
 
 const Bpe::Slot* Bpe::find_merge(TokenId left, TokenId right) const {
   const std::uint64_t pair = pair_key(left, right);
-  for (std::size_t i = hash_pair(pair) & mask_;; i = (i + 1) & mask_) {
+  for (std::size_t i = hash_number(pair) & mask_;; i = (i + 1) & mask_) {
     if (merges_[i].pair == pair) return &merges_[i];
     if (merges_[i].pair == kFree) return nullptr;
   }

@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "tokenizer/hash.h"
 #include "tokenizer/unicode.h"
 
 namespace llorch::tokenizer {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;  // SentencePiece's: below the worst piece
-
-std::size_t hash_edge(std::uint64_t edge) {
-  const std::uint64_t hash = edge * 0x9E3779B97F4A7C15U;
-  return hash ^ hash >> 31;
-}
 
 }  // namespace
 
@@ -31,7 +27,7 @@ Unigram::Unigram(const Vocab& vocab, std::span<const double> scores, const Unigr
 
 Unigram::Slot* Unigram::find_slot(std::vector<Slot>& slots, std::uint64_t edge) const {
   const std::size_t mask = slots.size() - 1;
-  std::size_t i = hash_edge(edge) & mask;
+  std::size_t i = hash_number(edge) & mask;
   while (slots[i].edge != kFree && slots[i].edge != edge) i = (i + 1) & mask;
   return &slots[i];
 }
@@ -39,7 +35,7 @@ Unigram::Slot* Unigram::find_slot(std::vector<Slot>& slots, std::uint64_t edge) 
 const Unigram::Slot* Unigram::find_edge(std::uint32_t node, std::uint8_t byte) const {
   const std::uint64_t edge = std::uint64_t{node} << 8 | byte;
   const std::size_t mask = slots_.size() - 1;
-  for (std::size_t i = hash_edge(edge) & mask;; i = (i + 1) & mask) {
+  for (std::size_t i = hash_number(edge) & mask;; i = (i + 1) & mask) {
     if (slots_[i].edge == edge) return &slots_[i];
     if (slots_[i].edge == kFree) return nullptr;
   }

@@ -4,34 +4,18 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/hash.h"
 #include "tokenizer/types.h"
 
 namespace llorch::tokenizer {
 
 // Larger than any vocabulary of today by a factor of ten; bounds what a file can make us allocate.
 inline constexpr std::size_t kMaxVocabSize = std::size_t{1} << 22;
-
-inline std::uint64_t hash_bytes(std::string_view text) {
-  constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15U;
-  std::uint64_t hash = text.size() * kMultiplier;
-  const char* data = text.data();
-  std::size_t left = text.size();
-  for (; left >= 8; data += 8, left -= 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, data, 8);
-    hash = std::rotl((hash ^ word) * kMultiplier, 29);
-  }
-  std::uint64_t tail = 0;
-  std::memcpy(&tail, data, left);
-  hash = (hash ^ tail) * kMultiplier;
-  return hash ^ hash >> 32;
-}
 
 class Vocab {
  public:
