@@ -3,22 +3,6 @@
 namespace llorch::pool {
 namespace {
 
-contract::DownloadEvent progress(std::int64_t done) {
-  contract::DownloadEvent event;
-  event.model = "m";
-  event.bytes_done = done;
-  event.bytes_total = 100;
-  return event;
-}
-
-std::string id_of(std::string_view response) {
-  return std::string(json::view(json_of(response).at("download_id").get_string()));
-}
-
-std::string start(FakePool& pool, const std::string& model) {
-  return pool.send("POST", fmt::format("/v2/models/{}/download", model), R"({"ref":"hf:a/b"})");
-}
-
 TEST(PoolDownloads, TokensCannotForgeHeaders) {
   FakePool pool;
   for (const char* body :

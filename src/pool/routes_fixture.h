@@ -71,4 +71,20 @@ inline std::string register_model(const FakePool& pool, const std::string& id = 
   return pool.send("POST", "/v2/models", fmt::format(R"({{"id":"{}","path":"{}"}})", id, path));
 }
 
+inline contract::DownloadEvent progress(std::int64_t done) {
+  contract::DownloadEvent event;
+  event.model = "m";
+  event.bytes_done = done;
+  event.bytes_total = 100;
+  return event;
+}
+
+inline std::string id_of(std::string_view response) {
+  return std::string(json::view(json_of(response).at("download_id").get_string()));
+}
+
+inline std::string start(FakePool& pool, const std::string& model) {
+  return pool.send("POST", fmt::format("/v2/models/{}/download", model), R"({"ref":"hf:a/b"})");
+}
+
 }  // namespace llorch::pool
