@@ -2,8 +2,8 @@
 """Checks that locks and threads go through base/ and that docs/threads_and_locks.md knows every file that has one.
 
 Fails where a file other than base/mutex.h names the standard library's mutexes, locks or condition variables, where
-product code makes a thread without base::start_thread (which gives it a name and a top frame), and where a source that
-has a mutex or starts a thread is not in the document.
+product code makes a thread without base::start_thread (which gives it a name and a top frame), where a source that has
+a mutex or starts a thread is not in the document, and where the document names a source that is not there.
 Usage: check_threads.py ROOT
 """
 import pathlib
@@ -15,6 +15,7 @@ HOME = {"src/base/mutex.h", "src/base/thread.h"}
 LOCK = re.compile(r"std::(?:\w*mutex|condition_variable\w*|lock_guard|scoped_lock|unique_lock|shared_lock|once_flag)\b"
                   r"|#\s*include\s*<(?:mutex|shared_mutex|condition_variable)>")
 THREAD = re.compile(r"std::thread\b(?!::)|std::jthread\s*(?:\w+\s*)?[({]")
+NAMED_SOURCE = re.compile(r"`([a-z_]+(?:/[a-z_]+)+)`")
 HAS_LOCK_OR_THREAD = re.compile(r"\b(?:base::)?(?:Mutex|OwnerLoop|Channel<\w+>)\s+\w+|start_thread\(")
 
 
@@ -40,6 +41,9 @@ def check_file(relative, text, document):
 def check(root):
     document = (root / "docs/threads_and_locks.md").read_text()
     problems, files = [], 0
+    for stem in sorted(set(NAMED_SOURCE.findall(document))):
+        if not list((root / "src").glob(stem + ".*")):
+            problems.append(f"docs/threads_and_locks.md: there is no src/{stem}.h or .cc")
     for folder in ("src", "tests", "bench"):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SUFFIXES:

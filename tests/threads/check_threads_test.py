@@ -62,6 +62,10 @@ class CheckThreads(unittest.TestCase):
             self.assertEqual(len(self.check("src/http/a.cc", text)), 1, text)
             self.assertEqual(self.check("src/http/a.cc", text, "| `http/a` |"), [], text)
 
+    def test_the_document_names_what_is_there(self):
+        problems = self.check("src/http/a.cc", "", "| `http/a`, `http/gone` |")
+        self.assertEqual(problems, ["docs/threads_and_locks.md: there is no src/http/gone.h or .cc"])
+
     def test_clang_refuses_what_is_not_guarded(self):
         clang = shutil.which("clang++")
         if clang is None:
