@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 class Notes {
  public:
-  OnNote sink() {
+  fetch::OnNote sink() {
     return [this](const std::string& text) { all_ += text + "\n"; };
   }
   const std::string& text() const { return all_; }
@@ -38,38 +38,38 @@ class Notes {
   std::string all_;
 };
 
-RemoteFile remote(std::string path, std::int64_t size, std::string sha256) {
-  RemoteFile file;
+fetch::RemoteFile remote(std::string path, std::int64_t size, std::string sha256) {
+  fetch::RemoteFile file;
   file.path = std::move(path);
   file.size = size;
   file.sha256 = std::move(sha256);
   return file;
 }
 
-ModelSource source_of(std::string revision, std::vector<RemoteFile> files) {
-  ModelSource source;
+fetch::ModelSource source_of(std::string revision, std::vector<fetch::RemoteFile> files) {
+  fetch::ModelSource source;
   source.revision = std::move(revision);
   source.files = std::move(files);
   return source;
 }
 
-std::vector<std::string> names(const std::vector<Offer>& offers) {
+std::vector<std::string> names(const std::vector<fetch::Offer>& offers) {
   std::vector<std::string> out;
-  for (const Offer& offer : offers) out.push_back(offer.from);
+  for (const fetch::Offer& offer : offers) out.push_back(offer.from);
   return out;
 }
 
 TEST(MergeOffers, TheOriginDecidesWhatTheFilesAre) {
   const std::string a(64, 'a');
   const std::string b(64, 'b');
-  const NamedSource origin{"hub", source_of("1", {remote("w", 10, a), remote("c", 3, "")})};
-  RemoteFile& config = const_cast<RemoteFile&>(origin.second.files[1]);
+  const fetch::NamedSource origin{"hub", source_of("1", {remote("w", 10, a), remote("c", 3, "")})};
+  fetch::RemoteFile& config = const_cast<fetch::RemoteFile&>(origin.second.files[1]);
   config.git_sha1 = "0123";
-  const NamedSource same{"same", source_of("x", {remote("w", 10, a), remote("c", 3, b)})};
-  const NamedSource other{"other", source_of("1", {remote("w", 10, b), remote("c", 4, b)})};
-  const NamedSource less{"less", source_of("1", {remote("c", 3, b)})};
+  const fetch::NamedSource same{"same", source_of("x", {remote("w", 10, a), remote("c", 3, b)})};
+  const fetch::NamedSource other{"other", source_of("1", {remote("w", 10, b), remote("c", 4, b)})};
+  const fetch::NamedSource less{"less", source_of("1", {remote("c", 3, b)})};
   Notes notes;
-  const OfferedModel model = merge_offers(origin, {other, same, less}, notes.sink());
+  const fetch::OfferedModel model = fetch::merge_offers(origin, {other, same, less}, notes.sink());
   ASSERT_EQ(model.offers.size(), 2U);
   EXPECT_THAT(names(model.offers[0]), ElementsAre("same", "hub"));
   EXPECT_THAT(names(model.offers[1]), ElementsAre("same", "less", "hub"));
@@ -80,27 +80,29 @@ TEST(MergeOffers, TheOriginDecidesWhatTheFilesAre) {
 
 TEST(MergeOffers, WhatCannotBeComparedIsNotTaken) {
   const std::string a(64, 'a');
-  const NamedSource origin{"web", source_of("etag-1", {remote("w", 10, "")})};
-  const NamedSource same{"same", source_of("etag-1", {remote("w", 10, a)})};
-  const NamedSource unknown{"unknown", source_of("", {remote("w", 10, a)})};
+  const fetch::NamedSource origin{"web", source_of("etag-1", {remote("w", 10, "")})};
+  const fetch::NamedSource same{"same", source_of("etag-1", {remote("w", 10, a)})};
+  const fetch::NamedSource unknown{"unknown", source_of("", {remote("w", 10, a)})};
   Notes notes;
-  EXPECT_THAT(names(merge_offers(origin, {unknown, same}, notes.sink()).offers[0]),
+  EXPECT_THAT(names(fetch::merge_offers(origin, {unknown, same}, notes.sink()).offers[0]),
               ElementsAre("same", "web"));
-  NamedSource archive = origin;
+  fetch::NamedSource archive = origin;
   archive.second.is_tarball = true;
-  EXPECT_THAT(names(merge_offers(archive, {same}, notes.sink()).offers[0]), ElementsAre("web"));
+  EXPECT_THAT(names(fetch::merge_offers(archive, {same}, notes.sink()).offers[0]),
+              ElementsAre("web"));
   EXPECT_THAT(notes.text(), HasSubstr("archive"));
 }
 
 TEST(MergeOffers, WithoutAnOriginTheFirstNeighbourDecides) {
   const std::string a(64, 'a');
   const std::string b(64, 'b');
-  const NamedSource first{"first", source_of("1", {remote("w", 10, a)})};
-  const NamedSource liar{"liar", source_of("1", {remote("w", 10, b)})};
-  const NamedSource third{"third", source_of("2", {remote("w", 10, a)})};
+  const fetch::NamedSource first{"first", source_of("1", {remote("w", 10, a)})};
+  const fetch::NamedSource liar{"liar", source_of("1", {remote("w", 10, b)})};
+  const fetch::NamedSource third{"third", source_of("2", {remote("w", 10, a)})};
   Notes notes;
-  EXPECT_THAT(names(merge_offers(std::nullopt, {first, liar, third}, notes.sink()).offers[0]),
-              ElementsAre("first", "third"));
+  EXPECT_THAT(
+      names(fetch::merge_offers(std::nullopt, {first, liar, third}, notes.sink()).offers[0]),
+      ElementsAre("first", "third"));
 }
 
 TEST(FindOffers, AsksNeighboursAndThenTheSource) {
@@ -117,14 +119,14 @@ TEST(FindOffers, AsksNeighboursAndThenTheSource) {
   honest.add_model("m", {{"model.safetensors", weights}, {"config.json", "{}"}});
   other.add_model("m", {{"model.safetensors", random_bytes(50'000, 2)}, {"config.json", "[]"}});
   for (Host* host : {&honest, &other, &empty}) host->serve();
-  SourceOptions options = honest.downloader().source;
+  fetch::SourceOptions options = honest.downloader().source;
   options.hf_endpoint = hub.url();
-  DownloadRequest request;
-  request.id = "m";
-  request.neighbours = {empty.neighbour(), other.neighbour(), honest.neighbour()};
-  const ModelRef ref = parse_model_ref("hf:org/repo").take();
+  fetch::OfferQuestion question;
+  question.id = "m";
+  question.neighbours = {empty.neighbour(), other.neighbour(), honest.neighbour()};
+  question.ref = fetch::parse_model_ref("hf:org/repo").take();
   Notes notes;
-  const auto model = find_offers(request, ref, options, notes.sink(), {});
+  const auto model = fetch::find_offers(question, options, notes.sink(), {});
   ASSERT_TRUE(model.ok()) << model.error().message;
   EXPECT_EQ(model->source.revision, commit);
   for (std::size_t i = 0; i < model->source.files.size(); ++i) {
@@ -136,26 +138,27 @@ TEST(FindOffers, AsksNeighboursAndThenTheSource) {
 
   // A hub that is not there is said and done without; one that refuses is believed.
   hub.add_fault({.path = "/api/models", .times = 1000, .status = 503});
-  const auto without = find_offers(request, ref, options, notes.sink(), {});
+  const auto without = fetch::find_offers(question, options, notes.sink(), {});
   ASSERT_TRUE(without.ok()) << without.error().message;
   EXPECT_EQ(without->offers[0].front().from, other.url()) << "the first that has it";
   hub.clear_faults();
-  const ModelRef nothing = parse_model_ref("hf:org/nothing").take();
-  EXPECT_FALSE(find_offers(request, nothing, options, notes.sink(), {}).ok());
+  question.ref = fetch::parse_model_ref("hf:org/nothing").take();
+  EXPECT_FALSE(fetch::find_offers(question, options, notes.sink(), {}).ok());
 
-  request.only_neighbours = true;
+  question.ref.reset();
+  question.only_neighbours = true;
   hub.forget_requests();
-  ASSERT_TRUE(find_offers(request, std::nullopt, options, notes.sink(), {}).ok());
+  ASSERT_TRUE(fetch::find_offers(question, options, notes.sink(), {}).ok());
   EXPECT_TRUE(hub.requests().empty()) << "--from asks nobody else";
-  request.neighbours = {empty.neighbour()};
-  const auto nobody = find_offers(request, std::nullopt, options, notes.sink(), {});
+  question.neighbours = {empty.neighbour()};
+  const auto nobody = fetch::find_offers(question, options, notes.sink(), {});
   ASSERT_FALSE(nobody.ok());
   EXPECT_THAT(nobody.error().message, HasSubstr(empty.url()));
 }
 
 // A file of several chunks, at three places: one that cuts after the first chunk, one that lies in
 // the fourth, one that is honest. What is right is kept, nothing wrong gets in.
-TEST(FetchOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
+TEST(TransferOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
   constexpr std::int64_t kChunk = 64 * 1024;
   const std::string content = random_bytes(4 * kChunk + 100, 3);
   Host honest;
@@ -191,21 +194,22 @@ TEST(FetchOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
                                 bytes[static_cast<std::size_t>(lie)] ^= 1;
                               return true;
                             }));
-  std::vector<NamedSource> sources;
-  for (const Neighbour& neighbour : {dying.neighbour(), lying.neighbour(), honest.neighbour()}) {
-    auto source = resolve_neighbour(neighbour, "m", me.downloader().source, {});
+  std::vector<fetch::NamedSource> sources;
+  for (const fetch::Neighbour& neighbour :
+       {dying.neighbour(), lying.neighbour(), honest.neighbour()}) {
+    auto source = fetch::resolve_neighbour(neighbour, "m", me.downloader().source, {});
     ASSERT_TRUE(source.ok()) << source.error().message;
     sources.emplace_back(neighbour.url, source.take());
   }
   Notes notes;
-  const OfferedModel model = merge_offers(std::nullopt, sources, notes.sink());
+  const fetch::OfferedModel model = fetch::merge_offers(std::nullopt, sources, notes.sink());
   ASSERT_EQ(model.offers[0].size(), 3U);
-  TransferOptions options = me.downloader().transfer;
+  fetch::TransferOptions options = me.downloader().transfer;
   options.range_bytes = kChunk;
   options.max_connections = 1;
   std::filesystem::create_directories(me.folder("m"));
   const auto fetched =
-      fetch_offered(model.offers[0], me.folder("m") / "a", options, {}, notes.sink(), {});
+      fetch::transfer_offered(model.offers[0], me.folder("m") / "a", options, {}, notes.sink(), {});
   ASSERT_TRUE(fetched.ok()) << fetched.error().message;
   EXPECT_TRUE(read_file(me.folder("m") / "a") == content);
   EXPECT_EQ(fetched->sha256, base::sha256_hex(content));
