@@ -120,11 +120,11 @@ StepPlan EngineCore::plan() {
   // What preempting somebody would yield matters only when blocks may run out.
   const bool scarce = cache_.num_free() < static_cast<std::int32_t>(running_.size());
   for (const std::unique_ptr<Sequence>& sequence : running_) {
-    running_views_.push_back(
-        {.tokens_known = sequence->num_tokens(),
-         .tokens_computed = sequence->num_computed(),
-         .blocks_held = static_cast<std::int32_t>(sequence->blocks().size()),
-         .blocks_alone = scarce ? cache_.num_held_once(sequence->blocks()) : 0});
+    running_views_.push_back({.tokens_known = sequence->num_tokens(),
+                              .tokens_computed = sequence->num_computed(),
+                              .blocks_held = static_cast<std::int32_t>(sequence->blocks().size()),
+                              .blocks_alone = scarce ? cache_.num_held_once(sequence->blocks()) : 0,
+                              .scores = sequence->scores()});
   }
   const std::size_t places = static_cast<std::size_t>(options_.max_running) - running_.size();
   std::int32_t wanted = 0;
@@ -139,7 +139,8 @@ StepPlan EngineCore::plan() {
         {.tokens_known = sequence.num_tokens(),
          .tokens_computed = sequence.num_cached_blocks() * cache_.block_tokens(),
          .blocks_held = sequence.num_cached_blocks(),
-         .blocks_alone = idle});
+         .blocks_alone = idle,
+         .scores = sequence.scores()});
   }
   return plan_step({.running = running_views_,
                     .waiting = waiting_views_,
@@ -147,6 +148,7 @@ StepPlan EngineCore::plan() {
                     .blocks_free = cache_.num_free(),
                     .block_tokens = cache_.block_tokens(),
                     .step_tokens = options_.step_tokens,
+                    .logit_rows = runner_->limits().logit_rows,
                     .max_running = options_.max_running});
 }
 
@@ -177,12 +179,11 @@ void EngineCore::add_rows(Sequence& sequence, std::int32_t rows) {
   batch_.block_tables.push_back(sequence.blocks());
   for (std::int32_t i = 0; i < rows; ++i) {
     const std::int32_t position = sequence.num_computed() + i;
-    batch_.rows.push_back(
-        {.token = sequence.tokens()[static_cast<std::size_t>(position)],
-         .position = position,
-         .sequence = index,
-         .wants_logits = sequence.is_generation() && position + 1 == sequence.num_tokens(),
-         .wants_hidden = sequence.wants_hidden(position)});
+    batch_.rows.push_back({.token = sequence.tokens()[static_cast<std::size_t>(position)],
+                           .position = position,
+                           .sequence = index,
+                           .wants_logits = sequence.wants_logits(position),
+                           .wants_hidden = sequence.wants_hidden(position)});
   }
 }
 
@@ -191,39 +192,48 @@ void EngineCore::collect(const model::StepOutput& output) {
   const Clock::time_point now = Clock::now();
   const auto vocab = static_cast<std::size_t>(runner_->vocab_size());
   const auto dim = static_cast<std::size_t>(runner_->hidden_dim());
-  std::size_t row = 0, logit_row = 0, hidden_row = 0;
+  const float* next_logits = output.logits.data();
+  const float* next_hidden = output.hidden.data();
+  std::span<const model::BatchRow> rows = batch_.rows;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    std::size_t num_logits = 0, num_hidden = 0;
-    for (std::int32_t left = shares_[i].rows; left > 0; --left, ++row) {
-      num_logits += batch_.rows[row].wants_logits ? 1U : 0U;
-      num_hidden += batch_.rows[row].wants_hidden ? 1U : 0U;
-      stats_.prompt_tokens += batch_.rows[row].position < sequence.num_prompt() ? 1 : 0;
-    }
-    const std::span<const float> logits =
-        output.logits.subspan(logit_row * vocab, num_logits * vocab);
-    const std::span<const float> hidden = output.hidden.subspan(hidden_row * dim, num_hidden * dim);
-    logit_row += num_logits;
-    hidden_row += num_hidden;
-    if (sequence.state() == SequenceState::Ended) continue;
-    if (sequence.has_failed()) {
-      end(sequence, FinishReason::Failed);
-      continue;
-    }
-    sequence.advance(cache_, shares_[i].rows);
-    if (num_hidden > 0) sequence.pool(hidden, runner_->hidden_dim());
-    if (num_logits > 0) {
-      const std::int32_t before = sequence.num_tokens();
-      const std::optional<FinishReason> reason = sequence.choose(sampler_, logits, now);
-      if (sequence.num_tokens() > before) {
-        ++stats_.output_tokens;
-        stats_.last_token_at = now;
+    const std::span<const model::BatchRow> own =
+        rows.first(static_cast<std::size_t>(shares_[i].rows));
+    rows = rows.subspan(own.size());
+    if (sequence.has_failed()) end(sequence, FinishReason::Failed);
+    const bool is_wanted = sequence.state() != SequenceState::Ended;
+    if (is_wanted) sequence.advance(cache_, shares_[i].rows);
+    for (const model::BatchRow& row : own) {
+      stats_.prompt_tokens += row.position < sequence.num_prompt() ? 1 : 0;
+      if (row.wants_hidden) {
+        if (is_wanted) sequence.pool({next_hidden, dim});
+        next_hidden += dim;
       }
-      if (reason) end(sequence, *reason);
-    } else if (sequence.all_computed()) {
+      if (row.wants_logits) {
+        if (sequence.state() != SequenceState::Ended)
+          use_logits(sequence, row.position, {next_logits, vocab}, now);
+        next_logits += vocab;
+      }
+    }
+    if (sequence.state() != SequenceState::Ended && sequence.all_computed())
       end(sequence, FinishReason::MaxTokens);
+  }
+}
+
+void EngineCore::use_logits(Sequence& sequence, std::int32_t position,
+                            std::span<const float> logits, Clock::time_point now) {
+  std::optional<FinishReason> reason;
+  if (sequence.is_scored(position)) {
+    reason = sequence.score(sampler_, logits);
+  } else {
+    const std::int32_t before = sequence.num_tokens();
+    reason = sequence.choose(sampler_, logits, now);
+    if (sequence.num_tokens() > before) {
+      ++stats_.output_tokens;
+      stats_.last_token_at = now;
     }
   }
+  if (reason) end(sequence, *reason);
 }
 
 void EngineCore::end(Sequence& sequence, FinishReason reason, std::optional<Error> why) {

@@ -64,6 +64,8 @@ class EngineCore {
   void carry_out(const StepPlan& plan, Clock::time_point now);
   void add_rows(Sequence& sequence, std::int32_t rows);
   void collect(const model::StepOutput& output);
+  void use_logits(Sequence& sequence, std::int32_t position, std::span<const float> logits,
+                  Clock::time_point now);
   void end(Sequence& sequence, FinishReason reason, std::optional<Error> why = {});
   void remove_ended();
   void refresh_stats();

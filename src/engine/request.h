@@ -47,10 +47,13 @@ class TokenConstraint {
 
 struct GenerationRequest {
   std::vector<TokenId> prompt;   // at least one
-  std::int32_t max_tokens = 0;   // prompt + max_tokens <= context
+  std::int32_t max_tokens = 0;   // prompt + max_tokens <= context; 0 with score_prompt only
   std::vector<TokenId> end_ids;  // drawing one of these ends the generation; it is not delivered
   SamplingParams sampling;
   std::unique_ptr<TokenConstraint> constraint;  // may be null
+  // With sampling.top_logprobs only: the sink hears of the prompt's own tokens. Their rows are
+  // computed then, whatever the prefix cache has of them.
+  bool score_prompt = false;
   Clock::time_point deadline = Clock::time_point::max();
 };
 
@@ -63,6 +66,14 @@ struct GeneratedToken {
   TokenId id = 0;
   std::int32_t index = 0;  // of the output, from 0
   // With top_logprobs only.
+  float logprob = 0;
+  std::span<const TokenLogprob> top;  // most probable first; valid during the call
+};
+
+// A token of the prompt that follows another one, and how probable the model found it there.
+struct ScoredToken {
+  TokenId id = 0;
+  std::int32_t index = 0;  // of the prompt, from 1
   float logprob = 0;
   std::span<const TokenLogprob> top;  // most probable first; valid during the call
 };
@@ -95,7 +106,8 @@ struct GenerationEnd {
 
 enum class Verdict : std::uint8_t { Continue, Stop, Cancel };
 
-// Hears of one generation, on the engine's thread: on_started once, on_token for each token in
+// Hears of one generation, on the engine's thread: on_started once, with score_prompt
+// on_prompt_token for each token of the prompt but the first, on_token for each token, both in
 // order, on_finished exactly once and last, also where nothing was started. By then its cache
 // blocks are free. Must be quick and must not call back into the engine. What it throws fails its
 // own generation and nothing else.
@@ -103,6 +115,7 @@ class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
   virtual void on_started(const GenerationStarted& started) = 0;
+  virtual Verdict on_prompt_token(const ScoredToken& /*token*/) { return Verdict::Continue; }
   virtual Verdict on_token(const GeneratedToken& token) = 0;
   virtual void on_finished(const GenerationEnd& end) = 0;
 };

@@ -78,9 +78,13 @@ Status check_sampling(const SamplingParams& params, const RequestBounds& bounds)
 }  // namespace
 
 Status check_request(const GenerationRequest& request, const RequestBounds& bounds) {
-  if (request.max_tokens < 1) {
-    return invalid(fmt::format("max_tokens is {}: expected at least 1", request.max_tokens));
+  const std::int32_t least = request.score_prompt ? 0 : 1;
+  if (request.max_tokens < least) {
+    return invalid(
+        fmt::format("max_tokens is {}: expected at least {}", request.max_tokens, least));
   }
+  if (request.score_prompt && !request.sampling.top_logprobs)
+    return invalid("score_prompt without top_logprobs: expected how many alternatives to report");
   Status status = check_lengths(request.prompt.size(), request.max_tokens, bounds);
   if (status.ok()) status = check_ids(request.prompt, bounds);
   if (status.ok()) status = check_sampling(request.sampling, bounds);

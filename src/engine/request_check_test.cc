@@ -54,6 +54,16 @@ TEST(CheckRequest, WhatCanNeverFitTheCacheIsOutOfMemory) {
   EXPECT_TRUE(check_request(EmbeddingRequest{.prompt = std::vector<TokenId>(48, 1)}, kBounds).ok());
 }
 
+TEST(CheckRequest, OnlyAScoredPromptMayGoWithoutOutput) {
+  GenerationRequest request = valid();
+  request.max_tokens = 0;
+  request.score_prompt = true;
+  request.sampling.top_logprobs = 0;
+  EXPECT_TRUE(check_request(request, kBounds).ok());
+  request.sampling.top_logprobs.reset();
+  EXPECT_THAT(check_request(request, kBounds).error().message, testing::HasSubstr("top_logprobs"));
+}
+
 TEST(CheckRequest, RefusesWhatHasNoMeaning) {
   using Change = void (*)(GenerationRequest&);
   const std::vector<std::pair<const char*, Change>> cases = {

@@ -52,14 +52,28 @@ Sampler::Sampler(std::int32_t vocab_size)
   modified_.reserve(vocab_size_);
 }
 
+Status Sampler::scan_raw(std::span<const float> logits, std::int32_t position) {
+  CHECK(logits.size() == vocab_size_);
+  if (!scan_.run(logits)) return not_a_number(logits, position, "");
+  if (scan_.max() == -kInfinity) return nothing_to_choose(position, "from the model");
+  return ok_status();
+}
+
+Result<SampledToken> Sampler::score(const ScoreInput& input) {
+  if (const Status usable = scan_raw(input.logits, input.position); !usable.ok())
+    return usable.error();
+  const double log_total = read_logprobs(input.logits, input.num_top);
+  const double raw = static_cast<double>(input.logits[static_cast<std::size_t>(input.id)]);
+  return SampledToken{.id = input.id, .logprob = static_cast<float>(raw - log_total), .top = top_};
+}
+
 Result<SampledToken> Sampler::sample(const SampleInput& input) {
-  CHECK(input.logits.size() == vocab_size_);
-  if (!scan_.run(input.logits)) return not_a_number(input.logits, input.position, "");
-  if (scan_.max() == -kInfinity) return nothing_to_choose(input.position, "from the model");
+  if (const Status usable = scan_raw(input.logits, input.position); !usable.ok())
+    return usable.error();
   SampledToken token;
   double log_total = 0;
   if (input.params.top_logprobs) {
-    log_total = read_logprobs(input);
+    log_total = read_logprobs(input.logits, *input.params.top_logprobs);
     token.top = top_;
   }
   std::span<const float> logits = input.logits;
@@ -79,12 +93,12 @@ Result<SampledToken> Sampler::sample(const SampleInput& input) {
 }
 
 // Fills top_ from the scanned raw logits; returns the logarithm of the sum of their exponentials.
-double Sampler::read_logprobs(const SampleInput& input) {
-  softmax_.run(input.logits, scan_.max(), 1.0F);
+double Sampler::read_logprobs(std::span<const float> logits, std::int32_t num_top) {
+  softmax_.run(logits, scan_.max(), 1.0F);
   const double log_total = static_cast<double>(scan_.max()) + std::log(softmax_.total());
   top_.clear();
-  if (*input.params.top_logprobs > 0) {
-    select_top_k(input.logits, static_cast<std::size_t>(*input.params.top_logprobs));
+  if (num_top > 0) {
+    select_top_k(logits, static_cast<std::size_t>(num_top));
     for (const Candidate& candidate : candidates_) {
       const double logprob = static_cast<double>(candidate.logit) - log_total;
       top_.push_back({candidate.id, static_cast<float>(logprob)});

@@ -34,6 +34,15 @@ class Sampler {
 
   // Internal when the model's logits are not numbers, or when nothing may be chosen.
   Result<SampledToken> sample(const SampleInput& input);
+  // The log-probabilities of `id`, which is already known to stand at `position`, and of the
+  // `num_top` most probable ids. Fails as sample().
+  struct ScoreInput {
+    std::span<const float> logits;  // (vocab_size)
+    TokenId id = 0;
+    std::int32_t position = 0;
+    std::int32_t num_top = 0;
+  };
+  Result<SampledToken> score(const ScoreInput& input);
 
  private:
   struct Candidate {
@@ -43,7 +52,8 @@ class Sampler {
   };
   static bool ranks_before(const Candidate& left, const Candidate& right);
 
-  double read_logprobs(const SampleInput& input);
+  Status scan_raw(std::span<const float> logits, std::int32_t position);
+  double read_logprobs(std::span<const float> logits, std::int32_t num_top);
   std::span<const float> modify(const SampleInput& input);
   TokenId greedy(std::span<const float> logits) const;
   TokenId draw(std::span<const float> logits, const SampleInput& input);

@@ -67,14 +67,24 @@ class Planner {
     CHECK(count <= input_.step_tokens, "a step has fewer rows than sequences");
     plan_.rows.assign(step_.size(), 1);
     std::int32_t budget = input_.step_tokens - count;
+    logit_budget_ = input_.logit_rows - count;
     while (budget > 0) {
-      std::int32_t wanting = 0;
-      for (std::size_t i = 0; i < step_.size(); ++i) wanting += wants_more(i) ? 1 : 0;
+      std::int32_t wanting = 0, scoring = 0;
+      for (std::size_t i = 0; i < step_.size(); ++i) {
+        if (!wants_more(i)) continue;
+        ++wanting;
+        scoring += step_[i].scores ? 1 : 0;
+      }
       if (wanting == 0) return;
       const std::int32_t share = std::max(1, budget / wanting);
+      const std::int32_t logit_share = std::max(1, logit_budget_ / std::max(1, scoring));
       for (std::size_t i = 0; i < step_.size() && budget > 0; ++i) {
         if (!wants_more(i)) continue;
-        const std::int32_t given = std::min({share, budget, left(step_[i]) - plan_.rows[i]});
+        std::int32_t given = std::min({share, budget, left(step_[i]) - plan_.rows[i]});
+        if (step_[i].scores) {
+          given = std::min({given, logit_share, logit_budget_});
+          logit_budget_ -= given;
+        }
         plan_.rows[i] += given;
         budget -= given;
       }
@@ -101,10 +111,13 @@ class Planner {
   static std::int32_t left(const SequenceView& sequence) {
     return sequence.tokens_known - sequence.tokens_computed;
   }
-  bool wants_more(std::size_t i) const { return plan_.rows[i] < left(step_[i]); }
+  bool wants_more(std::size_t i) const {
+    return plan_.rows[i] < left(step_[i]) && (!step_[i].scores || logit_budget_ > 0);
+  }
 
   const SchedulerInput& input_;
   std::int32_t free_;
+  std::int32_t logit_budget_ = 0;
   std::vector<SequenceView> step_;
   StepPlan plan_;
 };

@@ -15,6 +15,8 @@ struct SequenceView {
   // Running: blocks that nobody else holds. Waiting: found blocks that nobody holds, which count
   // as free until then.
   std::int32_t blocks_alone = 0;
+  // Any of its rows may want logits, not only the one of its last token.
+  bool scores = false;
 };
 
 struct SchedulerInput {
@@ -24,6 +26,7 @@ struct SchedulerInput {
   std::int32_t blocks_free = 0;
   std::int32_t block_tokens = 0;
   std::int32_t step_tokens = 0;  // at least max_running
+  std::int32_t logit_rows = 0;   // of one step; at least max_running
   std::int32_t max_running = 0;
 };
 
@@ -37,6 +40,8 @@ struct StepPlan {
 
 // Every sequence of a step gets one row, so that none stands still; the rest of the budget is
 // shared equally by those that have more to compute, and what one does not need goes to the others.
+// Logits are kept for the last row of each; what is left of logit_rows bounds the rows of those
+// that score.
 //
 // Preempts only when the running ones cannot all have their row. The oldest is never preempted, so
 // it ends some day and everybody becomes the oldest: nobody starves. Admits only when the whole of

@@ -25,6 +25,7 @@ struct Case {
   std::vector<SequenceView> running, waiting;
   std::int32_t blocks_total = 1000;
   std::int32_t step_tokens = 64;
+  std::int32_t logit_rows = 16;
   std::int32_t max_running = 16;
 
   StepPlan plan() const {
@@ -36,6 +37,7 @@ struct Case {
                       .blocks_free = blocks_total - held,
                       .block_tokens = kBlock,
                       .step_tokens = step_tokens,
+                      .logit_rows = logit_rows,
                       .max_running = max_running});
   }
 };
@@ -119,6 +121,7 @@ TEST(PlanStep, TheLastOneLeftHasAllTheOthersHeld) {
                                    .blocks_free = 0,
                                    .block_tokens = kBlock,
                                    .step_tokens = 64,
+                                   .logit_rows = 3,
                                    .max_running = 3});
   EXPECT_EQ(plan.num_preempted, 2);
   EXPECT_EQ(plan.rows, (Rows{1}));
@@ -127,6 +130,19 @@ TEST(PlanStep, TheLastOneLeftHasAllTheOthersHeld) {
 TEST(PlanStep, ChunksShrinkToTheBlocksThatAreLeft) {
   Case input = {.running = {decoding(33), fresh(300)}, .blocks_total = 5};
   EXPECT_EQ(input.plan().rows, (Rows{1, 2 * kBlock}));
+}
+
+TEST(PlanStep, WhoScoresGetsTheLogitRowsThatAreLeft) {
+  const auto scoring = [](std::int32_t tokens) {
+    return SequenceView{.tokens_known = tokens, .scores = true};
+  };
+  Case input = {.running = {decoding(9), scoring(100), fresh(100)}, .logit_rows = 12};
+  EXPECT_EQ(input.plan().rows, (Rows{1, 10, 53})) << "others are not held back";
+  input.running = {scoring(100), scoring(4), decoding(9)};
+  EXPECT_EQ(input.plan().rows, (Rows{7, 4, 1}));
+  input.logit_rows = 3;
+  input.max_running = 3;
+  EXPECT_EQ(input.plan().rows, (Rows{1, 1, 1})) << "nobody stands still";
 }
 
 TEST(PlanStep, KeepsItsPromisesForRandomInput) {
@@ -139,6 +155,7 @@ TEST(PlanStep, KeepsItsPromisesForRandomInput) {
     input.blocks_total = between(4, 60);
     input.max_running = between(1, 8);
     input.step_tokens = between(input.max_running, 80);
+    input.logit_rows = between(input.max_running, 30);
     std::int32_t left = input.blocks_total;
     const std::int32_t most = input.blocks_total * kBlock;
     for (std::int32_t i = between(0, input.max_running); i > 0 && left > 0; --i) {
@@ -149,6 +166,7 @@ TEST(PlanStep, KeepsItsPromisesForRandomInput) {
       sequence.blocks_held =
           std::min(left, blocks_for(sequence.tokens_computed, kBlock) + between(0, 5) / 5);
       sequence.blocks_alone = sequence.blocks_held;
+      sequence.scores = between(0, 3) == 0;
       left -= sequence.blocks_held;
       input.running.push_back(sequence);
     }

@@ -30,7 +30,8 @@ Sequence::Sequence(std::uint64_t id, GenerationRequest request,
                        .constraint = std::move(request.constraint),
                        .counts = {},
                        .max_tokens = request.max_tokens}),
-      tokens_(std::move(request.prompt)) {
+      tokens_(std::move(request.prompt)),
+      num_to_score_(request.score_prompt ? num_prompt_ - 1 : 0) {
   Generation& generation = std::get<Generation>(work_);
   if (has_penalties(generation.sampling)) {
     generation.counts.emplace(tokens_, generation.max_tokens);
@@ -49,7 +50,9 @@ Sequence::Sequence(std::uint64_t id, EmbeddingRequest request, std::shared_ptr<E
 std::int32_t Sequence::find_cached(const kv::BlockCache& cache) {
   DCHECK(state_ == SequenceState::Waiting);
   found_.clear();
-  return is_generation() ? cache.find_prefix(tokens_, found_) : 0;
+  if (!is_generation()) return 0;
+  const std::int32_t needed = scores() ? num_scored_ + 1 : num_tokens();
+  return cache.find_prefix(tokens().first(static_cast<std::size_t>(needed)), found_);
 }
 
 // False when the sink threw; its generation fails with that.
@@ -62,6 +65,16 @@ bool Sequence::tell_sink(Call&& call) {
     error_ = base::error_of_current_exception("while handing the answer over");
     return false;
   }
+}
+
+// Its verdict as a reason to end, if it is one.
+template <class Call>
+std::optional<FinishReason> Sequence::ask_sink(Call&& call) {
+  Verdict verdict = Verdict::Continue;
+  if (!tell_sink([&] { verdict = call(); })) return FinishReason::Failed;
+  if (verdict == Verdict::Stop) return FinishReason::Stopped;
+  if (verdict == Verdict::Cancel) return FinishReason::Cancelled;
+  return std::nullopt;
 }
 
 std::int32_t Sequence::start(kv::BlockCache& cache, Clock::time_point now) {
@@ -98,6 +111,13 @@ bool Sequence::wants_hidden(std::int32_t position) const {
          (embedding->pooling == Pooling::Mean || position + 1 == num_prompt_);
 }
 
+bool Sequence::wants_logits(std::int32_t position) const {
+  const Generation* generation = std::get_if<Generation>(&work_);
+  if (generation == nullptr) return false;
+  if (is_scored(position)) return position >= num_scored_;
+  return position + 1 == num_tokens() && generation->max_tokens > 0;
+}
+
 void Sequence::advance(kv::BlockCache& cache, std::int32_t rows) {
   DCHECK(state_ == SequenceState::Running);
   num_computed_ += rows;
@@ -113,12 +133,11 @@ void Sequence::advance(kv::BlockCache& cache, std::int32_t rows) {
   }
 }
 
-void Sequence::pool(std::span<const float> hidden, std::int32_t dim) {
+void Sequence::pool(std::span<const float> hidden) {
   Embedding& embedding = std::get<Embedding>(work_);
-  embedding.sum.resize(static_cast<std::size_t>(dim));
-  for (std::size_t i = 0; i < hidden.size(); ++i) {
-    embedding.sum[i % embedding.sum.size()] += static_cast<double>(hidden[i]);
-  }
+  embedding.sum.resize(hidden.size());
+  for (std::size_t i = 0; i < hidden.size(); ++i)
+    embedding.sum[i] += static_cast<double>(hidden[i]);
 }
 
 void Sequence::preempt(kv::BlockCache& cache) {
@@ -127,6 +146,24 @@ void Sequence::preempt(kv::BlockCache& cache) {
   state_ = SequenceState::Waiting;
   ++num_preemptions_;
   if (Embedding* embedding = std::get_if<Embedding>(&work_)) embedding->sum.clear();
+}
+
+std::optional<FinishReason> Sequence::score(Sampler& sampler, std::span<const float> logits) {
+  DCHECK(state_ == SequenceState::Running && scores());
+  const Generation& generation = std::get<Generation>(work_);
+  const std::int32_t index = ++num_scored_;
+  const Result<SampledToken> token = sampler.score({.logits = logits,
+                                                    .id = tokens_[static_cast<std::size_t>(index)],
+                                                    .position = index,
+                                                    .num_top = *generation.sampling.top_logprobs});
+  if (!token.ok()) {
+    error_ = token.error();
+    return FinishReason::Failed;
+  }
+  return ask_sink([&] {
+    return generation.sink->on_prompt_token(
+        {.id = token->id, .index = index, .logprob = token->logprob, .top = token->top});
+  });
 }
 
 std::optional<FinishReason> Sequence::choose(Sampler& sampler, std::span<const float> logits,
@@ -152,16 +189,12 @@ std::optional<FinishReason> Sequence::choose(Sampler& sampler, std::span<const f
   tokens_.push_back(token->id);
   if (!first_token_) first_token_ = now;
   last_token_ = now;
-  Verdict verdict = Verdict::Continue;
-  const bool heard = tell_sink([&] {
-    verdict = generation.sink->on_token(
+  const std::optional<FinishReason> reason = ask_sink([&] {
+    return generation.sink->on_token(
         {.id = token->id, .index = index, .logprob = token->logprob, .top = token->top});
   });
-  if (!heard) return FinishReason::Failed;
-  if (verdict == Verdict::Stop) return FinishReason::Stopped;
-  if (verdict == Verdict::Cancel) return FinishReason::Cancelled;
-  if (num_output() == generation.max_tokens) return FinishReason::MaxTokens;
-  return std::nullopt;
+  if (!reason && num_output() == generation.max_tokens) return FinishReason::MaxTokens;
+  return reason;
 }
 
 void Sequence::end(kv::BlockCache& cache, FinishReason reason) {

@@ -41,8 +41,9 @@ class Sequence {
   bool all_computed() const { return num_computed_ == num_tokens(); }
   std::span<const kv::BlockId> blocks() const { return blocks_; }
 
-  // What the prefix cache has of it, while it waits. Embeddings do not look: pooling needs every
-  // row. Returns how many of the blocks nobody holds.
+  // What the prefix cache has of it, while it waits, up to the first row whose result it still
+  // needs: pooling needs every row, scoring those that it has not told of. Returns how many of the
+  // blocks nobody holds.
   std::int32_t find_cached(const kv::BlockCache& cache);
   std::int32_t num_cached_blocks() const { return static_cast<std::int32_t>(found_.size()); }
 
@@ -56,13 +57,22 @@ class Sequence {
   void reserve(kv::BlockCache& cache, std::int32_t rows);
   // Whether the row of this token has a hidden row that pooling needs.
   bool wants_hidden(std::int32_t position) const;
+  // Whether the logits of this row are needed: to score the token of the prompt that follows, or to
+  // choose the next one.
+  bool wants_logits(std::int32_t position) const;
+  // Rows before its last may want logits, too.
+  bool scores() const { return num_scored_ < num_to_score_; }
   // A completed step computed so many more tokens. Blocks that are full now are published.
   void advance(kv::BlockCache& cache, std::int32_t rows);
-  // Pools the hidden rows of a step, in order of positions. (rows, dim)
-  void pool(std::span<const float> hidden, std::int32_t dim);
+  // Pools a hidden row; they come in order of positions. (dim)
+  void pool(std::span<const float> hidden);
   // Running → Waiting: gives its blocks back. What it has said stays said.
   void preempt(kv::BlockCache& cache);
 
+  // The logits of this row score the token of the prompt that follows it, not an unknown one.
+  bool is_scored(std::int32_t position) const { return position < num_to_score_; }
+  // Tells the sink of the prompt's next token. Says why the generation ends with this, if it does.
+  std::optional<FinishReason> score(Sampler& sampler, std::span<const float> logits);
   // Chooses the next token and tells the sink. Says why the generation ends with this, if it does.
   std::optional<FinishReason> choose(Sampler& sampler, std::span<const float> logits,
                                      Clock::time_point now);
@@ -94,6 +104,8 @@ class Sequence {
   void give_back(kv::BlockCache& cache);
   template <class Call>
   bool tell_sink(Call&& call);
+  template <class Call>
+  std::optional<FinishReason> ask_sink(Call&& call);
   Result<std::vector<float>> result_of(const Embedding& embedding) const;
   std::int32_t num_output() const { return num_tokens() - num_prompt_; }
 
@@ -110,6 +122,8 @@ class Sequence {
   std::vector<kv::BlockId> blocks_;
   std::vector<kv::BlockId> found_;  // while waiting
   std::int32_t num_published_ = 0;  // blocks, from the front
+  std::int32_t num_to_score_ = 0;   // rows, from the first; constant after construction
+  std::int32_t num_scored_ = 0;     // rows whose next token the sink has heard of
   std::int32_t cached_tokens_ = 0;  // at the first start
   std::int32_t num_preemptions_ = 0;
   std::optional<Clock::time_point> started_, first_token_, last_token_;

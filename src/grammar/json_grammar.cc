@@ -26,7 +26,8 @@ Result<std::shared_ptr<const JsonGrammar>> compile_framed(const FramedGrammar& f
   const RuleId root = builder.add_rule("#");
   const NodeId done = builder.add_node(root);  // a value is written
   const NodeId end = builder.add_node(root);
-  const NodeId next = frame.between.empty() ? done : builder.add_node(root);
+  const bool is_list = !frame.between.empty() && frame.max_values > 1;
+  const NodeId next = is_list ? builder.add_node(root) : done;
   builder.set_final(end);
   const auto is_long = [](const std::string& text) { return text.size() > kMaxFrameBytes; };
   bool too_long = is_long(frame.between) || is_long(frame.closing);
@@ -41,7 +42,7 @@ Result<std::shared_ptr<const JsonGrammar>> compile_framed(const FramedGrammar& f
     const NodeId before = builder.add_node(root);
     const NodeId after = builder.add_node(root);
     builder.add_literal(builder.start(root), value.before, before);
-    if (next != done) builder.add_literal(next, value.before, before);
+    if (is_list) builder.add_literal(next, value.before, before);
     builder.add_call(before, *rule, after);
     builder.add_literal(after, value.after, done);
   }
@@ -49,7 +50,12 @@ Result<std::shared_ptr<const JsonGrammar>> compile_framed(const FramedGrammar& f
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a text around a schema has more than {} bytes", kMaxFrameBytes)};
   }
-  if (next != done) builder.add_literal(done, frame.between, next);
+  if (is_list) {
+    builder.set_counts(root, {.max = frame.max_values - 1});  // of the texts in between
+    const NodeId begun = builder.add_node(root);
+    builder.add_byte(done, frame.between.front(), begun, {.counts = true});
+    builder.add_literal(begun, std::string_view(frame.between).substr(1), next);
+  }
   builder.add_literal(done, frame.closing, end);
   return builder.finish_exact(root);
 }

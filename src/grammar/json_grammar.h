@@ -44,13 +44,14 @@ struct FramedSchema {
   std::string after;
 };
 
-// One of `values`; then, where `between` is not empty, any number of times `between` and one of
-// them again; then `closing`. Errors as above, those of a schema with the place of its value in the
-// list. InvalidArgument without values, and where a text is longer than kMaxFrameBytes.
+// One of `values`; then, where `between` is not empty, `between` and one of them again, until there
+// are `max_values`; then `closing`. Errors as above, those of a schema with the place of its value
+// in the list. InvalidArgument without values, and where a text is longer than kMaxFrameBytes.
 struct FramedGrammar {
   std::vector<FramedSchema> values;
   std::string between;
   std::string closing;
+  std::uint32_t max_values = 1;  // at least 1
 };
 inline constexpr std::size_t kMaxFrameBytes = 1'000;
 Result<std::shared_ptr<const JsonGrammar>> compile_framed(const FramedGrammar& frame);

@@ -281,8 +281,11 @@ TEST(FramedGrammar, IsAValueWithTextAroundIt) {
   EXPECT_FALSE(follows(frame, "<a=12><a=1>")) << "one only";
   frame.between = ", ";
   frame.closing = "]";
+  EXPECT_FALSE(follows(frame, "<a=12>, <a=1>]")) << "still one only";
+  frame.max_values = 3;
   EXPECT_TRUE(follows(frame, "<a=12>]"));
   EXPECT_TRUE(follows(frame, "<a=12>, <b=\"\">, <a=0>]"));
+  EXPECT_FALSE(follows(frame, "<a=1>, <a=2>, <a=3>, <a=4>]")) << "more than max_values";
   EXPECT_FALSE(follows(frame, "<a=12>, ]"));
   EXPECT_FALSE(follows(frame, "<a=12>"));
 }

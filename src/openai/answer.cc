@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/utf8.h"
@@ -40,23 +41,26 @@ json::Object chat_logprobs(const std::vector<TokenReport>& tokens) {
 }
 
 // The older style: four lists side by side. The chosen token is always among the top ones.
-json::Object completion_logprobs(const std::vector<TokenReport>& tokens, std::size_t first_char) {
+json::Object completion_logprobs(const std::vector<TokenReport>& tokens,
+                                 const std::vector<std::size_t>& places) {
   json::Array texts;
   json::Array logprobs;
   json::Array tops;
-  json::Array offsets;
-  std::size_t offset = first_char;
+  json::Array offsets(places.begin(), places.end());
   for (const TokenReport& report : tokens) {
     const std::string text = base::to_valid_utf8(report.token.text);
+    texts.emplace_back(text);
+    if (report.is_unscored) {
+      logprobs.emplace_back(nullptr);
+      tops.emplace_back(nullptr);
+      continue;
+    }
     json::Object top;
     for (const TokenProbability& other : report.top)
       top[base::to_valid_utf8(other.text)] = other.logprob;
     top[text] = report.token.logprob;
-    texts.emplace_back(text);
     logprobs.push_back(report.token.logprob);
     tops.push_back(std::move(top));
-    offsets.push_back(offset);
-    offset += base::count_scalars(text);
   }
   return {{"tokens", std::move(texts)},
           {"token_logprobs", std::move(logprobs)},
@@ -64,19 +68,11 @@ json::Object completion_logprobs(const std::vector<TokenReport>& tokens, std::si
           {"text_offset", std::move(offsets)}};
 }
 
-std::size_t count_chars(const std::vector<TokenReport>& tokens) {
-  std::size_t chars = 0;
-  for (const TokenReport& report : tokens)
-    chars += base::count_scalars(base::to_valid_utf8(report.token.text));
-  return chars;
-}
-
 }  // namespace
 
 Answer::Answer(AnswerHead head, std::vector<std::string> echoes)
     : head_(std::move(head)), choices_(echoes.size()) {
   for (std::size_t i = 0; i < echoes.size(); ++i) {
-    choices_[i].text_chars = base::count_scalars(echoes[i]);
     choices_[i].echo = std::move(echoes[i]);
     if (head_.kind == AnswerKind::Chat && !head_.parser.is_idle())
       choices_[i].parser = std::make_unique<AnswerParser>(head_.parser);
@@ -91,11 +87,22 @@ json::Object Answer::head_json(std::string_view object) const {
           {"system_fingerprint", fmt::format("llorch-{}", base::version())}};
 }
 
-json::Value Answer::logprobs_json(const std::vector<TokenReport>& tokens,
-                                  std::size_t first_char) const {
+json::Value Answer::logprobs_json(const Choice& choice) const {
   if (!head_.with_logprobs) return nullptr;
-  if (head_.kind == AnswerKind::Chat) return chat_logprobs(tokens);
-  return completion_logprobs(tokens, first_char);
+  if (head_.kind == AnswerKind::Chat) return chat_logprobs(choice.tokens);
+  return completion_logprobs(choice.tokens, choice.offsets);
+}
+
+void Answer::keep_tokens(Choice& choice, std::vector<TokenReport> tokens, bool is_prompt) {
+  if (tokens.empty()) return;
+  // The answer begins where the echo ends, whatever its tokens say of their length: a tokenizer may
+  // have normalised the text.
+  if (!is_prompt) choice.text_chars = std::max(choice.text_chars, base::count_scalars(choice.echo));
+  for (TokenReport& report : tokens) {
+    choice.offsets.push_back(choice.text_chars);
+    choice.text_chars += report.chars;
+    choice.tokens.push_back(std::move(report));
+  }
 }
 
 std::string Answer::chunk(std::size_t index, json::Value delta, json::Value logprobs,
@@ -111,7 +118,7 @@ std::string Answer::chunk(std::size_t index, json::Value delta, json::Value logp
   return json::serialize(object);
 }
 
-std::string Answer::first_chunk(std::size_t index) {
+std::string Answer::first_chunk(std::size_t index) const {
   if (head_.kind == AnswerKind::Chat) {
     json::Object delta{{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}};
     return chunk(index, std::move(delta), nullptr, nullptr);
@@ -158,11 +165,11 @@ void Answer::end_if_satisfied(Choice& choice) {
   ++ended_;
 }
 
-json::Value Answer::take_logprobs(Choice& choice) {
+json::Value Answer::take_logprobs(Choice& choice) const {
   if (choice.tokens.empty()) return nullptr;
-  json::Value logprobs = logprobs_json(choice.tokens, choice.text_chars);
-  choice.text_chars += count_chars(choice.tokens);
+  json::Value logprobs = logprobs_json(choice);
   choice.tokens.clear();
+  choice.offsets.clear();
   return logprobs;
 }
 
@@ -187,10 +194,12 @@ json::Object Answer::delta_of(std::size_t index, const AnswerPart& part) const {
   return {};
 }
 
-void Answer::add_piece(std::size_t index, const TextPiece& piece, std::vector<std::string>& out) {
+void Answer::add_piece(std::size_t index, TextPiece piece, std::vector<std::string>& out) {
   Choice& choice = choices_[index];
   choice.tokens_out += piece.num_tokens;
-  choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  // The first report on a prompt brings all of its text.
+  if (piece.is_prompt && !std::exchange(choice.has_echoed, true)) piece.text = choice.echo;
+  keep_tokens(choice, std::move(piece.tokens), piece.is_prompt);
   if (head_.kind == AnswerKind::Completion) {
     out.push_back(chunk(index, json::Value(piece.text), take_logprobs(choice), nullptr));
     return;
@@ -213,16 +222,16 @@ void Answer::add_end(std::size_t index, std::vector<std::string>& out) {
       chunk(index, std::move(delta), take_logprobs(choice), json::Value(choice.finish_reason)));
 }
 
-std::vector<std::string> Answer::chunks(const GenerationEvent& event) {
+std::vector<std::string> Answer::chunks(GenerationEvent event) {
   Choice& choice = choices_[event.choice];
   std::vector<std::string> out;
   if (choice.is_over) return out;
   if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
     note(event.choice, *started);
-    if (head_.kind == AnswerKind::Chat || !choice.echo.empty())
+    if (head_.kind == AnswerKind::Chat || (!choice.echo.empty() && !head_.scores_prompt))
       out.push_back(first_chunk(event.choice));
-  } else if (const auto* piece = std::get_if<TextPiece>(&event.what)) {
-    add_piece(event.choice, *piece, out);
+  } else if (auto* piece = std::get_if<TextPiece>(&event.what)) {
+    add_piece(event.choice, std::move(*piece), out);
   } else {
     note(event.choice, std::get<GenerationResult>(event.what));
     if (!failure_) add_end(event.choice, out);
@@ -257,7 +266,7 @@ void Answer::take(GenerationEvent event) {
   } else if (auto* piece = std::get_if<TextPiece>(&event.what)) {
     choice.tokens_out += piece->num_tokens;
     remember(choice, parse(choice, piece->text));
-    for (TokenReport& report : piece->tokens) choice.tokens.push_back(std::move(report));
+    keep_tokens(choice, std::move(piece->tokens), piece->is_prompt);
     end_if_satisfied(choice);
   } else {
     note(event.choice, std::get<GenerationResult>(event.what));
@@ -294,7 +303,7 @@ json::Object Answer::whole() const {
     } else {
       entry["text"] = choice.echo + choice.text;
     }
-    entry["logprobs"] = logprobs_json(choice.tokens, choice.text_chars);
+    entry["logprobs"] = logprobs_json(choice);
     entry["finish_reason"] = choice.finish_reason;
     list.push_back(std::move(entry));
   }

@@ -25,6 +25,7 @@ struct AnswerHead {
   std::string model;
   bool include_usage = false;
   bool with_logprobs = false;
+  bool scores_prompt = false;  // the echo comes with its tokens
   std::size_t choices_per_prompt = 1;
   ParserSettings parser;  // of a chat's answers
 };
@@ -37,7 +38,7 @@ class Answer {
 
   // The chunks that the event makes in a stream, as JSON texts. A failed result makes none: see
   // failure().
-  std::vector<std::string> chunks(const GenerationEvent& event);
+  std::vector<std::string> chunks(GenerationEvent event);
   // The same for a whole answer: remembers.
   void take(GenerationEvent event);
 
@@ -64,7 +65,9 @@ class Answer {
     std::unique_ptr<AnswerParser> parser;  // null: all text is content
     bool is_over = false;                  // what comes now is of no interest
     std::vector<TokenReport> tokens;       // in a stream: those that no chunk has told yet
-    std::size_t text_chars = 0;            // of what was said so far, for text_offset
+    std::vector<std::size_t> offsets;      // of the tokens, in characters of the text
+    std::size_t text_chars = 0;            // of the tokens so far
+    bool has_echoed = false;               // in a stream, with the prompt's tokens
     std::int64_t prompt_tokens = 0;
     std::int64_t cached_tokens = 0;
     std::int64_t tokens_out = 0;
@@ -74,20 +77,22 @@ class Answer {
   json::Object head_json(std::string_view object) const;
   std::string chunk(std::size_t index, json::Value delta, json::Value logprobs,
                     json::Value finish_reason) const;
-  std::string first_chunk(std::size_t index);
-  void add_piece(std::size_t index, const TextPiece& piece, std::vector<std::string>& out);
+  std::string first_chunk(std::size_t index) const;
+  void add_piece(std::size_t index, TextPiece piece, std::vector<std::string>& out);
   void add_end(std::size_t index, std::vector<std::string>& out);
   json::Object delta_of(std::size_t index, const AnswerPart& part) const;
   json::Object message_of(std::size_t index) const;
+  // Keeps the tokens of a piece with their places in the text.
+  static void keep_tokens(Choice& choice, std::vector<TokenReport> tokens, bool is_prompt);
   // The tokens since the last chunk, as its log-probabilities.
-  json::Value take_logprobs(Choice& choice);
+  json::Value take_logprobs(Choice& choice) const;
   AnswerParts parse(Choice& choice, std::string_view text);
   // The answer is over for this choice: the rest of its parts.
   AnswerParts end_parts(Choice& choice);
   static void remember(Choice& choice, AnswerParts parts);
   // As many calls as were asked for: the choice ends here, whatever else it would say.
   void end_if_satisfied(Choice& choice);
-  json::Value logprobs_json(const std::vector<TokenReport>& tokens, std::size_t first_char) const;
+  json::Value logprobs_json(const Choice& choice) const;
   void note(std::size_t index, const contract::StartedEvent& started);
   void note(std::size_t index, const GenerationResult& result);
 

@@ -23,8 +23,8 @@ struct OutputFormat {
   enum class Kind : std::uint8_t { Text, JsonObject, JsonSchema, ToolCalls };
   Kind kind = Kind::Text;
   json::Value schema;  // with JsonSchema
-  // With ToolCalls: one of these; where `between` is not empty maybe more, with it in between; then
-  // `closing`.
+  // With ToolCalls: one of these; where `between` is not empty maybe more, with it in between, up
+  // to `max_calls`; then `closing`.
   struct Call {
     std::string before;  // the arguments
     json::Value schema;  // of the arguments
@@ -34,6 +34,7 @@ struct OutputFormat {
   std::vector<Call> calls;
   std::string between;
   std::string closing;
+  std::uint32_t max_calls = 1;
 };
 
 // Text as users write it (special tokens in it are plain text), a rendered chat prompt (special
@@ -59,6 +60,7 @@ struct GenerationSettings {
   float presence_penalty = 0;
   std::vector<std::pair<std::int32_t, float>> logit_bias;
   std::optional<std::int32_t> top_logprobs;
+  bool score_prompt = false;  // with top_logprobs: the prompt's tokens are reported, too
   OutputFormat format;
   // Special tokens that are markers of the model's style (AnswerStyle) are part of the text.
   bool shows_markers = false;
@@ -73,6 +75,8 @@ struct TokenProbability {
 struct TokenReport {
   TokenProbability token;
   std::vector<TokenProbability> top;
+  std::size_t chars = 0;     // by which it lengthens the text
+  bool is_unscored = false;  // the first of a prompt: nothing is before it to judge it by
 };
 
 // A piece of the answer: whole UTF-8, certain not to belong to a stop string. With logprobs, the
@@ -81,6 +85,7 @@ struct TextPiece {
   std::string text;
   std::vector<TokenReport> tokens;
   std::int64_t num_tokens = 0;  // that it took
+  bool is_prompt = false;       // reports on the prompt's tokens, before any of the answer; no text
 };
 
 using GenerationResult = Result<contract::InferenceResult>;

@@ -288,9 +288,12 @@ Result<TextBody> read_completion_request(const json::Object& body, const BodyLim
   if (suffix && suffix->empty()) suffix.reset();  // asks for nothing
   if (const auto top = reader.optional_integer("logprobs", 0, kCompletionLogprobsMax)) {
     request.settings.top_logprobs = static_cast<std::int32_t>(*top);
-    if (request.echo)
-      reader.fail("echo", "not with logprobs",
-                  "cannot be combined with logprobs: the prompt's probabilities are not computed");
+    request.settings.score_prompt = request.echo;
+    if (request.echo && suffix) {
+      reader.fail("suffix", "not with echo and logprobs",
+                  "cannot be combined with echo and logprobs: what the model reads is then not the "
+                  "text that is echoed");
+    }
   }
   if (prompts.size() * request.n > limits.max_choices) {
     reader.fail("n", fmt::format("at most {} choices", limits.max_choices),

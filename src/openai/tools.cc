@@ -240,10 +240,16 @@ json::Value object_schema(const json::Value& parameters) {
   return out;
 }
 
+// A model that is held to calls may not find the way to their end by itself.
+constexpr std::uint32_t kMaxForcedCalls = 16;
+
 OutputFormat format_of(const CallForm& form, const ToolRequest& request) {
   OutputFormat format;
   format.kind = OutputFormat::Kind::ToolCalls;
-  if (request.parallel) format.between = form.between;
+  if (request.parallel) {
+    format.between = form.between;
+    format.max_calls = kMaxForcedCalls;
+  }
   format.closing = form.closing;
   for (const ToolSpec& tool : *request.tools) {
     if (request.choice == ToolRequest::Choice::Named && tool.name != request.named) continue;

@@ -36,6 +36,7 @@ struct Prepared final : worker_http::PreparedRequest {
   std::int64_t prompt_tokens() const override { return static_cast<std::int64_t>(prompt.size()); }
 
   std::vector<engine::TokenId> prompt;
+  bool came_as_ids = false;
   std::int32_t max_tokens = 0;
   GrammarPtr grammar;
 };
@@ -106,13 +107,14 @@ std::variant<std::int32_t, PrepareError> fit_max_tokens(const TextRequest& reque
                                                         std::size_t prompt_tokens,
                                                         std::int32_t context) {
   const std::int64_t left = std::int64_t{context} - static_cast<std::int64_t>(prompt_tokens);
-  if (left < 1) {
-    return too_long(
-        fmt::format("the prompt has {} tokens, but the context holds {} and at least "
-                    "one must be left for the answer; shorten the prompt",
-                    prompt_tokens, context));
-  }
   const std::optional<std::int32_t>& wanted = request.sampling.max_tokens;
+  if (left < (wanted == 0 ? 0 : 1)) {
+    return too_long(
+        fmt::format("the prompt has {} tokens, but the context holds {}{}; shorten the "
+                    "prompt",
+                    prompt_tokens, context,
+                    wanted == 0 ? "" : " and at least one must be left for the answer"));
+  }
   if (!wanted || (request.shorten_to_fit && *wanted > left)) return static_cast<std::int32_t>(left);
   if (*wanted <= left) return *wanted;
   return too_long(fmt::format(
@@ -156,6 +158,7 @@ engine::GenerationRequest to_generation(const ServingModel& model, const TextReq
   generation.end_ids.assign(model.tokenizer->end_ids().begin(), model.tokenizer->end_ids().end());
   generation.sampling = sampling_of(request, seed);
   generation.constraint = make_constraint(prepared.grammar, model);
+  generation.score_prompt = request.score_prompt;
   generation.deadline = request.deadline;
   return generation;
 }
@@ -304,6 +307,7 @@ Preparation EngineBackend::prepare(const TextRequest& request, const base::WorkL
   auto ids = encode_prompt(model, request.prompt, limit);
   if (auto* refused = std::get_if<PrepareError>(&ids)) return std::move(*refused);
   prepared->prompt = std::get<0>(std::move(ids));
+  prepared->came_as_ids = request.prompt.kind == TextRequest::Prompt::Kind::Ids;
   auto max_tokens = fit_max_tokens(request, prepared->prompt.size(), context);
   if (auto* refused = std::get_if<PrepareError>(&max_tokens)) return std::move(*refused);
   prepared->max_tokens = std::get<0>(max_tokens);
@@ -360,6 +364,8 @@ Result<std::vector<Ticket>> EngineBackend::submit(
             .prompt_tokens = static_cast<std::int64_t>(prepared.prompt.size()),
             .stop = request.sampling.stop,
             .with_logprobs = request.top_logprobs.has_value(),
+            .score_prompt = request.score_prompt,
+            .prompt_shows_special = prepared.came_as_ids,
             .markers = request.shows_markers ? model.marker_ids : std::vector<engine::TokenId>(),
             .arrived = request.arrived},
         *model.tokenizer, prepared.prompt, std::move(submission.listener));

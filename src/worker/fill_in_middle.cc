@@ -24,9 +24,40 @@ constexpr std::array kNames = {
     Names{"[PREFIX]", "[SUFFIX]", "", true},
 };
 
+// GGUF's keys: those of today, and those of files made before them.
+struct Keys {
+  const char* prefix;
+  const char* suffix;
+  const char* middle;
+};
+constexpr std::array kKeys = {
+    Keys{"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.fim_suf_token_id",
+         "tokenizer.ggml.fim_mid_token_id"},
+    Keys{"tokenizer.ggml.prefix_token_id", "tokenizer.ggml.suffix_token_id",
+         "tokenizer.ggml.middle_token_id"},
+};
+
+// An id that the vocabulary has.
+std::optional<tokenizer::TokenId> id_of(const formats::Metadata& metadata, const char* key,
+                                        const tokenizer::Tokenizer& tokenizer) {
+  if (!metadata.contains(key)) return std::nullopt;
+  const Result<std::int64_t> id = metadata.integer(key);
+  if (!id.ok() || *id < 0 || *id >= tokenizer.vocab_size()) return std::nullopt;
+  return static_cast<tokenizer::TokenId>(*id);
+}
+
 }  // namespace
 
-std::optional<FillTokens> find_fill_tokens(const tokenizer::Tokenizer& tokenizer) {
+std::optional<FillTokens> find_fill_tokens(const formats::Metadata& metadata,
+                                           const tokenizer::Tokenizer& tokenizer) {
+  for (const Keys& keys : kKeys) {
+    const auto prefix = id_of(metadata, keys.prefix, tokenizer);
+    const auto suffix = id_of(metadata, keys.suffix, tokenizer);
+    const auto middle = id_of(metadata, keys.middle, tokenizer);
+    // Without a middle the order of the texts is the vocabulary's secret: its names may tell.
+    if (prefix && suffix && middle)
+      return FillTokens{.prefix = *prefix, .suffix = *suffix, .middle = middle};
+  }
   for (const Names& names : kNames) {
     const auto prefix = tokenizer.find_piece(names.prefix);
     const auto suffix = tokenizer.find_piece(names.suffix);

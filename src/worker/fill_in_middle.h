@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "formats/metadata.h"
 #include "tokenizer/tokenizer.h"
 
 namespace llorch::worker {
@@ -17,8 +18,10 @@ struct FillTokens {
   bool suffix_first = false;
 };
 
-// By the names that vocabularies give them; none: the model cannot.
-std::optional<FillTokens> find_fill_tokens(const tokenizer::Tokenizer& tokenizer);
+// By the keys of a GGUF file where it has them, else by the names that vocabularies give them;
+// none: the model cannot.
+std::optional<FillTokens> find_fill_tokens(const formats::Metadata& metadata,
+                                           const tokenizer::Tokenizer& tokenizer);
 
 // What the model reads, from the ids of both texts.
 std::vector<tokenizer::TokenId> fill_prompt(const FillTokens& tokens,

@@ -27,6 +27,7 @@ Result<GrammarPtr> compile_calls(const worker_http::OutputFormat& format) {
   grammar::FramedGrammar frame;
   frame.between = format.between;
   frame.closing = format.closing;
+  frame.max_values = format.max_calls;
   for (const worker_http::OutputFormat::Call& call : format.calls) {
     const bool holds = call.strict || grammar::compile_json_schema(call.schema).ok();
     frame.values.push_back({call.before,

@@ -119,7 +119,7 @@ Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
   model.chat = parse_template(tokenizer, "default");
   model.chat_with_tools = parse_template(tokenizer, "tool_use");
   add_style(tokenizer, model);
-  model.fill_tokens = find_fill_tokens(tokenizer);
+  model.fill_tokens = find_fill_tokens(file.metadata(), tokenizer);
   model.info.fills_in_middle = model.fill_tokens.has_value();
   model.bos_token = piece_of(tokenizer, tokenizer.bos());
   model.eos_token = piece_of(tokenizer, tokenizer.eos());

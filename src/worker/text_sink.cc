@@ -16,7 +16,12 @@ TextSink::TextSink(TextSinkContext context, const tokenizer::Tokenizer& tokenize
     : context_(std::move(context)),
       listener_(std::move(listener)),
       decoder_(tokenizer, {}, prompt),
-      matcher_(context_.stop) {}
+      matcher_(context_.stop) {
+  if (!context_.score_prompt) return;
+  prompt_decoder_.emplace(tokenizer,
+                          tokenizer::DecodeOptions{.keep_special = context_.prompt_shows_special});
+  first_id_ = prompt.front();
+}
 
 void TextSink::set_job(std::shared_ptr<JobTable> jobs, JobTable::Use use) {
   jobs_ = std::move(jobs);
@@ -37,21 +42,44 @@ void TextSink::on_started(const engine::GenerationStarted& started) {
   event.cached_tokens = started.cached_tokens;
   event.queue_ms = started.queue_ms;
   listener_->on_started(event);
+  if (prompt_decoder_) report_prompt({.id = first_id_}, {}, 0);
 }
 
-// Rows beyond the tokenizer's vocabulary are padding of the model's, and empty.
-worker_http::TokenProbability TextSink::describe(engine::TokenId id, float logprob) const {
-  std::string bytes = decoder_.bytes_of(id);
-  std::string text = base::to_valid_utf8(bytes);
-  return {std::move(text), std::move(bytes), logprob};
-}
-
-void TextSink::report(const engine::GeneratedToken& token) {
+worker_http::TokenReport TextSink::report(const tokenizer::StreamingDecoder& decoder,
+                                          const engine::TokenLogprob& token,
+                                          std::span<const engine::TokenLogprob> top) {
+  // Rows beyond the tokenizer's vocabulary are padding of the model's, and empty.
+  const auto describe = [&](const engine::TokenLogprob& one) {
+    std::string bytes = decoder.bytes_of(one.id);
+    std::string text = base::to_valid_utf8(bytes);
+    return worker_http::TokenProbability{std::move(text), std::move(bytes), one.logprob};
+  };
   worker_http::TokenReport report;
-  report.token = describe(token.id, token.logprob);
-  for (const engine::TokenLogprob& other : token.top)
-    report.top.push_back(describe(other.id, other.logprob));
-  reports_.push_back(std::move(report));
+  report.token = describe(token);
+  for (const engine::TokenLogprob& other : top) report.top.push_back(describe(other));
+  return report;
+}
+
+// Many tokens make a piece, so that a long prompt neither waits here nor floods the reader.
+bool TextSink::report_prompt(const engine::TokenLogprob& token,
+                             std::span<const engine::TokenLogprob> top, std::int64_t index) {
+  constexpr std::size_t kReportsPerPiece = 64;
+  reports_.push_back(report(*prompt_decoder_, token, top));
+  reports_.back().chars = base::count_scalars(prompt_decoder_->decode_next(token.id));
+  reports_.back().is_unscored = index == 0;
+  const bool is_last = index + 1 == context_.prompt_tokens;
+  if (!is_last && reports_.size() < kReportsPerPiece) return true;
+  if (is_last) prompt_decoder_.reset();
+  worker_http::TextPiece piece;
+  piece.tokens = std::exchange(reports_, {});
+  piece.is_prompt = true;
+  return listener_->on_text(std::move(piece));
+}
+
+engine::Verdict TextSink::on_prompt_token(const engine::ScoredToken& token) {
+  return report_prompt({token.id, token.logprob}, token.top, token.index)
+             ? engine::Verdict::Continue
+             : engine::Verdict::Cancel;
 }
 
 bool TextSink::deliver(std::string text) {
@@ -61,11 +89,14 @@ bool TextSink::deliver(std::string text) {
 }
 
 engine::Verdict TextSink::on_token(const engine::GeneratedToken& token) {
-  if (context_.with_logprobs) report(token);
+  if (context_.with_logprobs)
+    reports_.push_back(report(decoder_, {token.id, token.logprob}, token.top));
   ++num_tokens_;
   const bool is_marker =
       std::binary_search(context_.markers.begin(), context_.markers.end(), token.id);
-  tokenizer::StopMatcher::Output out = matcher_.add(decoder_.decode_next(token.id, is_marker));
+  const std::string text = decoder_.decode_next(token.id, is_marker);
+  if (context_.with_logprobs) reports_.back().chars = base::count_scalars(text);
+  tokenizer::StopMatcher::Output out = matcher_.add(text);
   const bool is_stopped = out.is_stopped;
   if (is_stopped) stop_ = std::move(out.stop);
   if (!out.text.empty() && !deliver(std::move(out.text))) return engine::Verdict::Cancel;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct TextSinkContext {
   std::int64_t prompt_tokens = 0;
   std::vector<std::string> stop;
   bool with_logprobs = false;
+  bool score_prompt = false;  // the prompt's tokens are reported, too
+  bool prompt_shows_special =
+      false;  // special tokens are part of the prompt's text: it came as ids
   std::vector<engine::TokenId> markers = {};  // special tokens that are part of the text; sorted
   engine::Clock::time_point arrived = engine::Clock::now();
 };
@@ -40,12 +44,17 @@ class TextSink final : public engine::GenerationSink {
   void set_job(std::shared_ptr<JobTable> jobs, JobTable::Use use);
 
   void on_started(const engine::GenerationStarted& started) override;
+  engine::Verdict on_prompt_token(const engine::ScoredToken& token) override;
   engine::Verdict on_token(const engine::GeneratedToken& token) override;
   void on_finished(const engine::GenerationEnd& end) override;
 
  private:
-  worker_http::TokenProbability describe(engine::TokenId id, float logprob) const;
-  void report(const engine::GeneratedToken& token);
+  // What the next token of a text is, before the decoder is told of it.
+  static worker_http::TokenReport report(const tokenizer::StreamingDecoder& decoder,
+                                         const engine::TokenLogprob& token,
+                                         std::span<const engine::TokenLogprob> top);
+  bool report_prompt(const engine::TokenLogprob& token, std::span<const engine::TokenLogprob> top,
+                     std::int64_t index);
   bool deliver(std::string text);
   void flush_tail();
   Result<contract::InferenceResult> result_of(const engine::GenerationEnd& end) const;
@@ -56,6 +65,9 @@ class TextSink final : public engine::GenerationSink {
   std::shared_ptr<JobTable> jobs_;
   JobTable::Use use_ = 0;
   tokenizer::StreamingDecoder decoder_;
+  // With score_prompt, until all of the prompt is reported.
+  std::optional<tokenizer::StreamingDecoder> prompt_decoder_;
+  engine::TokenId first_id_ = 0;  // of the prompt
   tokenizer::StopMatcher matcher_;
   std::vector<worker_http::TokenReport> reports_;  // since the last piece
   std::int64_t num_tokens_ = 0;                    // since the last piece

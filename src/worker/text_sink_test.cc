@@ -89,6 +89,42 @@ TEST_F(TextSinkTest, MarkersAreTextAndOtherSpecialTokensAreNot) {
   EXPECT_EQ(num_tokens, 5);
 }
 
+TEST_F(TextSinkTest, ReportsThePromptsTokensWithTheirPlaces) {
+  for (const bool as_ids : {false, true}) {
+    prompt_ = ids("<|im_start|>Hello 🙂");
+    const auto count = static_cast<std::int64_t>(prompt_.size());
+    const auto sink = make({.prompt_tokens = count,
+                            .with_logprobs = true,
+                            .score_prompt = true,
+                            .prompt_shows_special = as_ids});
+    sink->on_started({});
+    EXPECT_TRUE(recorder_->pieces.empty()) << "one piece for a short prompt";
+    for (std::int32_t i = 1; i < count; ++i) {
+      const engine::TokenLogprob top[] = {{5, -0.25F}};
+      sink->on_prompt_token(
+          {.id = prompt_[static_cast<std::size_t>(i)], .index = i, .logprob = -1, .top = top});
+    }
+    ASSERT_EQ(recorder_->pieces.size(), 1U);
+    const worker_http::TextPiece& piece = recorder_->pieces[0];
+    EXPECT_TRUE(piece.is_prompt);
+    EXPECT_EQ(piece.num_tokens, 0);
+    ASSERT_EQ(piece.tokens.size(), prompt_.size());
+    std::string bytes;
+    std::size_t chars = 0;
+    for (const worker_http::TokenReport& report : piece.tokens) {
+      EXPECT_EQ(report.is_unscored, &report == &piece.tokens.front());
+      EXPECT_EQ(report.top.size(), report.is_unscored ? 0U : 1U);
+      bytes += report.token.bytes;
+      chars += report.chars;
+    }
+    EXPECT_EQ(bytes, "<|im_start|>Hello 🙂");
+    EXPECT_EQ(chars, as_ids ? 19U : 7U) << "a special token is not part of a text";
+    say(*sink, " x");
+    EXPECT_FALSE(recorder_->pieces.back().is_prompt);
+    EXPECT_EQ(said(), " x");
+  }
+}
+
 TEST_F(TextSinkTest, PassesTextOnAndReportsTheEnd) {
   const auto sink = make({.job_id = "j", .model = "m", .seed = 9, .prompt_tokens = 4});
   sink->on_started({.cached_tokens = 2, .queue_ms = 1.5});

@@ -10,6 +10,7 @@
 
 #include "api/answers.h"
 #include "base/check.h"
+#include "base/utf8.h"
 #include "http/test_server.h"
 
 namespace llorch::worker_http::test {
@@ -41,6 +42,14 @@ void FakeJob::start(std::int64_t prompt_tokens, std::int64_t cached_tokens) cons
 
 bool FakeJob::say(std::string text, std::vector<TokenReport> tokens) const {
   return listener->on_text({std::move(text), std::move(tokens)});
+}
+
+bool FakeJob::score(std::vector<TokenReport> tokens) const {
+  if (!tokens.empty()) tokens.front().is_unscored = true;
+  TextPiece piece;
+  piece.tokens = std::move(tokens);
+  piece.is_prompt = true;
+  return listener->on_text(std::move(piece));
 }
 
 void FakeJob::end(contract::StopReason reason, std::int64_t tokens_out) const {
@@ -238,6 +247,7 @@ TokenReport token_report(std::string text, float logprob,
                          std::vector<std::pair<std::string, float>> top) {
   TokenReport report;
   report.token = {text, text, logprob};
+  report.chars = base::count_scalars(text);
   for (auto& [other, value] : top) report.top.push_back({other, other, value});
   return report;
 }

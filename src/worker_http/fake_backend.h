@@ -47,6 +47,7 @@ struct FakeJob {
 
   void start(std::int64_t prompt_tokens = 3, std::int64_t cached_tokens = 1) const;
   bool say(std::string text, std::vector<TokenReport> tokens = {}) const;
+  bool score(std::vector<TokenReport> tokens) const;  // all of the prompt's
   void end(contract::StopReason reason = contract::StopReason::Eos,
            std::int64_t tokens_out = 2) const;
   void fail(Error error) const;

@@ -226,6 +226,7 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
                           .model = service.backend.model()->id,
                           .include_usage = request.include_usage,
                           .with_logprobs = request.settings.top_logprobs.has_value(),
+                          .scores_prompt = request.settings.score_prompt,
                           .choices_per_prompt = request.n,
                           .parser = std::move(request.parser)};
   auto choices = prepare_choices(service, request, kind, head.id, std::move(times), limit);
@@ -233,7 +234,8 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
   AcceptedText accepted{head.id, request.stream, nullptr,
                         std::make_unique<Generations>(service, echoes.size())};
   auto& requests = std::get<std::vector<TextRequest>>(choices);
-  const bool is_empty = request.settings.sampling.max_tokens == 0;
+  const openai::GenerationSettings& settings = request.settings;
+  const bool is_empty = settings.sampling.max_tokens == 0 && !settings.score_prompt;
   if (is_empty) end_at_once(*accepted.generations, requests);
   const Status submitted =
       is_empty ? ok_status() : accepted.generations->submit(std::move(requests));
@@ -257,11 +259,12 @@ http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder,
       co_await responder.open_stream(200, std::string(http::kEventStreamType), std::move(headers));
   if (!stream.ok()) co_return stream.error();
   while (!answer.is_complete() && !answer.failure()) {
-    const JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
+    JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
     if (next.ended) co_return Error{ErrorCode::Cancelled, "the client is gone"};
     std::string text;
     if (next.item) {
-      for (const std::string& chunk : answer.chunks(*next.item)) text += data_line(chunk);
+      for (const std::string& chunk : answer.chunks(std::move(*next.item)))
+        text += data_line(chunk);
     } else {
       text = http::kKeepAliveComment;
     }

@@ -456,7 +456,7 @@ TEST(Completions, RefusesAndNames) {
       {R"({"prompt":"p","suffix":"s"})", "suffix"},
       {R"({"prompt":"p","logprobs":6})", "logprobs"},
       {R"({"prompt":"p","logprobs":true})", "logprobs"},
-      {R"({"prompt":"p","echo":true,"logprobs":1})", "echo"},
+      {R"({"prompt":"p","echo":true,"logprobs":1,"suffix":"s"})", "suffix"},
       {R"({"prompt":["a","b","c"],"n":22})", "n"},
       {R"({"prompt":"p","messages":[]})", "messages"},
   };

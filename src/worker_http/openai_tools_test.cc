@@ -17,6 +17,7 @@ using test::dechunk;
 using test::FakeJob;
 using test::json_of;
 using test::TestWorker;
+using test::token_report;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -188,6 +189,7 @@ TEST(ToolCalls, RequiredOnesAreBegunByThePromptAndHeldToTheirSchema) {
   EXPECT_EQ(request.format.calls[0].before, R"({"name": "get_weather", "arguments": )");
   EXPECT_EQ(request.format.calls[0].after, "}");
   EXPECT_EQ(request.format.between, "\n</tool_call>\n<tool_call>\n");
+  EXPECT_EQ(request.format.max_calls, 16U) << "a model that finds no end is held to one";
   const json::Value choice = json_of(response).at("choices").at(0);
   EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
   EXPECT_EQ(choice.at("message").at("tool_calls").at(0).at("function").at("name"), "get_weather");
@@ -329,6 +331,52 @@ TEST(Completions, ZeroTokensCountThePrompt) {
       chunks_of(worker.post("/v1/completions", R"({"prompt":"a","max_tokens":0,"stream":true})"));
   ASSERT_EQ(chunks.size(), 1U);
   EXPECT_EQ(chunks[0].at("choices").at(0).at("finish_reason"), "length");
+}
+
+void score_ab(const FakeJob& job) {
+  EXPECT_TRUE(job.request.score_prompt);
+  job.start();
+  job.score({token_report("é", 0), token_report("b", -0.5F, {{"b", -0.5F}, {"c", -1.0F}})});
+  if (job.request.sampling.max_tokens != 0) job.say(" x", {token_report(" x", -2.0F)});
+  job.end(contract::StopReason::MaxTokens, *job.request.sampling.max_tokens);
+}
+
+TEST(Completions, EchoWithLogprobsScoresThePrompt) {
+  TestWorker worker;
+  worker.backend.script = score_ab;
+  const std::string body = R"({"prompt":"éb","echo":true,"logprobs":2,"n":2,"max_tokens":)";
+  const json::Value scored = json_of(worker.post("/v1/completions", body + "0}"));
+  const std::string_view lists =
+      R"({"tokens":["é","b"],"token_logprobs":[null,-0.5],)"
+      R"("top_logprobs":[null,{"b":-0.5,"c":-1.0}],"text_offset":[0,1]})";
+  for (const json::Value& choice : scored.at("choices").get_array()) {
+    EXPECT_EQ(choice.at("text"), "éb");
+    EXPECT_EQ(choice.at("logprobs"), json::parse(lists).take()) << json::serialize(choice);
+    EXPECT_EQ(choice.at("finish_reason"), "length");
+  }
+  EXPECT_EQ(scored.at("usage").at("completion_tokens"), 0);
+  const json::Value goes_on = json_of(worker.post("/v1/completions", body + "1}"));
+  const json::Value& logprobs = goes_on.at("choices").at(1).at("logprobs");
+  EXPECT_EQ(goes_on.at("choices").at(1).at("text"), "éb x");
+  EXPECT_EQ(json::serialize(logprobs.at("tokens")), R"(["é","b"," x"])");
+  EXPECT_EQ(json::serialize(logprobs.at("text_offset")), "[0,1,2]");
+  EXPECT_EQ(json::serialize(logprobs.at("token_logprobs")), "[null,-0.5,-2.0]");
+}
+
+TEST(Completions, AStreamBringsTheEchoWithItsTokens) {
+  TestWorker worker;
+  worker.backend.script = score_ab;
+  const auto chunks = chunks_of(
+      worker.post("/v1/completions",
+                  R"({"prompt":"éb","echo":true,"logprobs":2,"max_tokens":1,"stream":true})"));
+  ASSERT_EQ(chunks.size(), 3U);
+  const auto choice = [&](std::size_t i) { return chunks[i].at("choices").at(0); };
+  EXPECT_EQ(choice(0).at("text"), "éb");
+  EXPECT_EQ(json::serialize(choice(0).at("logprobs").at("text_offset")), "[0,1]");
+  EXPECT_TRUE(choice(0).at("logprobs").at("top_logprobs").at(0).is_null());
+  EXPECT_EQ(choice(1).at("text"), " x");
+  EXPECT_EQ(json::serialize(choice(1).at("logprobs").at("text_offset")), "[2]");
+  EXPECT_EQ(choice(2).at("finish_reason"), "length");
 }
 
 TEST(Completions, ASuffixNeedsAModelThatFillsGaps) {

@@ -93,7 +93,7 @@ constexpr std::array kSchemas = {
         "CompletionLogprobs",
         R"({"type":["object","null"],"additionalProperties":false,"required":["tokens","token_logprobs","top_logprobs",
 "text_offset"],"properties":{"tokens":{"type":"array","items":{"type":"string"}},"token_logprobs":{"type":"array",
-"items":{"type":"number"}},"top_logprobs":{"type":"array","items":{"type":"object","additionalProperties":{"type":"number"}}},
+"items":{"type":["number","null"]}},"top_logprobs":{"type":"array","items":{"type":["object","null"],"additionalProperties":{"type":"number"}}},
 "text_offset":{"type":"array","items":{"type":"integer"}}}})"},
     NamedSchema{
         "TokenLogprob",

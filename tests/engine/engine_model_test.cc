@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "model/golden_fixture.h"
@@ -17,6 +19,10 @@ using model::Golden;
 class WaitingSink final : public GenerationSink, public EmbeddingSink {
  public:
   void on_started(const GenerationStarted& /*started*/) override {}
+  Verdict on_prompt_token(const ScoredToken& token) override {
+    scores.emplace_back(token.logprob, token.top[0]);
+    return Verdict::Continue;
+  }
   Verdict on_token(const GeneratedToken& token) override {
     ids.push_back(token.id);
     return Verdict::Continue;
@@ -34,7 +40,8 @@ class WaitingSink final : public GenerationSink, public EmbeddingSink {
     while (!finished_) changed_.wait(mutex_);
   }
 
-  std::vector<TokenId> ids;  // all read after wait()
+  std::vector<std::pair<float, TokenLogprob>> scores;  // all read after wait()
+  std::vector<TokenId> ids;
   GenerationEnd end;
   std::vector<float> embedding;
 
@@ -130,6 +137,39 @@ TEST_F(EngineOnGpt2, GreedyIdsAreThoseOfTransformers) {
   const std::vector<TokenId> ids = alone(plain);
   all.insert(all.end(), ids.begin(), ids.end());
   EXPECT_EQ(all, expected);
+}
+
+TEST_F(EngineOnGpt2, ScoresOfThePromptAreThoseOfTransformers) {
+  const std::vector<TokenId> prompt = golden_.ids("ids");
+  const model::HostTensor logits = golden_.tensor("logits");  // (tokens, vocab)
+  const auto vocab = static_cast<std::size_t>(model_->config.vocab_size);
+  ASSERT_EQ(logits.values.size(), prompt.size() * vocab);
+  // In one step, and in chunks.
+  for (const std::int32_t step_tokens : {64, 3}) {
+    const std::unique_ptr<Engine> engine = start(8, {.max_running = 2, .step_tokens = step_tokens});
+    for (int round = 0; round < 2; ++round) {  // The second could find all of it in the cache.
+      auto sink = std::make_shared<WaitingSink>();
+      GenerationRequest request =
+          Plain{.prompt = prompt, .sampling = {.top_logprobs = 1}}.request();
+      request.score_prompt = true;
+      ASSERT_TRUE(engine->submit(std::move(request), sink).ok());
+      sink->wait();
+      EXPECT_TRUE(sink->ids.empty());
+      ASSERT_EQ(sink->scores.size() + 1, prompt.size());
+      for (std::size_t i = 0; i < sink->scores.size(); ++i) {
+        const std::span<const float> row = std::span(logits.values).subspan(i * vocab, vocab);
+        double total = 0;
+        for (const float logit : row) total += std::exp(static_cast<double>(logit));
+        const auto [best, best_logprob] = sink->scores[i].second;
+        const auto next = static_cast<std::size_t>(prompt[i + 1]);
+        EXPECT_NEAR(static_cast<double>(sink->scores[i].first),
+                    static_cast<double>(row[next]) - std::log(total), 1e-4);
+        EXPECT_EQ(best, std::ranges::max_element(row) - row.begin());
+        EXPECT_NEAR(static_cast<double>(best_logprob),
+                    static_cast<double>(*std::ranges::max_element(row)) - std::log(total), 1e-4);
+      }
+    }
+  }
 }
 
 TEST_F(EngineOnGpt2, SameRequestSameSeedSameIds) {

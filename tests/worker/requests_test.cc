@@ -402,6 +402,60 @@ TEST(WorkerOpenAi, BiasAndPenaltiesChangeTheAnswer) {
   EXPECT_EQ(text(R"(,"frequency_penalty":0,"echo":true)"), "Once" + plain);
 }
 
+// A prompt is scored as the same tokens are when the model says them itself.
+TEST(WorkerOpenAi, EchoWithLogprobsScoresThePrompt) {
+  WorkerFixture worker;
+  ASSERT_TRUE(worker.wait_until_healthy());
+  const auto complete = [&](json::Value prompt, std::string_view more) {
+    json::Object body{{"prompt", std::move(prompt)}, {"temperature", 0}, {"logprobs", 3}};
+    const json::Value fields = parse(more);
+    for (const auto& field : fields.get_object()) body.insert(field);
+    const http::Response response = worker.post("/v1/completions", json::serialize(body));
+    EXPECT_EQ(response.status, 200) << response.body;
+    return parse(response.body).at("choices").at(0);
+  };
+  const json::Value said = complete("Once upon", R"({"max_tokens":90,"echo":true})");
+  const json::Array& tokens = said.at("logprobs").at("tokens").get_array();
+  const std::size_t count = tokens.size();
+  // The same tokens as a prompt: through ids, for a text could be read otherwise.
+  json::Array ids =
+      parse(worker.post("/tokenize", R"({"text":"Once upon","add_special":true})").body)
+          .at("tokens")
+          .get_array();
+  const std::size_t given = ids.size();
+  ASSERT_EQ(count, given + 90);
+  const json::Value all = complete("Once upon", R"({"max_tokens":90})");
+  EXPECT_EQ(all.at("logprobs").at("tokens").get_array().size(), 90U);
+  for (std::size_t i = 0; i < 90; ++i) {
+    const json::Value one = parse(
+        worker.post("/tokenize", json::serialize(json::Object{{"text", tokens[given + i]}})).body);
+    if (one.at("tokens").get_array().size() != 1) break;  // part of a character
+    ids.push_back(one.at("tokens").at(0));
+  }
+  ASSERT_GT(ids.size(), given + 10);
+  const json::Value scored = complete(ids, R"({"max_tokens":0,"echo":true})");
+  EXPECT_EQ(scored.at("finish_reason"), "length");
+  const json::Value& logprobs = scored.at("logprobs");
+  ASSERT_EQ(logprobs.at("tokens").get_array().size(), ids.size());
+  EXPECT_TRUE(logprobs.at("token_logprobs").at(0).is_null());
+  EXPECT_TRUE(logprobs.at("top_logprobs").at(0).is_null());
+  for (std::size_t i = given; i < ids.size(); ++i) {
+    EXPECT_EQ(logprobs.at("tokens").at(i), tokens[i]);
+    EXPECT_EQ(logprobs.at("token_logprobs").at(i), said.at("logprobs").at("token_logprobs").at(i));
+    EXPECT_EQ(logprobs.at("top_logprobs").at(i), said.at("logprobs").at("top_logprobs").at(i));
+  }
+  // Each token stands where its place says.
+  const std::string text(json::view(said.at("text").get_string()));
+  for (std::size_t i = given; i < ids.size(); ++i) {
+    const auto place = said.at("logprobs").at("text_offset").at(i).to_number<std::size_t>();
+    const std::string token(json::view(tokens[i].get_string()));
+    if (token.size() == 1 && base::count_scalars(text) == text.size()) {
+      EXPECT_EQ(text.substr(place, 1), token) << i;
+    }
+  }
+  EXPECT_TRUE(worker.wait_until_idle());
+}
+
 TEST(WorkerOpenAi, EmbeddingsAreUnitVectorsAndRepeatable) {
   WorkerFixture worker;
   ASSERT_TRUE(worker.wait_until_healthy());

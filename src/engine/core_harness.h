@@ -1,0 +1,185 @@
+// Tests only: requests as values with the answer they must get, a sink that writes down what it
+// hears, and a host that gives up steps when told to.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/core.h"
+#include "engine/scripted_runner.h"
+
+namespace llorch::engine {
+
+inline constexpr TokenId kVocab = 50;
+
+struct Score {
+  TokenId id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+
+struct Record {
+  std::vector<Score> scores;  // of the prompt's tokens
+  std::vector<TokenId> ids;
+  int started = 0;
+  int finished = 0;
+  GenerationEnd end;
+  std::optional<Result<std::vector<float>>> embedding;
+};
+
+class RecordingSink final : public GenerationSink, public EmbeddingSink {
+ public:
+  explicit RecordingSink(Record& record) : record_(record) {}
+
+  void on_started(const GenerationStarted& /*started*/) override {
+    ++record_.started;
+    if (order != nullptr) order->push_back(&record_);
+  }
+  Verdict on_prompt_token(const ScoredToken& token) override {
+    EXPECT_EQ(record_.started, 1);
+    EXPECT_TRUE(record_.ids.empty()) << "the prompt comes before the output";
+    EXPECT_EQ(token.index, std::ssize(record_.scores) + 1);
+    record_.scores.push_back({token.id, token.logprob, {token.top.begin(), token.top.end()}});
+    return Verdict::Continue;
+  }
+  Verdict on_token(const GeneratedToken& token) override {
+    EXPECT_EQ(record_.started, 1);
+    EXPECT_EQ(record_.finished, 0);
+    EXPECT_EQ(token.index, std::ssize(record_.ids));
+    record_.ids.push_back(token.id);
+    return std::ssize(record_.ids) == verdict_at ? verdict : Verdict::Continue;
+  }
+  void on_finished(const GenerationEnd& end) override {
+    ++record_.finished;
+    record_.end = end;
+  }
+  void on_finished(Result<std::vector<float>> embedding) override {
+    ++record_.finished;
+    record_.embedding = std::move(embedding);
+  }
+
+  std::vector<Record*>* order = nullptr;
+  std::int64_t verdict_at = -1;
+  Verdict verdict = Verdict::Continue;
+
+ private:
+  Record& record_;
+};
+
+// Gives up steps and cancels when told to.
+class ScriptedHost final : public StepHost {
+ public:
+  const std::atomic<bool>* step_begins(std::span<const StepShare> shares) override {
+    last_shares.assign(shares.begin(), shares.end());
+    abort = abort_next;
+    return &abort;
+  }
+  void step_ended(bool aborted, std::vector<GenerationId>& cancelled) override {
+    num_aborted += aborted ? 1 : 0;
+    cancelled.insert(cancelled.end(), cancel_next.begin(), cancel_next.end());
+    cancel_next.clear();
+  }
+  void report(const EngineStats& now, std::span<const GenerationId> ended) override {
+    stats = now;
+    num_ended += std::ssize(ended);
+  }
+
+  std::atomic<bool> abort = false;
+  bool abort_next = false;
+  std::vector<GenerationId> cancel_next;
+  std::vector<StepShare> last_shares;
+  EngineStats stats;
+  std::int64_t num_aborted = 0;
+  std::int64_t num_ended = 0;
+};
+
+inline std::uint64_t digest_of(std::span<const TokenId> tokens) {
+  std::uint64_t digest = 0;
+  for (const TokenId token : tokens) digest = extend_digest(digest, token);
+  return digest;
+}
+
+inline void fill_logits(std::span<float> logits, std::uint64_t digest) {
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = digest_value(digest, i);
+}
+
+struct Plain {  // A request as a value.
+  std::vector<TokenId> prompt;
+  std::int32_t max_tokens = 0;
+  std::vector<TokenId> end_ids = {};
+  SamplingParams sampling = {};
+  bool score_prompt = false;
+
+  GenerationRequest request() const {
+    GenerationRequest request;
+    request.score_prompt = score_prompt;
+    request.prompt = prompt;
+    request.max_tokens = max_tokens;
+    request.end_ids = end_ids;
+    request.sampling = sampling;
+    return request;
+  }
+
+  // What must come out, and whether it ends with an end id.
+  std::pair<std::vector<TokenId>, bool> expected() const {
+    Sampler sampler(kVocab);
+    TokenCounts counts(prompt, max_tokens);
+    std::vector<TokenId> tokens = prompt;
+    std::vector<TokenId> output;
+    std::vector<float> logits(kVocab);
+    while (std::ssize(output) < max_tokens) {
+      fill_logits(logits, digest_of(tokens));
+      const TokenId id = sampler
+                             .sample({.logits = logits,
+                                      .params = sampling,
+                                      .position = static_cast<std::int32_t>(tokens.size()),
+                                      .counts = &counts})
+                             ->id;
+      if (std::ranges::find(end_ids, id) != end_ids.end()) return {output, true};
+      counts.add(id);
+      tokens.push_back(id);
+      output.push_back(id);
+    }
+    return {output, false};
+  }
+
+  // That these are the scores of the first tokens of the prompt, by plain arithmetic.
+  void check_scores(std::span<const Score> scores) const {
+    ASSERT_LE(scores.size() + 1, prompt.size());
+    std::vector<float> logits(kVocab);
+    std::uint64_t digest = 0;
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "token " << i + 1 << " of the prompt");
+      digest = extend_digest(digest, prompt[i]);
+      fill_logits(logits, digest);
+      double total = 0;
+      for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+      const auto logprob = [&](TokenId id) {
+        return static_cast<double>(logits[static_cast<std::size_t>(id)]) - std::log(total);
+      };
+      EXPECT_EQ(scores[i].id, prompt[i + 1]);
+      EXPECT_NEAR(static_cast<double>(scores[i].logprob), logprob(scores[i].id), 1e-5);
+      ASSERT_EQ(std::ssize(scores[i].top), *sampling.top_logprobs);
+      std::vector<float> sorted = logits;
+      std::ranges::sort(sorted, std::greater());
+      for (std::size_t k = 0; k < scores[i].top.size(); ++k) {
+        const TokenLogprob& top = scores[i].top[k];
+        EXPECT_EQ(logits[static_cast<std::size_t>(top.id)], sorted[k]);
+        EXPECT_NEAR(static_cast<double>(top.logprob), logprob(top.id), 1e-5);
+      }
+    }
+  }
+};
+
+inline std::unique_ptr<Sequence> make_sequence(GenerationId id, const Plain& plain,
+                                               std::shared_ptr<GenerationSink> sink) {
+  return std::make_unique<Sequence>(id, plain.request(), std::move(sink));
+}
+
+}  // namespace llorch::engine
