@@ -13,14 +13,14 @@ BlockCache::BlockCache(const BlockCacheOptions& options)
       share_(options.share) {}
 
 std::int32_t BlockCache::find_prefix(std::span<const std::int32_t> tokens,
-                                     std::vector<BlockId>& blocks) const {
+                                     std::vector<BlockId>& blocks, Salt salt) const {
   blocks.clear();
   if (!share_ || tokens.empty()) return 0;
   const auto size = static_cast<std::size_t>(block_tokens_);
   std::int32_t num_idle = 0;
   BlockId parent = kNoBlock;
   for (std::size_t start = 0; start + size < tokens.size(); start += size) {
-    parent = index_.find(parent, tokens.subspan(start, size));
+    parent = index_.find(parent, tokens.subspan(start, size), salt);
     if (parent == kNoBlock) break;
     blocks.push_back(parent);
     if (pool_.references(parent) == 0) ++num_idle;
@@ -38,11 +38,12 @@ BlockId BlockCache::take() {
   return taken.block;
 }
 
-BlockId BlockCache::publish(BlockId block, BlockId parent, std::span<const std::int32_t> tokens) {
+BlockId BlockCache::publish(BlockId block, BlockId parent, std::span<const std::int32_t> tokens,
+                            Salt salt) {
   if (!share_) return block;
-  const BlockId same = index_.find(parent, tokens);
+  const BlockId same = index_.find(parent, tokens, salt);
   if (same == kNoBlock) {
-    index_.insert(block, parent, tokens);
+    index_.insert(block, parent, tokens, salt);
     pool_.keep(block);
     return block;
   }

@@ -27,8 +27,8 @@ class BlockCache {
   // The longest run of published blocks that `tokens` starts with, into `blocks`, short of the
   // whole: one token at least stays to be computed. Returns how many of them nobody holds. They
   // stay valid until the next take().
-  std::int32_t find_prefix(std::span<const std::int32_t> tokens,
-                           std::vector<BlockId>& blocks) const;
+  std::int32_t find_prefix(std::span<const std::int32_t> tokens, std::vector<BlockId>& blocks,
+                           Salt salt = 0) const;
   // One reference to each.
   void hold(std::span<const BlockId> blocks);
 
@@ -38,7 +38,8 @@ class BlockCache {
   // Says that a completed step has filled this block of the caller with these tokens, after the
   // published block `parent` (kNoBlock: at the start). Returns the block to use from now on: where
   // another one has the same content already, the caller holds that one instead of its own.
-  BlockId publish(BlockId block, BlockId parent, std::span<const std::int32_t> tokens);
+  BlockId publish(BlockId block, BlockId parent, std::span<const std::int32_t> tokens,
+                  Salt salt = 0);
 
   // Gives the chain of one sequence back, its end first. Published blocks can be found until the
   // room is needed.

@@ -31,11 +31,11 @@ PrefixIndex::PrefixIndex(std::int32_t num_blocks, std::int32_t block_tokens, Has
   tokens_.resize(entries_.size() * block_tokens_);
 }
 
-BlockId PrefixIndex::find(BlockId parent, std::span<const std::int32_t> tokens) const {
-  const std::uint64_t hash = hash_of(parent, tokens);
+BlockId PrefixIndex::find(BlockId parent, std::span<const std::int32_t> tokens, Salt salt) const {
+  const std::uint64_t hash = hash_of(parent, tokens, salt);
   for (BlockId block = buckets_[bucket_of(hash)]; block != kNoBlock; block = entry(block).next) {
     const Entry& found = entry(block);
-    if (found.hash == hash && found.parent == parent &&
+    if (found.hash == hash && found.parent == parent && found.salt == salt &&
         std::ranges::equal(tokens_of(block), tokens)) {
       return block;
     }
@@ -43,12 +43,14 @@ BlockId PrefixIndex::find(BlockId parent, std::span<const std::int32_t> tokens) 
   return kNoBlock;
 }
 
-void PrefixIndex::insert(BlockId block, BlockId parent, std::span<const std::int32_t> tokens) {
+void PrefixIndex::insert(BlockId block, BlockId parent, std::span<const std::int32_t> tokens,
+                         Salt salt) {
   CHECK(!contains(block), "the block is in the index already");
-  DCHECK(find(parent, tokens) == kNoBlock, "the content is in the index already");
-  const std::uint64_t hash = hash_of(parent, tokens);
+  DCHECK(find(parent, tokens, salt) == kNoBlock, "the content is in the index already");
+  DCHECK(parent == kNoBlock || entry(parent).salt == salt, "a text has one salt");
+  const std::uint64_t hash = hash_of(parent, tokens, salt);
   BlockId& bucket = buckets_[bucket_of(hash)];
-  entry(block) = {.present = true, .parent = parent, .next = bucket, .hash = hash};
+  entry(block) = {.present = true, .parent = parent, .next = bucket, .hash = hash, .salt = salt};
   bucket = block;
   std::ranges::copy(tokens, tokens_.begin() + static_cast<std::ptrdiff_t>(
                                                   static_cast<std::size_t>(block) * block_tokens_));
@@ -67,10 +69,11 @@ void PrefixIndex::erase(BlockId block) {
   --size_;
 }
 
-std::uint64_t PrefixIndex::hash_of(BlockId parent, std::span<const std::int32_t> tokens) const {
+std::uint64_t PrefixIndex::hash_of(BlockId parent, std::span<const std::int32_t> tokens,
+                                   Salt salt) const {
   CHECK(tokens.size() == block_tokens_, "only whole blocks have a place in the index");
   CHECK(parent == kNoBlock || contains(parent), "the parent is not in the index");
-  return hash_(parent == kNoBlock ? 0 : entry(parent).hash, tokens);
+  return hash_(parent == kNoBlock ? salt : entry(parent).hash, tokens);
 }
 
 std::span<const std::int32_t> PrefixIndex::tokens_of(BlockId block) const {

@@ -1,7 +1,9 @@
 // Content of a block → the block. The content of a block is its own tokens and all that came before
-// them, so blocks form a tree: each has a parent block, or none at the start of a text.
+// them, so blocks form a tree: each has a parent block, or none at the start of a text. What else
+// keys and values depend on is a salt: an adapter, inputs that are no tokens. Texts of different
+// salts have no block in common.
 //
-// A chained hash finds the candidate; the tokens and the parent are then compared, so that two
+// A chained hash finds the candidate; tokens, parent and salt are then compared, so that two
 // contents with one hash can never be taken for each other.
 #pragma once
 
@@ -13,9 +15,11 @@
 
 namespace llorch::kv {
 
+using Salt = std::uint64_t;  // 0: the model and the tokens alone
+
 class PrefixIndex {
  public:
-  // The hash of a block from its parent's (0 without one) and its tokens.
+  // The hash of a block from its parent's (the salt without one) and its tokens.
   using Hash = std::uint64_t (*)(std::uint64_t parent, std::span<const std::int32_t> tokens);
   static std::uint64_t chained_hash(std::uint64_t parent, std::span<const std::int32_t> tokens);
 
@@ -23,9 +27,9 @@ class PrefixIndex {
 
   // The block with exactly these tokens after this parent (kNoBlock: at the start), or kNoBlock.
   // The parent is in the index.
-  BlockId find(BlockId parent, std::span<const std::int32_t> tokens) const;
-  // Neither the block nor its content is in the index yet; the parent is.
-  void insert(BlockId block, BlockId parent, std::span<const std::int32_t> tokens);
+  BlockId find(BlockId parent, std::span<const std::int32_t> tokens, Salt salt = 0) const;
+  // Neither the block nor its content is in the index yet; the parent is, with the same salt.
+  void insert(BlockId block, BlockId parent, std::span<const std::int32_t> tokens, Salt salt = 0);
   // The block is in the index and no other block has it as parent.
   void erase(BlockId block);
 
@@ -39,11 +43,12 @@ class PrefixIndex {
     BlockId next = kNoBlock;  // with the same bucket
     std::int32_t num_children = 0;
     std::uint64_t hash = 0;
+    Salt salt = 0;
   };
 
   const Entry& entry(BlockId block) const { return entries_[static_cast<std::size_t>(block)]; }
   Entry& entry(BlockId block) { return entries_[static_cast<std::size_t>(block)]; }
-  std::uint64_t hash_of(BlockId parent, std::span<const std::int32_t> tokens) const;
+  std::uint64_t hash_of(BlockId parent, std::span<const std::int32_t> tokens, Salt salt) const;
   std::size_t bucket_of(std::uint64_t hash) const { return hash & (buckets_.size() - 1); }
   std::span<const std::int32_t> tokens_of(BlockId block) const;
 

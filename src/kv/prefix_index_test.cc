@@ -27,6 +27,22 @@ TEST(PrefixIndex, FindsABlockByItsTokensAndParent) {
   EXPECT_EQ(index.size(), 2);
 }
 
+// Also where the hash does not tell them apart.
+TEST(PrefixIndex, TextsOfDifferentSaltsShareNothing) {
+  for (const PrefixIndex::Hash hash : {PrefixIndex::chained_hash, same_hash}) {
+    PrefixIndex index(8, 4, hash);
+    const Tokens tokens = {1, 2, 3, 4};
+    index.insert(0, kNoBlock, tokens);
+    index.insert(1, kNoBlock, tokens, 5);
+    index.insert(2, 1, tokens, 5);
+    EXPECT_EQ(index.find(kNoBlock, tokens), 0);
+    EXPECT_EQ(index.find(kNoBlock, tokens, 5), 1);
+    EXPECT_EQ(index.find(1, tokens, 5), 2);
+    EXPECT_EQ(index.find(kNoBlock, tokens, 6), kNoBlock);
+    EXPECT_EQ(index.find(0, tokens), kNoBlock);
+  }
+}
+
 TEST(PrefixIndex, EqualHashesNeverMakeContentsEqual) {
   PrefixIndex index(16, 4, same_hash);
   for (std::int32_t block = 0; block < 8; ++block) {
