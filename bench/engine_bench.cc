@@ -26,10 +26,8 @@ class InstantRunner final : public model::ModelRunner {
   std::int32_t hidden_dim() const override { return 1; }
   std::int32_t context_length() const override { return kContext; }
   const model::RunnerLimits& limits() const override { return limits_; }
-  model::StepOutput forward(const model::BatchPlan& plan) override {
-    benchmark::DoNotOptimize(plan.rows.data());
-    return {.logits = logits_};
-  }
+  void submit(const model::BatchPlan& plan) override { benchmark::DoNotOptimize(plan.rows.data()); }
+  model::StepOutput collect() override { return {.logits = logits_}; }
 
  private:
   std::int32_t vocab_size_;
@@ -49,7 +47,8 @@ class SilentHost final : public StepHost {
   const std::atomic<bool>* step_begins(std::span<const StepShare> /*shares*/) override {
     return nullptr;
   }
-  void step_ended(bool /*aborted*/, std::vector<GenerationId>& /*cancelled*/) override {}
+  void step_ended(std::span<const StepShare> /*shares*/, bool /*aborted*/,
+                  std::vector<GenerationId>& /*cancelled*/) override {}
   void report(const EngineStats& now, std::span<const GenerationId> /*ended*/) override {
     tokens = now.output_tokens;
   }
@@ -59,8 +58,9 @@ class SilentHost final : public StepHost {
 void run_decode(benchmark::State& state, const SamplingParams& sampling) {
   const auto vocab_size = static_cast<std::int32_t>(state.range(0));
   const auto sequences = static_cast<std::int32_t>(state.range(1));
+  const auto sampling_threads = static_cast<std::int32_t>(state.range(2));
   EngineCore core(std::make_unique<InstantRunner>(vocab_size, sequences),
-                  {.max_running = sequences});
+                  {.max_running = sequences, .sampling_threads = sampling_threads});
   SilentHost host;
   GenerationId id = 0;
   for (auto _ : state) {
@@ -70,8 +70,8 @@ void run_decode(benchmark::State& state, const SamplingParams& sampling) {
         request.prompt.assign(4, i);
         request.max_tokens = kContext - 4;
         request.sampling = sampling;
-        core.add(
-            std::make_unique<Sequence>(++id, std::move(request), std::make_shared<SilentSink>()));
+        core.add(std::make_unique<Sequence>(++id, std::move(request),
+                                            std::make_shared<SilentSink>(), Clock::now()));
       }
     }
     core.step(host);
@@ -93,8 +93,9 @@ void register_all() {
   for (const auto& [name, sampling] : cases) {
     benchmark::RegisterBenchmark(
         name, [params = sampling](benchmark::State& state) { run_decode(state, params); })
-        ->ArgsProduct({{32000, 152064}, {1, 16}})
-        ->ArgNames({"vocab", "sequences"})
+        ->ArgsProduct({{32000, 152064}, {1, 16}, {1, 2}})
+        ->ArgNames({"vocab", "sequences", "threads"})
+        ->UseRealTime()
         ->Unit(benchmark::kMicrosecond)
         ->MinTime(0.2);
   }

@@ -13,6 +13,8 @@ EngineOptions within(EngineOptions options, const model::RunnerLimits& limits) {
   options.max_running = std::clamp(
       options.max_running, 1, std::min({limits.sequences, limits.logit_rows, options.step_tokens}));
   options.max_waiting = std::max(options.max_waiting, 1);
+  options.sampling_threads = std::max(options.sampling_threads, 1);
+  CHECK(options.clock != nullptr);
   return options;
 }
 
@@ -20,11 +22,12 @@ EngineOptions within(EngineOptions options, const model::RunnerLimits& limits) {
 
 EngineCore::EngineCore(std::unique_ptr<model::ModelRunner> runner, const EngineOptions& options)
     : options_(within(options, runner->limits())),
+      clock_(*options_.clock),
       runner_(std::move(runner)),
       cache_({.num_blocks = runner_->limits().num_blocks,
               .block_tokens = runner_->limits().block_tokens,
               .share = options.prefix_cache}),
-      sampler_(runner_->vocab_size()) {
+      team_(runner_->vocab_size(), options_.sampling_threads) {
   stats_.max_running = options_.max_running;
   stats_.blocks_total = cache_.num_blocks();
   refresh_stats();
@@ -69,30 +72,78 @@ void EngineCore::fail_step(StepHost& host, const Error& error) {
   std::erase_if(waiting_, [](const std::unique_ptr<Sequence>& s) { return s == nullptr; });
   remove_ended();
   ids_.clear();
-  host.step_ended(true, ids_);
-  for (const GenerationId id : ids_) cancel(id);
+  host.step_ended(untold_ != nullptr ? *untold_ : std::vector<StepShare>(), true, ids_);
+  untold_ = nullptr;
+  end_cancelled(ids_);
   tell(host);
 }
 
 void EngineCore::step(StepHost& host) {
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point now = clock_.now();
   expire(now);
-  if (running_.empty() && waiting_.empty()) return tell(host);
-  carry_out(plan(), now);
+  const auto depth = std::min<std::size_t>(
+      flights_.size(), static_cast<std::size_t>(runner_->limits().steps_in_flight));
+  while (num_flights_ < depth && launch(host, now)) {
+  }
+  if (num_flights_ > 0) land(host);
   tell(host);
-  batch_.abort = host.step_begins(shares_);
-  const model::StepOutput output = runner_->forward(batch_);
+}
+
+// Submits what can be computed now; false when that is nothing.
+bool EngineCore::launch(StepHost& host, Clock::time_point now) {
+  if (running_.empty() && waiting_.empty()) return false;
+  const StepPlan planned = plan();
+  Flight& flight = flight_at(num_flights_);
+  carry_out(planned, flight, now);
+  if (flight.shares.empty()) return false;
+  tell(host);
+  flight.batch.abort = host.step_begins(flight.shares);
+  untold_ = &flight.shares;
+  runner_->submit(flight.batch);
+  untold_ = nullptr;
+  ++num_flights_;
+  return true;
+}
+
+void EngineCore::land(StepHost& host) {
+  const Flight& flight = flight_at(0);
+  first_flight_ = (first_flight_ + 1) % flights_.size();
+  --num_flights_;
+  untold_ = &flight.shares;
+  const model::StepOutput output = runner_->collect();
   ids_.clear();
-  host.step_ended(output.aborted, ids_);
-  for (const std::unique_ptr<Sequence>& sequence : running_) {
-    if (std::ranges::find(ids_, sequence->id()) != ids_.end()) {
-      end(*sequence, FinishReason::Cancelled);
+  host.step_ended(flight.shares, output.aborted, ids_);
+  untold_ = nullptr;
+  end_cancelled(ids_);
+  if (output.aborted) {
+    for (Sequence* sequence : flight.sequences) {
+      if (sequence != nullptr) sequence->forget_planned();
+    }
+    give_up_flights(host);
+  } else {
+    use_output(flight, output);
+  }
+  remove_ended();
+}
+
+// What was planned behind an aborted step may rest on rows that were never written.
+void EngineCore::give_up_flights(StepHost& host) {
+  while (num_flights_ > 0) {
+    const Flight& flight = flight_at(0);
+    first_flight_ = (first_flight_ + 1) % flights_.size();
+    --num_flights_;
+    [[maybe_unused]] const model::StepOutput unused = runner_->collect();
+    ids_.clear();
+    host.step_ended(flight.shares, true, ids_);
+    end_cancelled(ids_);
+    for (Sequence* sequence : flight.sequences) {
+      if (sequence != nullptr) sequence->forget_planned();
     }
   }
-  if (!output.aborted) collect(output);
-  remove_ended();
-  for (const GenerationId id : ids_) cancel(id);  // Those that wait.
-  tell(host);
+}
+
+void EngineCore::end_cancelled(std::span<const GenerationId> ids) {
+  for (const GenerationId id : ids) cancel(id);
 }
 
 void EngineCore::tell(StepHost& host) {
@@ -100,7 +151,7 @@ void EngineCore::tell(StepHost& host) {
   ids_.clear();
   for (const std::unique_ptr<Sequence>& sequence : ended_) ids_.push_back(sequence->id());
   host.report(stats_, ids_);
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point now = clock_.now();
   for (const std::unique_ptr<Sequence>& sequence : ended_) sequence->notify(now);
   ended_.clear();
 }
@@ -121,10 +172,11 @@ StepPlan EngineCore::plan() {
   const bool scarce = cache_.num_free() < static_cast<std::int32_t>(running_.size());
   for (const std::unique_ptr<Sequence>& sequence : running_) {
     running_views_.push_back({.tokens_known = sequence->num_tokens(),
-                              .tokens_computed = sequence->num_computed(),
+                              .tokens_computed = sequence->num_planned(),
                               .blocks_held = static_cast<std::int32_t>(sequence->blocks().size()),
                               .blocks_alone = scarce ? cache_.num_held_once(sequence->blocks()) : 0,
-                              .scores = sequence->scores()});
+                              .scores = sequence->scores(),
+                              .is_busy = sequence->all_planned()});
   }
   const std::size_t places = static_cast<std::size_t>(options_.max_running) - running_.size();
   std::int32_t wanted = 0;
@@ -149,10 +201,11 @@ StepPlan EngineCore::plan() {
                     .block_tokens = cache_.block_tokens(),
                     .step_tokens = options_.step_tokens,
                     .logit_rows = runner_->limits().logit_rows,
-                    .max_running = options_.max_running});
+                    .max_running = options_.max_running,
+                    .may_preempt = num_flights_ == 0});
 }
 
-void EngineCore::carry_out(const StepPlan& plan, Clock::time_point now) {
+void EngineCore::carry_out(const StepPlan& plan, Flight& flight, Clock::time_point now) {
   for (std::int32_t i = 0; i < plan.num_preempted; ++i) {
     running_.back()->preempt(cache_);
     waiting_.push_front(std::move(running_.back()));
@@ -166,72 +219,84 @@ void EngineCore::carry_out(const StepPlan& plan, Clock::time_point now) {
     waiting_.pop_front();
   }
   CHECK(plan.rows.size() == running_.size());
-  batch_.rows.clear();
-  batch_.block_tables.clear();
-  shares_.clear();
-  for (std::size_t i = 0; i < running_.size(); ++i) add_rows(*running_[i], plan.rows[i]);
-}
-
-void EngineCore::add_rows(Sequence& sequence, std::int32_t rows) {
-  sequence.reserve(cache_, rows);
-  shares_.push_back({sequence.id(), rows});
-  const auto index = static_cast<std::int32_t>(batch_.block_tables.size());
-  batch_.block_tables.push_back(sequence.blocks());
-  for (std::int32_t i = 0; i < rows; ++i) {
-    const std::int32_t position = sequence.num_computed() + i;
-    batch_.rows.push_back({.token = sequence.tokens()[static_cast<std::size_t>(position)],
-                           .position = position,
-                           .sequence = index,
-                           .wants_logits = sequence.wants_logits(position),
-                           .wants_hidden = sequence.wants_hidden(position)});
+  flight.batch.rows.clear();
+  flight.batch.block_tables.clear();
+  flight.shares.clear();
+  flight.sequences.clear();
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (plan.rows[i] == 0) continue;
+    running_[i]->reserve(cache_, plan.rows[i]);
+    add_rows(*running_[i], plan.rows[i], runner_->limits().finds_argmax, flight);
   }
 }
 
-void EngineCore::collect(const model::StepOutput& output) {
+void EngineCore::add_rows(Sequence& sequence, std::int32_t rows, bool finds_argmax,
+                          Flight& flight) {
+  flight.shares.push_back({sequence.id(), rows});
+  flight.sequences.push_back(&sequence);
+  const auto index = static_cast<std::int32_t>(flight.batch.block_tables.size());
+  flight.batch.block_tables.push_back(sequence.blocks());
+  for (std::int32_t i = 0; i < rows; ++i) {
+    const std::int32_t position = sequence.num_planned() + i;
+    const bool is_needed = sequence.wants_logits(position);
+    const bool is_argmax = is_needed && finds_argmax && sequence.wants_argmax_only(position);
+    flight.batch.rows.push_back({.token = sequence.tokens()[static_cast<std::size_t>(position)],
+                                 .position = position,
+                                 .sequence = index,
+                                 .wants_logits = is_needed && !is_argmax,
+                                 .wants_argmax = is_argmax,
+                                 .wants_hidden = sequence.wants_hidden(position)});
+  }
+  sequence.plan(rows);
+}
+
+void EngineCore::use_output(const Flight& flight, const model::StepOutput& output) {
   ++stats_.steps;
-  const Clock::time_point now = Clock::now();
   const auto vocab = static_cast<std::size_t>(runner_->vocab_size());
   const auto dim = static_cast<std::size_t>(runner_->hidden_dim());
   const float* next_logits = output.logits.data();
   const float* next_hidden = output.hidden.data();
-  std::span<const model::BatchRow> rows = batch_.rows;
-  for (std::size_t i = 0; i < running_.size(); ++i) {
-    Sequence& sequence = *running_[i];
-    const std::span<const model::BatchRow> own =
-        rows.first(static_cast<std::size_t>(shares_[i].rows));
-    rows = rows.subspan(own.size());
-    if (sequence.has_failed()) end(sequence, FinishReason::Failed);
-    const bool is_wanted = sequence.state() != SequenceState::Ended;
-    if (is_wanted) sequence.advance(cache_, shares_[i].rows);
-    for (const model::BatchRow& row : own) {
-      stats_.prompt_tokens += row.position < sequence.num_prompt() ? 1 : 0;
-      if (row.wants_hidden) {
-        if (is_wanted) sequence.pool({next_hidden, dim});
-        next_hidden += dim;
-      }
-      if (row.wants_logits) {
-        if (sequence.state() != SequenceState::Ended)
-          use_logits(sequence, row.position, {next_logits, vocab}, now);
-        next_logits += vocab;
-      }
+  const std::int32_t* next_argmax = output.argmax.data();
+  std::span<const model::BatchRow> rows = flight.batch.rows;
+  jobs_.clear();
+  for (std::size_t i = 0; i < flight.shares.size(); ++i) {
+    Sequence* sequence = flight.sequences[i];
+    const auto count = static_cast<std::size_t>(flight.shares[i].rows);
+    if (sequence != nullptr && sequence->has_failed()) {
+      end(*sequence, FinishReason::Failed);
+      sequence = nullptr;
     }
-    if (sequence.state() != SequenceState::Ended && sequence.all_computed())
-      end(sequence, FinishReason::MaxTokens);
+    if (sequence != nullptr) sequence->advance(cache_, flight.shares[i].rows);
+    for (const model::BatchRow& row : rows.first(count)) {
+      if (sequence != nullptr) {
+        stats_.prompt_tokens += row.position < sequence->num_prompt() ? 1 : 0;
+        if (row.wants_hidden) sequence->pool({next_hidden, dim});
+        if (row.wants_logits) jobs_.push_back({sequence, row.position, {next_logits, vocab}});
+        if (row.wants_argmax) jobs_.push_back({sequence, row.position, {}, *next_argmax});
+      }
+      next_hidden += row.wants_hidden ? dim : 0;
+      next_logits += row.wants_logits ? vocab : 0;
+      next_argmax += row.wants_argmax ? 1 : 0;
+    }
+    rows = rows.subspan(count);
+  }
+  team_.sample(jobs_);
+  const Clock::time_point now = clock_.now();
+  for (SampleJob& job : jobs_) deliver(job, now);
+  for (Sequence* sequence : flight.sequences) {
+    if (sequence != nullptr && sequence->all_computed()) end(*sequence, FinishReason::MaxTokens);
   }
 }
 
-void EngineCore::use_logits(Sequence& sequence, std::int32_t position,
-                            std::span<const float> logits, Clock::time_point now) {
-  std::optional<FinishReason> reason;
-  if (sequence.is_scored(position)) {
-    reason = sequence.score(sampler_, logits);
-  } else {
-    const std::int32_t before = sequence.num_tokens();
-    reason = sequence.choose(sampler_, logits, now);
-    if (sequence.num_tokens() > before) {
-      ++stats_.output_tokens;
-      stats_.last_token_at = now;
-    }
+void EngineCore::deliver(SampleJob& job, Clock::time_point now) {
+  Sequence& sequence = *job.sequence;
+  if (sequence.state() == SequenceState::Ended) return;
+  const std::int32_t before = sequence.num_tokens();
+  const std::optional<FinishReason> reason =
+      sequence.take(job.position, *std::move(job.token), now);
+  if (sequence.num_tokens() > before) {
+    ++stats_.output_tokens;
+    stats_.last_token_at = now;
   }
   if (reason) end(sequence, *reason);
 }
@@ -241,6 +306,9 @@ void EngineCore::end(Sequence& sequence, FinishReason reason, std::optional<Erro
     sequence.end(cache_, reason, std::move(*why));
   } else {
     sequence.end(cache_, reason);
+  }
+  for (Flight& flight : flights_) {
+    std::ranges::replace(flight.sequences, &sequence, static_cast<Sequence*>(nullptr));
   }
   if (sequence.is_generation()) ++stats_.finished[static_cast<std::size_t>(reason)];
 }

@@ -2,14 +2,16 @@
 // a time. What comes from other threads reaches it through StepHost, so tests drive it by hand.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/engine.h"
-#include "engine/sampler.h"
+#include "engine/sampling_team.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "kv/block_cache.h"
@@ -26,10 +28,12 @@ struct StepShare {
 class StepHost {
  public:
   virtual ~StepHost() = default;
-  // A step with these sequences is about to run. Returns the flag that gives it up, or null.
+  // A step with these sequences is about to run, maybe while another one does. Returns the flag
+  // that gives up all that run, or null; once set it stays so until none does.
   virtual const std::atomic<bool>* step_begins(std::span<const StepShare> shares) = 0;
-  // The step is over; appends the ids whose results nobody wants any more.
-  virtual void step_ended(bool aborted, std::vector<GenerationId>& cancelled) = 0;
+  // The step with these is over; appends the ids whose results nobody wants any more.
+  virtual void step_ended(std::span<const StepShare> shares, bool aborted,
+                          std::vector<GenerationId>& cancelled) = 0;
   // The state of the engine (all of EngineStats but the rate), and the ids that ended since the
   // last report. Their sinks hear of it after this.
   virtual void report(const EngineStats& stats, std::span<const GenerationId> ended) = 0;
@@ -46,12 +50,17 @@ class EngineCore {
   void add(std::unique_ptr<Sequence> sequence);  // behind all others
   void cancel(GenerationId id);                  // unknown ids are ignored
   void cancel_all();                             // the engine stops
-  // The step that was under way came to nothing: all that were in it fail with this.
+  // The step that was under way came to nothing: all that run fail with this.
   void fail_step(StepHost& host, const Error& error);
   // Nothing to compute and nobody to tell.
-  bool idle() const { return running_.empty() && waiting_.empty() && ended_.empty(); }
+  bool idle() const {
+    return running_.empty() && waiting_.empty() && ended_.empty() && num_flights_ == 0;
+  }
 
-  // Ends what is past its deadline, plans, computes, samples, and tells the sinks.
+  // Ends what is past its deadline, submits the steps that can be planned now, collects the oldest,
+  // samples, and tells the sinks. Where the runner takes a second step in flight, it gets what does
+  // not wait for the first one's tokens (prompts that go on, requests that came), and computes that
+  // while this samples.
   void step(StepHost& host);
   // Only tells the sinks of what has ended.
   void tell(StepHost& host);
@@ -59,31 +68,50 @@ class EngineCore {
  private:
   using Sequences = std::deque<std::unique_ptr<Sequence>>;
 
+  // A step between submit and collect.
+  struct Flight {
+    model::BatchPlan batch;
+    std::vector<StepShare> shares;
+    std::vector<Sequence*> sequences;  // of the shares; null: ended since
+  };
+
   void expire(Clock::time_point now);
   StepPlan plan();
-  void carry_out(const StepPlan& plan, Clock::time_point now);
-  void add_rows(Sequence& sequence, std::int32_t rows);
-  void collect(const model::StepOutput& output);
-  void use_logits(Sequence& sequence, std::int32_t position, std::span<const float> logits,
-                  Clock::time_point now);
+  bool launch(StepHost& host, Clock::time_point now);
+  void land(StepHost& host);
+  // All that is in flight comes to nothing.
+  void give_up_flights(StepHost& host);
+  void carry_out(const StepPlan& plan, Flight& flight, Clock::time_point now);
+  static void add_rows(Sequence& sequence, std::int32_t rows, bool finds_argmax, Flight& flight);
+  void use_output(const Flight& flight, const model::StepOutput& output);
+  void deliver(SampleJob& job, Clock::time_point now);
   void end(Sequence& sequence, FinishReason reason, std::optional<Error> why = {});
+  void end_cancelled(std::span<const GenerationId> ids);
   void remove_ended();
   void refresh_stats();
+  Flight& flight_at(std::size_t index) {
+    return flights_[(first_flight_ + index) % flights_.size()];
+  }
 
   EngineOptions options_;
+  const base::Clock& clock_;
   std::unique_ptr<model::ModelRunner> runner_;
   kv::BlockCache cache_;
-  Sampler sampler_;
+  SamplingTeam team_;
   EngineStats stats_;
 
   Sequences running_;  // oldest first
   Sequences waiting_;  // oldest first, all younger than those running
   Sequences ended_;    // their sinks have not heard yet
 
+  std::array<Flight, 2> flights_;  // a ring
+  std::size_t first_flight_ = 0;
+  std::size_t num_flights_ = 0;
+  const std::vector<StepShare>* untold_ = nullptr;  // of a step whose end the host must hear of
+
   // Of the current step; kept to keep their memory.
   std::vector<SequenceView> running_views_, waiting_views_;
-  std::vector<StepShare> shares_;
-  model::BatchPlan batch_;
+  std::vector<SampleJob> jobs_;
   std::vector<GenerationId> ids_;
 };
 

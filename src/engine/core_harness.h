@@ -77,10 +77,13 @@ class ScriptedHost final : public StepHost {
  public:
   const std::atomic<bool>* step_begins(std::span<const StepShare> shares) override {
     last_shares.assign(shares.begin(), shares.end());
-    abort = abort_next;
+    if (num_in_flight++ == 0) abort = false;
+    if (abort_next) abort = true;
     return &abort;
   }
-  void step_ended(bool aborted, std::vector<GenerationId>& cancelled) override {
+  void step_ended(std::span<const StepShare> /*shares*/, bool aborted,
+                  std::vector<GenerationId>& cancelled) override {
+    --num_in_flight;
     num_aborted += aborted ? 1 : 0;
     cancelled.insert(cancelled.end(), cancel_next.begin(), cancel_next.end());
     cancel_next.clear();
@@ -96,6 +99,7 @@ class ScriptedHost final : public StepHost {
   std::vector<StepShare> last_shares;
   EngineStats stats;
   std::int64_t num_aborted = 0;
+  std::int64_t num_in_flight = 0;
   std::int64_t num_ended = 0;
 };
 
@@ -115,9 +119,11 @@ struct Plain {  // A request as a value.
   std::vector<TokenId> end_ids = {};
   SamplingParams sampling = {};
   bool score_prompt = false;
+  std::uint64_t salt = 0;
 
   GenerationRequest request() const {
     GenerationRequest request;
+    request.cache_salt = salt;
     request.score_prompt = score_prompt;
     request.prompt = prompt;
     request.max_tokens = max_tokens;
@@ -179,7 +185,7 @@ struct Plain {  // A request as a value.
 
 inline std::unique_ptr<Sequence> make_sequence(GenerationId id, const Plain& plain,
                                                std::shared_ptr<GenerationSink> sink) {
-  return std::make_unique<Sequence>(id, plain.request(), std::move(sink));
+  return std::make_unique<Sequence>(id, plain.request(), std::move(sink), Clock::now());
 }
 
 }  // namespace llorch::engine

@@ -1,5 +1,6 @@
 #include "engine/core.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,9 +15,13 @@ namespace {
 class CoreTest : public testing::Test {
  protected:
   void make(std::int32_t num_blocks, EngineOptions options = {}) {
-    auto runner = std::make_unique<ScriptedRunner>(ScriptedRunner::Options{
-        .limits = {.num_blocks = num_blocks}, .vocab_size = kVocab, .context_length = 1000});
+    make(model::RunnerLimits{.num_blocks = num_blocks}, options);
+  }
+  void make(const model::RunnerLimits& limits, EngineOptions options = {}) {
+    auto runner = std::make_unique<ScriptedRunner>(
+        ScriptedRunner::Options{.limits = limits, .vocab_size = kVocab, .context_length = 1000});
     runner_ = runner.get();
+    options.clock = &clock_;
     core_ = std::make_unique<EngineCore>(std::move(runner), options);
   }
   Record& add(const Plain& plain) {
@@ -38,6 +43,7 @@ class CoreTest : public testing::Test {
     return tokens;
   }
 
+  base::ManualClock clock_;
   ScriptedRunner* runner_ = nullptr;
   std::unique_ptr<EngineCore> core_;
   ScriptedHost host_;
@@ -63,6 +69,12 @@ TEST_F(CoreTest, CountsWhatThePrefixCacheHolds) {
   const Record& third = add({.prompt = prompt(48), .max_tokens = 1});
   run();
   EXPECT_EQ(third.end.cached_tokens, 32);
+  // Another salt finds nothing of it, and then its own.
+  for (const std::int32_t cached : {0, 32}) {
+    const Record& salted = add({.prompt = prompt(48), .max_tokens = 1, .salt = 9});
+    run();
+    EXPECT_EQ(salted.end.cached_tokens, cached);
+  }
 }
 
 TEST_F(CoreTest, AScoredPromptIsComputedWhateverTheCacheHolds) {
@@ -179,8 +191,8 @@ TEST_F(CoreTest, TheConstraintHearsEveryDeliveredTokenOnceEvenWhenPreempted) {
   Record record;
   GenerationRequest request = Plain{.prompt = prompt(28, 9), .max_tokens = 60}.request();
   request.constraint = std::make_unique<Even>(heard);
-  core_->add(
-      std::make_unique<Sequence>(77, std::move(request), std::make_shared<RecordingSink>(record)));
+  core_->add(std::make_unique<Sequence>(77, std::move(request),
+                                        std::make_shared<RecordingSink>(record), Clock::now()));
   run();
   EXPECT_GT(record.end.preemptions, 0);
   EXPECT_FALSE(heard.empty());
@@ -190,21 +202,21 @@ TEST_F(CoreTest, TheConstraintHearsEveryDeliveredTokenOnceEvenWhenPreempted) {
 
 TEST_F(CoreTest, ADeadlineEndsWhatRunsAndWhatWaits) {
   make(20, {.max_running = 1});
-  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(2);
+  const Clock::time_point deadline = clock_.now() + std::chrono::milliseconds(2);
   std::vector<Record> records(2);
   for (std::size_t i = 0; i < 2; ++i) {
     GenerationRequest request = Plain{.prompt = prompt(5), .max_tokens = 200}.request();
     request.deadline = deadline;
-    core_->add(std::make_unique<Sequence>(i + 1, std::move(request),
-                                          std::make_shared<RecordingSink>(records[i])));
+    core_->add(std::make_unique<Sequence>(
+        i + 1, std::move(request), std::make_shared<RecordingSink>(records[i]), clock_.now()));
   }
   runner_->during_step = [&](const model::BatchPlan& plan) {
-    while (plan.rows[0].position == 9 && Clock::now() < deadline) {
-    }
+    if (plan.rows[0].position == 9) clock_.advance(std::chrono::milliseconds(2));
   };
   run();
   EXPECT_EQ(records[0].end.reason, FinishReason::TimedOut);
-  EXPECT_LE(records[0].end.tokens_out, 6);
+  EXPECT_EQ(records[0].end.tokens_out, 6);
+  EXPECT_EQ(records[0].end.decode_ms, 2);
   EXPECT_EQ(records[1].end.reason, FinishReason::TimedOut);
   EXPECT_EQ(records[1].started, 0);
   EXPECT_EQ(host_.stats.blocks_free, 20);
@@ -220,6 +232,90 @@ TEST_F(CoreTest, CancelledDuringAStepHearsNoFurtherToken) {
   EXPECT_EQ(record.end.reason, FinishReason::Cancelled);
   EXPECT_EQ(record.ids.size(), 1U);
   EXPECT_TRUE(core_->idle());
+}
+
+// While one step's tokens are sampled the next one computes: a prompt that goes on, and whoever
+// does not wait for those tokens.
+TEST_F(CoreTest, ASecondStepIsInFlightWhileTheFirstIsSampled) {
+  make({.num_blocks = 100, .steps_in_flight = 2}, {.step_tokens = 16});
+  runner_->is_late = true;  // computed when collected: what is asked for later cannot help
+  std::vector<std::string> events;
+  runner_->during_step = [&](const model::BatchPlan& plan) {
+    events.push_back(fmt::format("{}@{}", plan.rows.size(), plan.rows[0].position));
+  };
+  const Plain plain = {.prompt = prompt(40), .max_tokens = 3, .sampling = {.seed = 3}};
+  const Record& record = add(plain);
+  run();
+  EXPECT_EQ(record.ids, plain.expected().first);
+  // 40 rows in three steps, the second of them submitted before the first was collected.
+  EXPECT_EQ(events, (std::vector<std::string>{"16@0", "16@16", "8@32", "1@40", "1@41"}));
+  EXPECT_EQ(runner_->num_overlapped, 2);
+
+  // One decodes, the other reads its prompt: each step of one is in flight while the other's is
+  // sampled, so neither waits for the sampling of the other.
+  runner_->num_overlapped = 0;
+  const Plain reader = {.prompt = prompt(200, 7), .max_tokens = 2, .sampling = {.seed = 4}};
+  const Plain talker = {.prompt = prompt(5, 3), .max_tokens = 30, .sampling = {.seed = 5}};
+  const Record& talked = add(talker);
+  const Record& read = add(reader);
+  run();
+  EXPECT_EQ(read.ids, reader.expected().first);
+  EXPECT_EQ(talked.ids, talker.expected().first);
+  EXPECT_GT(runner_->num_overlapped, 10);
+}
+
+TEST_F(CoreTest, WhatIsBehindAnAbortedStepIsRunAgain) {
+  make({.num_blocks = 100, .steps_in_flight = 2}, {.step_tokens = 16});
+  const Plain plain = {.prompt = prompt(60), .max_tokens = 4, .sampling = {.seed = 8}};
+  const Record& record = add(plain);
+  host_.abort_next = true;
+  core_->step(host_);
+  EXPECT_EQ(host_.num_aborted, 2);
+  host_.abort_next = false;
+  run();
+  EXPECT_EQ(record.ids, plain.expected().first);
+}
+
+TEST_F(CoreTest, OneThatEndsInFlightLeavesItsBlocks) {
+  make({.num_blocks = 20, .steps_in_flight = 2}, {.step_tokens = 16});
+  runner_->is_late = true;
+  const Record& gone = add({.prompt = prompt(60), .max_tokens = 4});
+  core_->step(host_);
+  core_->cancel(1);
+  EXPECT_FALSE(core_->idle()) << "a step is in flight";
+  const Plain plain = {.prompt = prompt(50, 9), .max_tokens = 4, .sampling = {.seed = 8}};
+  const Record& other = add(plain);
+  run();
+  EXPECT_EQ(gone.end.reason, FinishReason::Cancelled);
+  EXPECT_EQ(other.ids, plain.expected().first);
+  EXPECT_EQ(host_.stats.blocks_free, 20);
+}
+
+TEST_F(CoreTest, AsksForTheArgmaxWhereNothingElseCounts) {
+  make({.num_blocks = 20, .finds_argmax = true});
+  std::vector<std::pair<bool, bool>> wanted;
+  runner_->during_step = [&](const model::BatchPlan& plan) {
+    wanted.emplace_back(plan.rows.back().wants_argmax, plan.rows.back().wants_logits);
+  };
+  const auto asked = [&](const SamplingParams& sampling) {
+    wanted.clear();
+    const Plain plain = {.prompt = prompt(5), .max_tokens = 2, .sampling = sampling};
+    const Record& record = add(plain);
+    run();
+    EXPECT_EQ(record.ids, plain.expected().first);
+    return wanted.at(1);
+  };
+  const std::pair argmax{true, false}, logits{false, true};
+  EXPECT_EQ(asked({.temperature = 0}), argmax);
+  EXPECT_EQ(asked({.temperature = 0.5F}), logits);
+  EXPECT_EQ(asked({.temperature = 0, .repetition_penalty = 1.1F}), logits);
+  EXPECT_EQ(asked({.temperature = 0, .top_logprobs = 0}), logits);
+  runner_->change_logits = [](const model::BatchRow&, std::span<float> row) {
+    row[3] = std::nanf("");
+  };
+  const Record& bad = add({.prompt = prompt(5), .max_tokens = 2, .sampling = {.temperature = 0}});
+  run();
+  EXPECT_EQ(bad.end.reason, FinishReason::Failed);
 }
 
 TEST_F(CoreTest, LimitsOfTheRunnerBindTheOptions) {

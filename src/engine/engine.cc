@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <thread>
 #include <unordered_map>
@@ -62,7 +63,8 @@ class TokenRate {
 class Engine::Impl final : public StepHost {
  public:
   Impl(std::unique_ptr<model::ModelRunner> runner, const EngineOptions& options)
-      : core_(std::move(runner), options),
+      : clock_(*options.clock),
+        core_(std::move(runner), options),
         bounds_{.vocab_size = core_.runner().vocab_size(),
                 .context_length = core_.runner().context_length(),
                 .max_sequence_tokens = core_.max_sequence_tokens()},
@@ -80,7 +82,7 @@ class Engine::Impl final : public StepHost {
     const Status status = check_request(request, bounds_);
     if (!status.ok()) return status.error();
     const GenerationId id = next_id_.fetch_add(1, std::memory_order_relaxed);
-    return std::make_unique<Sequence>(id, std::move(request), std::move(sink));
+    return std::make_unique<Sequence>(id, std::move(request), std::move(sink), clock_.now());
   }
 
   // All or none.
@@ -128,10 +130,7 @@ class Engine::Impl final : public StepHost {
       if (found == live_.end() || found->second.cancelled) return;
       found->second.cancelled = true;
       cancelled_.push_back(id);
-      if (found->second.rows > 0) {
-        --num_wanted_;
-        consider_abort(found->second.rows);
-      }
+      if (found->second.rows > 0) consider_abort(found->second.rows);
     }
     wake_.notify_one();
   }
@@ -153,7 +152,7 @@ class Engine::Impl final : public StepHost {
     EngineStats stats = stats_;
     stats.waiting = num_waiting();
     stats.step_began_at = step_began_at_;
-    stats.decode_tokens_per_second = rate_.per_second(Clock::now());
+    stats.decode_tokens_per_second = rate_.per_second(clock_.now());
     return stats;
   }
 
@@ -162,28 +161,31 @@ class Engine::Impl final : public StepHost {
   // On the engine's thread, from within core_.
   const std::atomic<bool>* step_begins(std::span<const StepShare> shares) override {
     const base::MutexLock lock(mutex_);
-    step_began_at_ = Clock::now();
-    abort_.store(stopping_, std::memory_order_relaxed);
-    num_wanted_ = 0;
+    if (num_steps_++ == 0) {
+      step_began_at_ = clock_.now();
+      abort_.store(stopping_, std::memory_order_relaxed);
+    }
     std::int32_t unwanted_rows = 0;
     for (const StepShare& share : shares) {
       Live& live = live_.at(share.id);
-      live.rows = share.rows;
-      if (live.cancelled) {
-        unwanted_rows = std::max(unwanted_rows, share.rows);
-      } else {
-        ++num_wanted_;
-      }
+      live.rows += share.rows;
+      if (live.cancelled) unwanted_rows = std::max(unwanted_rows, share.rows);
     }
     if (unwanted_rows > 0) consider_abort(unwanted_rows);
     return &abort_;
   }
 
-  void step_ended(bool aborted, std::vector<GenerationId>& cancelled) override {
+  void step_ended(std::span<const StepShare> shares, bool aborted,
+                  std::vector<GenerationId>& cancelled) override {
     const base::MutexLock lock(mutex_);
-    for (auto& [id, live] : live_) live.rows = 0;
+    for (const StepShare& share : shares) {
+      const auto found = live_.find(share.id);
+      if (found != live_.end()) found->second.rows -= share.rows;
+    }
+    if (!shares.empty()) --num_steps_;
+    // What is still in flight runs from now on.
+    step_began_at_ = num_steps_ > 0 ? clock_.now() : Clock::time_point();
     last_step_aborted_ = aborted;
-    step_began_at_ = {};
     cancelled.insert(cancelled.end(), cancelled_.begin(), cancelled_.end());
     // An id that waits in the inbox is unknown to the core so far.
     cancelled_.clear();
@@ -201,7 +203,7 @@ class Engine::Impl final : public StepHost {
 
  private:
   struct Live {
-    std::int32_t rows = 0;  // in the step that runs now
+    std::int32_t rows = 0;  // in the steps that run now
     bool cancelled = false;
   };
 
@@ -231,12 +233,15 @@ class Engine::Impl final : public StepHost {
     core_.tell(*this);
   }
 
-  // A sequence with this many rows of the step has been cancelled. A chunk of a prompt is worth
+  // A sequence with this many rows in flight has been cancelled. A chunk of a prompt is worth
   // giving the step up; one row is not while others wait for theirs. After an aborted step the next
   // one runs to its end for those who want it, so that they get on however many others are
   // cancelled.
   void consider_abort(std::int32_t rows) LLORCH_REQUIRES(mutex_) {
-    if (num_wanted_ == 0 || (rows > 1 && !last_step_aborted_)) {
+    const bool is_wanted = std::any_of(live_.begin(), live_.end(), [](const auto& entry) {
+      return entry.second.rows > 0 && !entry.second.cancelled;
+    });
+    if (!is_wanted || (rows > 1 && !last_step_aborted_)) {
       abort_.store(true, std::memory_order_relaxed);
     }
   }
@@ -245,6 +250,7 @@ class Engine::Impl final : public StepHost {
     return stats_.waiting + static_cast<std::int32_t>(inbox_.size());
   }
 
+  const base::Clock& clock_;
   EngineCore core_;  // owned by the engine's thread
   const RequestBounds bounds_;
   const std::size_t max_live_;
@@ -259,8 +265,7 @@ class Engine::Impl final : public StepHost {
   std::vector<GenerationId> cancelled_ LLORCH_GUARDED_BY(mutex_);
   // Submitted and not ended.
   std::unordered_map<GenerationId, Live> live_ LLORCH_GUARDED_BY(mutex_);
-  // Sequences of this step that nobody cancelled.
-  std::int32_t num_wanted_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::int32_t num_steps_ LLORCH_GUARDED_BY(mutex_) = 0;  // in flight
   bool last_step_aborted_ LLORCH_GUARDED_BY(mutex_) = false;
   Clock::time_point step_began_at_ LLORCH_GUARDED_BY(mutex_) = {};
   EngineStats stats_ LLORCH_GUARDED_BY(mutex_);

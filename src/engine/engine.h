@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "engine/request.h"
 #include "model/runner.h"
@@ -16,10 +17,12 @@
 namespace llorch::engine {
 
 struct EngineOptions {
-  std::int32_t max_running = 16;  // sequences of one step; at most the runner's limit
-  std::int32_t max_waiting = 64;  // beyond max_running + max_waiting submitted: QueueFull
-  std::int32_t step_tokens = 64;  // rows of one step; at most the runner's limit
+  std::int32_t max_running = 16;      // sequences of one step; at most the runner's limit
+  std::int32_t max_waiting = 64;      // beyond max_running + max_waiting submitted: QueueFull
+  std::int32_t step_tokens = 64;      // rows of one step; at most the runner's limit
+  std::int32_t sampling_threads = 1;  // that choose tokens; the engine's own among them
   bool prefix_cache = true;
+  const base::Clock* clock = &base::real_clock();  // outlives the engine
 };
 
 // Read at any time from any thread without waiting for the engine.

@@ -24,13 +24,14 @@ constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
-// Uniform in [0, 1), 53 bits, for the token at this position of its sequence.
-constexpr double uniform_draw(std::uint64_t seed, std::int32_t position) {
+inline constexpr int kDrawBits = 53;
+
+// Uniform in [0, 2^53), for the token at this position of its sequence.
+constexpr std::uint64_t draw_bits(std::uint64_t seed, std::int32_t position) {
   const PhiloxCounter bits =
       philox({static_cast<std::uint32_t>(position), 0, 0, 0},
              {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-  const std::uint64_t wide = (std::uint64_t{bits[1]} << 32 | bits[0]) >> 11;
-  return static_cast<double>(wide) * 0x1.0p-53;
+  return (std::uint64_t{bits[1]} << 32 | bits[0]) >> (64 - kDrawBits);
 }
 
 }  // namespace llorch::engine

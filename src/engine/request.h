@@ -14,7 +14,7 @@
 namespace llorch::engine {
 
 using TokenId = std::int32_t;
-using Clock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;  // whose points in time these are; base::Clock tells them
 
 // How a token is chosen, in the order of application: logit bias, constraint, penalties (repetition
 // over prompt and output; frequency and presence over the output), temperature, top-k, top-p,
@@ -34,8 +34,8 @@ struct SamplingParams {
   std::optional<std::int32_t> top_logprobs = {};
 };
 
-// Forbids what may not come next (JSON, a grammar). One generation each; only the engine's thread
-// calls it.
+// Forbids what may not come next (JSON, a grammar). One generation each; one thread of the engine
+// at a time calls it.
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
@@ -54,6 +54,9 @@ struct GenerationRequest {
   // With sampling.top_logprobs only: the sink hears of the prompt's own tokens. Their rows are
   // computed then, whatever the prefix cache has of them.
   bool score_prompt = false;
+  // What its keys and values depend on beside the tokens (an adapter): prefixes are shared among
+  // equal salts only.
+  std::uint64_t cache_salt = 0;
   Clock::time_point deadline = Clock::time_point::max();
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -14,13 +15,33 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Weights lie in [0, 1]; those that agree in the exponent and four bits more share a class, and
-// classes are ordered as weights are.
-std::size_t weight_class(float weight) {
-  return std::bit_cast<std::uint32_t>(weight) >> 19;
+// Weights that agree in their highest bit and the four below share a class, and classes are ordered
+// as weights are.
+constexpr int kClassBits = 4;
+std::size_t weight_class(Weight weight) {
+  const int below = static_cast<int>(std::bit_width(weight)) - 1 - kClassBits;
+  if (below <= 0) return static_cast<std::size_t>(weight);
+  return (static_cast<std::size_t>(below) << kClassBits) +
+         static_cast<std::size_t>(weight >> below);
 }
-float least_of_class(std::size_t index) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(index) << 19);
+Weight least_of_class(std::size_t index) {
+  constexpr std::size_t kSingle = std::size_t{2} << kClassBits;  // classes of one weight
+  if (index < kSingle) return index;
+  const std::size_t below = (index >> kClassBits) - 1;
+  return static_cast<Weight>(index - (below << kClassBits)) << below;
+}
+
+__extension__ using Wide = unsigned __int128;
+
+// The share of a total; cut off.
+Weight share_of(Weight total, float share) {
+  const auto parts = static_cast<std::uint64_t>(static_cast<double>(share) * 0x1.0p32);
+  return static_cast<Weight>((Wide{total} * parts) >> 32);
+}
+
+// A number below total, by the draw for this position.
+Weight draw_below(Weight total, std::uint64_t seed, std::int32_t position) {
+  return static_cast<Weight>((Wide{total} * draw_bits(seed, position)) >> kDrawBits);
 }
 
 Error not_a_number(std::span<const float> logits, std::int32_t position, const char* when) {
@@ -47,8 +68,9 @@ bool modifies(const SampleInput& input) {
 Sampler::Sampler(std::int32_t vocab_size)
     : vocab_size_(static_cast<std::size_t>(vocab_size)),
       scan_(vocab_size_),
-      softmax_(vocab_size_),
-      mass_(weight_class(1.0F) + 1) {
+      sums_(vocab_size_),
+      group_weights_(scan_.group_max().size()),
+      mass_(weight_class(kHeaviest) + 1) {
   modified_.reserve(vocab_size_);
 }
 
@@ -62,9 +84,11 @@ Status Sampler::scan_raw(std::span<const float> logits, std::int32_t position) {
 Result<SampledToken> Sampler::score(const ScoreInput& input) {
   if (const Status usable = scan_raw(input.logits, input.position); !usable.ok())
     return usable.error();
-  const double log_total = read_logprobs(input.logits, input.num_top);
+  SampledToken token{.id = input.id};
+  const double log_total = read_logprobs(input.logits, input.num_top, token.top);
   const double raw = static_cast<double>(input.logits[static_cast<std::size_t>(input.id)]);
-  return SampledToken{.id = input.id, .logprob = static_cast<float>(raw - log_total), .top = top_};
+  token.logprob = static_cast<float>(raw - log_total);
+  return token;
 }
 
 Result<SampledToken> Sampler::sample(const SampleInput& input) {
@@ -73,8 +97,7 @@ Result<SampledToken> Sampler::sample(const SampleInput& input) {
   SampledToken token;
   double log_total = 0;
   if (input.params.top_logprobs) {
-    log_total = read_logprobs(input.logits, *input.params.top_logprobs);
-    token.top = top_;
+    log_total = read_logprobs(input.logits, *input.params.top_logprobs, token.top);
   }
   std::span<const float> logits = input.logits;
   if (modifies(input)) {
@@ -92,16 +115,17 @@ Result<SampledToken> Sampler::sample(const SampleInput& input) {
   return token;
 }
 
-// Fills top_ from the scanned raw logits; returns the logarithm of the sum of their exponentials.
-double Sampler::read_logprobs(std::span<const float> logits, std::int32_t num_top) {
-  softmax_.run(logits, scan_.max(), 1.0F);
-  const double log_total = static_cast<double>(scan_.max()) + std::log(softmax_.total());
-  top_.clear();
+// Fills `top` from the scanned raw logits; returns the logarithm of the sum of their exponentials.
+double Sampler::read_logprobs(std::span<const float> logits, std::int32_t num_top,
+                              std::vector<TokenLogprob>& top) {
+  sums_.run(logits, scan_, Weighing(scan_.max(), 1.0F));
+  const double log_total = static_cast<double>(scan_.max()) +
+                           std::log(std::ldexp(static_cast<double>(sums_.total()), -kWeightBits));
   if (num_top > 0) {
     select_top_k(logits, static_cast<std::size_t>(num_top));
     for (const Candidate& candidate : candidates_) {
       const double logprob = static_cast<double>(candidate.logit) - log_total;
-      top_.push_back({candidate.id, static_cast<float>(logprob)});
+      top.push_back({candidate.id, static_cast<float>(logprob)});
     }
   }
   return log_total;
@@ -128,39 +152,46 @@ TokenId Sampler::greedy(std::span<const float> logits) const {
 
 TokenId Sampler::draw(std::span<const float> logits, const SampleInput& input) {
   const SamplingParams& params = input.params;
-  const double uniform = uniform_draw(params.seed, input.position);
-  const bool limits_count =
-      params.top_k > 0 && params.top_k < static_cast<std::int64_t>(vocab_size_);
-  if (limits_count) {
+  const Weighing weighing(scan_.max(), params.temperature);
+  // Relative to the largest, so that min-p needs no sum.
+  const auto least =
+      static_cast<Weight>(std::ldexp(static_cast<double>(params.min_p), kWeightBits));
+  if (params.top_k > 0 && params.top_k < static_cast<std::int64_t>(vocab_size_)) {
     select_top_k(logits, static_cast<std::size_t>(params.top_k));
-    for (Candidate& candidate : candidates_) {
-      candidate.weight = std::exp((static_cast<double>(candidate.logit) - scan_.max()) /
-                                  static_cast<double>(params.temperature));
-    }
+    weigh_candidates(weighing);
     keep_top_p(params.top_p);
+  } else if (params.top_p < 1.0F) {
+    select_top_p(logits, weighing, params.top_p);
+  } else if (least > 0) {
+    collect(logits, weighing, least);
   } else {
-    softmax_.run(logits, scan_.max(), params.temperature);
-    if (params.top_p >= 1.0F && params.min_p <= 0.0F) {
-      return static_cast<TokenId>(softmax_.find(uniform * softmax_.total()));
-    }
-    if (params.top_p < 1.0F) {
-      select_top_p(logits, params.top_p);
-    } else {
-      collect(logits, params.min_p);
-    }
+    sums_.run(logits, scan_, weighing);
+    return static_cast<TokenId>(
+        sums_.find(logits, weighing, draw_below(sums_.total(), params.seed, input.position)));
   }
-  // The weights are relative to the largest, so min-p needs no sum.
-  std::erase_if(candidates_, [&](const Candidate& candidate) {
-    return candidate.weight < static_cast<double>(params.min_p);
-  });
-  double total = 0;
+  std::erase_if(candidates_,
+                [least](const Candidate& candidate) { return candidate.weight < least; });
+  Weight target = draw_below(candidate_total(), params.seed, input.position);
+  std::size_t chosen = 0;
+  while (target >= candidates_[chosen].weight) target -= candidates_[chosen++].weight;
+  return candidates_[chosen].id;
+}
+
+Weight Sampler::candidate_total() const {
+  Weight total = 0;
   for (const Candidate& candidate : candidates_) total += candidate.weight;
-  double passed = 0;
-  for (const Candidate& candidate : candidates_) {
-    passed += candidate.weight;
-    if (passed > uniform * total) return candidate.id;
+  return total;
+}
+
+void Sampler::weigh_candidates(const Weighing& weighing) {
+  std::array<float, kGroup> logits;
+  std::array<Weight, kGroup> weights;
+  for (std::size_t start = 0; start < candidates_.size(); start += kGroup) {
+    const std::size_t count = std::min(kGroup, candidates_.size() - start);
+    for (std::size_t i = 0; i < count; ++i) logits[i] = candidates_[start + i].logit;
+    weighing.weigh(std::span(logits).first(count), std::span(weights).first(count));
+    for (std::size_t i = 0; i < count; ++i) candidates_[start + i].weight = weights[i];
   }
-  return candidates_.back().id;
 }
 
 bool Sampler::ranks_before(const Candidate& left, const Candidate& right) {
@@ -200,33 +231,32 @@ void Sampler::select_top_k(std::span<const float> logits, std::size_t count) {
 // Of candidates most probable first, the fewest that have top_p of their sum.
 void Sampler::keep_top_p(float top_p) {
   if (top_p >= 1.0F) return;
-  double total = 0;
-  for (const Candidate& candidate : candidates_) total += candidate.weight;
-  double passed = 0;
+  const Weight wanted = share_of(candidate_total(), top_p);
+  Weight passed = 0;
   std::size_t kept = 0;
   while (kept < candidates_.size()) {
     passed += candidates_[kept++].weight;
-    if (passed >= static_cast<double>(top_p) * total) break;
+    if (passed >= wanted) break;
   }
   candidates_.resize(kept);
 }
 
 // The same over the whole vocabulary without sorting it: weights are summed by class, every token
-// above the class in which the sum is reached is in, and only that class is sorted.
-void Sampler::select_top_p(std::span<const float> logits, float top_p) {
-  std::ranges::fill(mass_, 0.0);
-  const std::span<const float> weights = softmax_.weights();
-  for (const float weight : weights) mass_[weight_class(weight)] += static_cast<double>(weight);
-  const double wanted = static_cast<double>(top_p) * softmax_.total();
-  double passed = 0;
+// above the class in which the sum is reached is in, and only that class is sorted. Light tokens
+// are many and seldom count, so they are looked at only where the others do not have enough.
+void Sampler::select_top_p(std::span<const float> logits, const Weighing& weighing, float top_p) {
+  constexpr Weight kLight = kHeaviest >> 20;
+  sums_.run(logits, scan_, weighing);
+  const Weight wanted = share_of(sums_.total(), top_p);
+  if (sum_classes(logits, weighing, kLight) < wanted) sum_classes(logits, weighing, 1);
+  Weight passed = 0;
   std::size_t border = mass_.size() - 1;
-  while (border > 0 && passed + mass_[border] < wanted) passed += mass_[border--];
+  while (border > 1 && passed + mass_[border] < wanted) passed += mass_[border--];
 
-  const float least = std::max(least_of_class(border), std::numeric_limits<float>::min());
-  collect(logits, least);
+  collect(logits, weighing, least_of_class(border));
   at_border_.clear();
   std::erase_if(candidates_, [&](const Candidate& candidate) {
-    if (weight_class(static_cast<float>(candidate.weight)) > border) return false;
+    if (weight_class(candidate.weight) > border) return false;
     at_border_.push_back(candidate);
     return true;
   });
@@ -238,17 +268,39 @@ void Sampler::select_top_p(std::span<const float> logits, float top_p) {
   }
 }
 
-// The candidates that weigh this much or more, in the order of ids.
-void Sampler::collect(std::span<const float> logits, float least) {
+// Fills mass_ from the weights of at least `least`; returns their sum.
+Weight Sampler::sum_classes(std::span<const float> logits, const Weighing& weighing, Weight least) {
+  std::ranges::fill(mass_, Weight{0});
+  Weight total = 0;
+  visit_groups(logits, weighing, least, [&](std::size_t, Weight weight) {
+    mass_[weight_class(weight)] += weight;
+    total += weight;
+  });
+  return total;
+}
+
+// The candidates that weigh this much or more, in the order of ids; least > 0.
+void Sampler::collect(std::span<const float> logits, const Weighing& weighing, Weight least) {
   candidates_.clear();
-  const std::span<const float> weights = softmax_.weights();
-  for (std::size_t group = 0; group < softmax_.group_sums().size(); ++group) {
-    if (softmax_.group_sums()[group] < static_cast<double>(least)) continue;
-    const std::size_t end = std::min((group + 1) * kGroup, vocab_size_);
-    for (std::size_t id = group * kGroup; id < end; ++id) {
-      if (weights[id] < least) continue;
-      candidates_.push_back(
-          {static_cast<TokenId>(id), logits[id], static_cast<double>(weights[id])});
+  visit_groups(logits, weighing, least, [&](std::size_t id, Weight weight) {
+    candidates_.push_back({static_cast<TokenId>(id), logits[id], weight});
+  });
+}
+
+// visit(id, weight) for all that weigh this much or more, in the order of ids.
+template <class Visit>
+void Sampler::visit_groups(std::span<const float> logits, const Weighing& weighing, Weight least,
+                           const Visit& visit) {
+  weighing.weigh(scan_.group_max(), group_weights_);
+  std::array<Weight, kGroup> weights;
+  for (std::size_t group = 0; group < group_weights_.size(); ++group) {
+    // A smaller logit may weigh more by a rounding.
+    if (group_weights_[group] + (group_weights_[group] >> 16) + 1 < least) continue;
+    const std::size_t start = group * kGroup;
+    const std::size_t count = std::min(kGroup, vocab_size_ - start);
+    weighing.weigh(logits.subspan(start, count), std::span(weights).first(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (weights[i] >= least) visit(start + i, weights[i]);
     }
   }
 }

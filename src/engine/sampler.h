@@ -22,12 +22,12 @@ struct SampleInput {
 
 struct SampledToken {
   TokenId id = 0;
-  float logprob = 0;                  // with top_logprobs only
-  std::span<const TokenLogprob> top;  // valid until the next call
+  float logprob = 0;              // with top_logprobs only
+  std::vector<TokenLogprob> top;  // most probable first
 };
 
-// The result depends on the input alone. Buffers are kept: after the first calls nothing is
-// allocated.
+// The result depends on the input alone. Buffers are kept: after the first calls nothing but `top`
+// is allocated. One thread.
 class Sampler {
  public:
   explicit Sampler(std::int32_t vocab_size);
@@ -48,28 +48,35 @@ class Sampler {
   struct Candidate {
     TokenId id = 0;
     float logit = 0;
-    double weight = 0;
+    Weight weight = 0;
   };
   static bool ranks_before(const Candidate& left, const Candidate& right);
 
   Status scan_raw(std::span<const float> logits, std::int32_t position);
-  double read_logprobs(std::span<const float> logits, std::int32_t num_top);
+  double read_logprobs(std::span<const float> logits, std::int32_t num_top,
+                       std::vector<TokenLogprob>& top);
   std::span<const float> modify(const SampleInput& input);
   TokenId greedy(std::span<const float> logits) const;
   TokenId draw(std::span<const float> logits, const SampleInput& input);
   void select_top_k(std::span<const float> logits, std::size_t count);
-  void select_top_p(std::span<const float> logits, float top_p);
-  void collect(std::span<const float> logits, float least);
+  void select_top_p(std::span<const float> logits, const Weighing& weighing, float top_p);
+  Weight sum_classes(std::span<const float> logits, const Weighing& weighing, Weight least);
+  void collect(std::span<const float> logits, const Weighing& weighing, Weight least);
+  template <class Visit>
+  void visit_groups(std::span<const float> logits, const Weighing& weighing, Weight least,
+                    const Visit& visit);
+  void weigh_candidates(const Weighing& weighing);
   void keep_top_p(float top_p);
+  Weight candidate_total() const;
 
   std::size_t vocab_size_;
   LogitScan scan_;
-  SoftmaxWeights softmax_;
+  SoftmaxSums sums_;
   std::vector<float> modified_;
   std::vector<Candidate> candidates_;
   std::vector<Candidate> at_border_;
-  std::vector<double> mass_;  // by size of weight
-  std::vector<TokenLogprob> top_;
+  std::vector<Weight> group_weights_;  // what the largest of each group weighs
+  std::vector<Weight> mass_;           // by class of weight
 };
 
 }  // namespace llorch::engine

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "engine/random.h"
+#include "engine/test_logits.h"
 
 namespace llorch::engine {
 namespace {
@@ -26,14 +27,6 @@ TokenId sample_id(Sampler& sampler, const std::vector<float>& logits, const Samp
       sampler.sample({.logits = logits, .params = params, .position = position});
   EXPECT_TRUE(token.ok()) << (token.ok() ? "" : token.error().message);
   return token.ok() ? token->id : -1;
-}
-
-std::vector<float> random_logits(std::size_t size, std::uint32_t seed, float spread = 3) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, spread);
-  std::vector<float> logits(size);
-  for (float& logit : logits) logit = normal(random);
-  return logits;
 }
 
 // The distribution that request.h describes, sorted and summed without haste in double precision.
@@ -95,6 +88,10 @@ TEST(Philox, AgreesWithThePublishedVectors) {
             (PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+double uniform_draw(std::uint64_t seed, std::int32_t position) {
+  return std::ldexp(static_cast<double>(draw_bits(seed, position)), -kDrawBits);
+}
+
 TEST(Philox, DrawsDifferByPositionAndBySeed) {
   std::vector<double> draws;
   for (std::uint64_t seed : {0ULL, 1ULL, 1ULL << 32, ~0ULL}) {
@@ -107,32 +104,6 @@ TEST(Philox, DrawsDifferByPositionAndBySeed) {
   EXPECT_NEAR(std::accumulate(draws.begin(), draws.end(), 0.0) / 4000, 0.5, 0.02);
   std::ranges::sort(draws);
   EXPECT_EQ(std::ranges::adjacent_find(draws), draws.end());
-}
-
-TEST(SoftmaxWeights, AgreeWithTheLibraryEverywhere) {
-  std::vector<float> logits;
-  for (float x = 0; x > -100; x -= 0.0137F) logits.push_back(x);
-  logits.push_back(-kInfinity);
-  for (const float temperature : {1.0F, 0.3F, 1.9F}) {
-    SoftmaxWeights softmax(logits.size());
-    softmax.run(logits, 0, temperature);
-    double total = 0;
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      const double z = static_cast<double>(logits[i]) / static_cast<double>(temperature);
-      const double expected = z < -87 ? 0 : std::exp(z);
-      total += expected;
-      if (std::abs(z + 87) < 0.001) continue;
-      if (expected == 0) {
-        EXPECT_EQ(softmax.weights()[i], 0);
-        continue;
-      }
-      // One rounding of z, and the exponential's own.
-      EXPECT_NEAR(static_cast<double>(softmax.weights()[i]), expected,
-                  expected * (4e-7 - z * 1.2e-7))
-          << z;
-    }
-    EXPECT_NEAR(softmax.total(), total, total * 1e-6);
-  }
 }
 
 TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) {

@@ -41,6 +41,7 @@ class Schedule {
   std::int64_t cached_tokens() const { return host_.stats.cached_tokens; }
   std::int64_t num_compared() const { return num_compared_; }
   std::int64_t num_scored() const { return num_scored_; }
+  std::int64_t num_overlapped() const { return runner_->num_overlapped; }
 
  private:
   struct Request {
@@ -68,9 +69,13 @@ class Schedule {
                                   .logit_rows = between(4, 16),
                                   .sequences = between(1, 8),
                                   .num_blocks = between(8, 40),
-                                  .block_tokens = chance(2) ? 4 : 16};
+                                  .block_tokens = chance(2) ? 4 : 16,
+                                  .steps_in_flight = chance(2) ? 2 : 1,
+                                  .finds_argmax = chance(2)};
     auto runner = std::make_unique<ScriptedRunner>(
         ScriptedRunner::Options{.limits = limits, .vocab_size = kVocab, .context_length = 300});
+    runner->is_late = chance(2);
+    runner_ = runner.get();
     return std::make_unique<EngineCore>(std::move(runner),
                                         EngineOptions{.max_running = between(1, 16),
                                                       .step_tokens = between(1, 64),
@@ -125,11 +130,11 @@ class Schedule {
           index + 1,
           EmbeddingRequest{
               .prompt = request.plain.prompt, .pooling = request.pooling, .deadline = deadline},
-          sink));
+          sink, Clock::now()));
     } else {
       GenerationRequest generation = request.plain.request();
       generation.deadline = deadline;
-      core_->add(std::make_unique<Sequence>(index + 1, std::move(generation), sink));
+      core_->add(std::make_unique<Sequence>(index + 1, std::move(generation), sink, Clock::now()));
     }
   }
 
@@ -200,6 +205,7 @@ class Schedule {
   }
 
   std::mt19937 random_;
+  ScriptedRunner* runner_ = nullptr;
   std::unique_ptr<EngineCore> core_;
   ScriptedHost host_;
   std::vector<Request> requests_;
@@ -211,7 +217,7 @@ class Schedule {
 };
 
 TEST(EngineCore, SaysTheSameWhateverTheSchedule) {
-  std::int64_t preemptions = 0, cached = 0, compared = 0, scored = 0;
+  std::int64_t preemptions = 0, cached = 0, compared = 0, scored = 0, overlapped = 0;
   for (std::uint32_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Schedule schedule(seed);
@@ -221,12 +227,14 @@ TEST(EngineCore, SaysTheSameWhateverTheSchedule) {
     cached += schedule.cached_tokens();
     compared += schedule.num_compared();
     scored += schedule.num_scored();
+    overlapped += schedule.num_overlapped();
   }
   // The schedules must have met what they are about.
   EXPECT_GT(preemptions, 1000);
   EXPECT_GT(cached, 10000);
   EXPECT_GT(compared, 100000);
   EXPECT_GT(scored, 10000);
+  EXPECT_GT(overlapped, 1000);
 }
 
 }  // namespace

@@ -12,6 +12,10 @@ class Planner {
   explicit Planner(const SchedulerInput& input) : input_(input), free_(input.blocks_free) {}
 
   StepPlan run() {
+    if (!input_.may_preempt && blocks_for_a_row(input_.running) > free_) {
+      plan_.rows.assign(input_.running.size(), 0);
+      return std::move(plan_);
+    }
     preempt();
     if (plan_.num_preempted == 0) admit();
     share_rows();
@@ -23,17 +27,22 @@ class Planner {
   std::int32_t blocks_needed(const SequenceView& sequence, std::int32_t rows) const {
     return blocks_for(sequence.tokens_computed + rows, input_.block_tokens) - sequence.blocks_held;
   }
+  // For its first row of the step. After an aborted step a sequence holds more than that needs.
+  std::int32_t blocks_for_a_row(const SequenceView& sequence) const {
+    return sequence.is_busy ? 0 : std::max(0, blocks_needed(sequence, 1));
+  }
+  std::int32_t blocks_for_a_row(std::span<const SequenceView> sequences) const {
+    std::int32_t needed = 0;
+    for (const SequenceView& sequence : sequences) needed += blocks_for_a_row(sequence);
+    return needed;
+  }
 
   void preempt() {
     std::size_t staying = input_.running.size();
-    std::int32_t needed = 0;
-    for (const SequenceView& sequence : input_.running) {
-      // After an aborted step a sequence holds more than one row needs.
-      needed += std::max(0, blocks_needed(sequence, 1));
-    }
+    std::int32_t needed = blocks_for_a_row(input_.running);
     while (staying > 1 && needed > free_) {
       const SequenceView& youngest = input_.running[--staying];
-      needed -= std::max(0, blocks_needed(youngest, 1));
+      needed -= blocks_for_a_row(youngest);
       free_ += youngest.blocks_alone;
     }
     plan_.num_preempted = static_cast<std::int32_t>(input_.running.size() - staying);
@@ -63,9 +72,12 @@ class Planner {
   }
 
   void share_rows() {
-    const auto count = static_cast<std::int32_t>(step_.size());
+    std::int32_t count = 0;
+    for (const SequenceView& sequence : step_) {
+      plan_.rows.push_back(sequence.is_busy ? 0 : 1);
+      count += plan_.rows.back();
+    }
     CHECK(count <= input_.step_tokens, "a step has fewer rows than sequences");
-    plan_.rows.assign(step_.size(), 1);
     std::int32_t budget = input_.step_tokens - count;
     logit_budget_ = input_.logit_rows - count;
     while (budget > 0) {
@@ -93,10 +105,10 @@ class Planner {
 
   // The first row of each is certain; further ones are cut to the blocks that are left.
   void fit_into_blocks() {
-    for (const SequenceView& sequence : step_) free_ -= std::max(0, blocks_needed(sequence, 1));
+    free_ -= blocks_for_a_row(step_);
     CHECK(free_ >= 0, "a sequence was admitted that can never fit");
     for (std::size_t i = 0; i < step_.size(); ++i) {
-      const std::int32_t certain = std::max(0, blocks_needed(step_[i], 1));
+      const std::int32_t certain = blocks_for_a_row(step_[i]);
       const std::int32_t more = std::max(0, blocks_needed(step_[i], plan_.rows[i])) - certain;
       if (more > free_) {
         const std::int32_t blocks = step_[i].blocks_held + certain + free_;

@@ -9,14 +9,16 @@ namespace llorch::engine {
 
 // A sequence that has cache blocks, or waits with none but those it would find in the cache.
 struct SequenceView {
-  std::int32_t tokens_known = 0;     // prompt and output
-  std::int32_t tokens_computed = 0;  // in the cache, at least one fewer than known
-  std::int32_t blocks_held = 0;      // waiting: found in the prefix cache, all full
+  std::int32_t tokens_known = 0;  // prompt and output
+  // In the cache or about to be; fewer than known, or it is busy.
+  std::int32_t tokens_computed = 0;
+  std::int32_t blocks_held = 0;  // waiting: found in the prefix cache, all full
   // Running: blocks that nobody else holds. Waiting: found blocks that nobody holds, which count
   // as free until then.
   std::int32_t blocks_alone = 0;
   // Any of its rows may want logits, not only the one of its last token.
   bool scores = false;
+  bool is_busy = false;  // waits for what a step in flight finds out: no rows now
 };
 
 struct SchedulerInput {
@@ -28,13 +30,15 @@ struct SchedulerInput {
   std::int32_t step_tokens = 0;  // at least max_running
   std::int32_t logit_rows = 0;   // of one step; at least max_running
   std::int32_t max_running = 0;
+  bool may_preempt = true;  // not while steps are in flight: they write into the blocks
 };
 
 // Sequences give way from the youngest on and join from the oldest on, so two counts say who.
 struct StepPlan {
   std::int32_t num_preempted = 0;  // the last of running
   std::int32_t num_admitted = 0;   // the first of waiting
-  // Rows of each sequence of the step: those that stay, then those that join. Never 0.
+  // Rows of each sequence: those that stay, then those that join. 0 for those that are busy, and
+  // for all where somebody would have to give way and may not.
   std::vector<std::int32_t> rows;
 };
 

@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <deque>
 #include <functional>
 #include <set>
 #include <vector>
@@ -54,36 +57,79 @@ class ScriptedRunner : public model::ModelRunner {
   std::function<void(const model::BatchRow&, std::span<float>)> change_logits =
       [](const model::BatchRow&, std::span<float>) {};
 
-  model::StepOutput forward(const model::BatchPlan& plan) override {
+  // When a step is computed: as soon as it is submitted, or as late as its results are wanted.
+  bool is_late = false;
+  std::int64_t num_overlapped = 0;  // steps submitted while another one was in flight
+
+  void submit(const model::BatchPlan& plan) override {
     check(plan);
+    Flight flight{.rows = plan.rows, .abort = plan.abort};
+    for (const std::span<const std::int32_t> table : plan.block_tables)
+      flight.tables.emplace_back(table.begin(), table.end());
+    CHECK(std::ssize(flights_) < options_.limits.steps_in_flight, "steps in flight");
+    if (!is_late) compute(flight);
+    num_overlapped += flights_.empty() ? 0 : 1;
+    flights_.push_back(std::move(flight));
+  }
+
+  model::StepOutput collect() override {
+    CHECK(!flights_.empty(), "nothing to collect");
+    current_ = std::move(flights_.front());
+    flights_.pop_front();
+    if (is_late) compute(current_);
+    return {.aborted = current_.aborted,
+            .logits = current_.logits,
+            .argmax = current_.argmax,
+            .hidden = current_.hidden};
+  }
+
+ private:
+  struct Flight {
+    std::vector<model::BatchRow> rows;
+    std::vector<std::vector<std::int32_t>> tables;
+    const std::atomic<bool>* abort = nullptr;
+    bool aborted = false;
+    std::vector<float> logits, hidden;
+    std::vector<std::int32_t> argmax;
+  };
+
+  void compute(Flight& flight) {
+    model::BatchPlan plan;
+    plan.rows = flight.rows;
+    plan.block_tables.assign(flight.tables.begin(), flight.tables.end());
+    plan.abort = flight.abort;
     during_step(plan);
     if (plan.abort != nullptr && plan.abort->load()) {
       // Half of the layers are written, which is worth nothing.
       for (const model::BatchRow& row : plan.rows) slot(plan, row.sequence, row.position) = {};
-      return {.aborted = true};
+      flight.aborted = true;
+      return;
     }
-    logits_.clear();
-    hidden_.clear();
     for (const model::BatchRow& row : plan.rows) {
       const std::uint64_t before = digest_before(plan, row);
       const std::uint64_t digest = extend_digest(before, row.token);
       slot(plan, row.sequence, row.position) = {.digest = digest, .written = true};
-      if (row.wants_logits) {
-        for (std::size_t i = 0; i < static_cast<std::size_t>(options_.vocab_size); ++i) {
-          logits_.push_back(digest_value(digest, i));
-        }
-        change_logits(row, std::span(logits_).last(static_cast<std::size_t>(options_.vocab_size)));
-      }
+      if (row.wants_logits || row.wants_argmax) add_logits(row, digest, flight);
       if (row.wants_hidden) {
-        for (std::size_t i = 0; i < static_cast<std::size_t>(options_.hidden_dim); ++i) {
-          hidden_.push_back(digest_value(digest, i));
-        }
+        for (std::size_t i = 0; i < static_cast<std::size_t>(options_.hidden_dim); ++i)
+          flight.hidden.push_back(digest_value(digest, i));
       }
     }
-    return {.logits = logits_, .hidden = hidden_};
   }
 
- private:
+  void add_logits(const model::BatchRow& row, std::uint64_t digest, Flight& flight) {
+    std::vector<float> logits(static_cast<std::size_t>(options_.vocab_size));
+    for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = digest_value(digest, i);
+    change_logits(row, logits);
+    if (row.wants_logits) {
+      flight.logits.insert(flight.logits.end(), logits.begin(), logits.end());
+      return;
+    }
+    const bool is_finite = std::ranges::all_of(logits, [](float x) { return std::isfinite(x); });
+    const auto best = std::ranges::max_element(logits) - logits.begin();
+    flight.argmax.push_back(is_finite ? static_cast<std::int32_t>(best) : -1);
+  }
+
   struct Slot {
     std::uint64_t digest = 0;
     bool written = false;
@@ -124,6 +170,7 @@ class ScriptedRunner : public model::ModelRunner {
       CHECK(expected < 0 || expected == row.position, "positions without gaps");
       expected = row.position + 1;
       num_logits += row.wants_logits ? 1 : 0;
+      CHECK(!row.wants_argmax || (limits.finds_argmax && !row.wants_logits));
     }
     CHECK(num_logits <= limits.logit_rows);
     // A block that is written belongs to one sequence.
@@ -143,7 +190,8 @@ class ScriptedRunner : public model::ModelRunner {
 
   Options options_;
   std::vector<Slot> cache_;  // (blocks, block_tokens)
-  std::vector<float> logits_, hidden_;
+  std::deque<Flight> flights_;
+  Flight current_;  // collected last
 };
 
 }  // namespace llorch::engine

@@ -19,17 +19,18 @@ double milliseconds(Clock::duration duration) {
 }  // namespace
 
 Sequence::Sequence(std::uint64_t id, GenerationRequest request,
-                   std::shared_ptr<GenerationSink> sink)
+                   std::shared_ptr<GenerationSink> sink, Clock::time_point submitted)
     : id_(id),
       deadline_(request.deadline),
-      submitted_(Clock::now()),
+      submitted_(submitted),
       num_prompt_(static_cast<std::int32_t>(request.prompt.size())),
       work_(Generation{.sink = std::move(sink),
                        .sampling = std::move(request.sampling),
                        .end_ids = std::move(request.end_ids),
                        .constraint = std::move(request.constraint),
                        .counts = {},
-                       .max_tokens = request.max_tokens}),
+                       .max_tokens = request.max_tokens,
+                       .salt = request.cache_salt}),
       tokens_(std::move(request.prompt)),
       num_to_score_(request.score_prompt ? num_prompt_ - 1 : 0) {
   Generation& generation = std::get<Generation>(work_);
@@ -39,10 +40,11 @@ Sequence::Sequence(std::uint64_t id, GenerationRequest request,
   tokens_.reserve(tokens_.size() + static_cast<std::size_t>(generation.max_tokens));
 }
 
-Sequence::Sequence(std::uint64_t id, EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink)
+Sequence::Sequence(std::uint64_t id, EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink,
+                   Clock::time_point submitted)
     : id_(id),
       deadline_(request.deadline),
-      submitted_(Clock::now()),
+      submitted_(submitted),
       num_prompt_(static_cast<std::int32_t>(request.prompt.size())),
       work_(Embedding{.sink = std::move(sink), .pooling = request.pooling, .sum = {}}),
       tokens_(std::move(request.prompt)) {}
@@ -52,7 +54,8 @@ std::int32_t Sequence::find_cached(const kv::BlockCache& cache) {
   found_.clear();
   if (!is_generation()) return 0;
   const std::int32_t needed = scores() ? num_scored_ + 1 : num_tokens();
-  return cache.find_prefix(tokens().first(static_cast<std::size_t>(needed)), found_);
+  return cache.find_prefix(tokens().first(static_cast<std::size_t>(needed)), found_,
+                           std::get<Generation>(work_).salt);
 }
 
 // False when the sink threw; its generation fails with that.
@@ -83,7 +86,7 @@ std::int32_t Sequence::start(kv::BlockCache& cache, Clock::time_point now) {
   cache.hold(found_);
   blocks_.swap(found_);
   num_published_ = static_cast<std::int32_t>(blocks_.size());
-  num_computed_ = num_published_ * cache.block_tokens();
+  num_computed_ = num_planned_ = num_published_ * cache.block_tokens();
   if (started_) return 0;
   started_ = now;
   cached_tokens_ = num_computed_;
@@ -96,9 +99,9 @@ std::int32_t Sequence::start(kv::BlockCache& cache, Clock::time_point now) {
 }
 
 void Sequence::reserve(kv::BlockCache& cache, std::int32_t rows) {
-  DCHECK(state_ == SequenceState::Running && num_computed_ + rows <= num_tokens());
+  DCHECK(state_ == SequenceState::Running && num_planned_ + rows <= num_tokens());
   const auto wanted =
-      static_cast<std::size_t>(blocks_for(num_computed_ + rows, cache.block_tokens()));
+      static_cast<std::size_t>(blocks_for(num_planned_ + rows, cache.block_tokens()));
   while (blocks_.size() < wanted) {
     blocks_.push_back(cache.take());
     CHECK(blocks_.back() != kv::kNoBlock, "the scheduler promised more blocks than there are");
@@ -118,10 +121,22 @@ bool Sequence::wants_logits(std::int32_t position) const {
   return position + 1 == num_tokens() && generation->max_tokens > 0;
 }
 
+bool Sequence::wants_argmax_only(std::int32_t position) const {
+  const Generation& generation = std::get<Generation>(work_);
+  const SamplingParams& params = generation.sampling;
+  return !is_scored(position) && params.temperature == 0 && !params.top_logprobs &&
+         params.logit_bias.empty() && !generation.counts && generation.constraint == nullptr;
+}
+
+void Sequence::plan(std::int32_t rows) {
+  num_planned_ += rows;
+  CHECK(num_planned_ <= num_tokens());
+}
+
 void Sequence::advance(kv::BlockCache& cache, std::int32_t rows) {
   DCHECK(state_ == SequenceState::Running);
   num_computed_ += rows;
-  CHECK(num_computed_ <= num_tokens());
+  CHECK(num_computed_ <= num_planned_);
   if (!is_generation() || !cache.shares()) return;
   const std::int32_t size = cache.block_tokens();
   for (; (num_published_ + 1) * size <= num_computed_; ++num_published_) {
@@ -129,7 +144,8 @@ void Sequence::advance(kv::BlockCache& cache, std::int32_t rows) {
     const kv::BlockId parent = index == 0 ? kv::kNoBlock : blocks_[index - 1];
     blocks_[index] = cache.publish(
         blocks_[index], parent,
-        tokens().subspan(index * static_cast<std::size_t>(size), static_cast<std::size_t>(size)));
+        tokens().subspan(index * static_cast<std::size_t>(size), static_cast<std::size_t>(size)),
+        std::get<Generation>(work_).salt);
   }
 }
 
@@ -148,37 +164,43 @@ void Sequence::preempt(kv::BlockCache& cache) {
   if (Embedding* embedding = std::get_if<Embedding>(&work_)) embedding->sum.clear();
 }
 
-std::optional<FinishReason> Sequence::score(Sampler& sampler, std::span<const float> logits) {
-  DCHECK(state_ == SequenceState::Running && scores());
+Result<SampledToken> Sequence::sample(Sampler& sampler, const SampleJob& job) const {
   const Generation& generation = std::get<Generation>(work_);
-  const std::int32_t index = ++num_scored_;
-  const Result<SampledToken> token = sampler.score({.logits = logits,
-                                                    .id = tokens_[static_cast<std::size_t>(index)],
-                                                    .position = index,
-                                                    .num_top = *generation.sampling.top_logprobs});
+  const std::int32_t next = job.position + 1;
+  if (is_scored(job.position)) {
+    return sampler.score({.logits = job.logits,
+                          .id = tokens_[static_cast<std::size_t>(next)],
+                          .position = next,
+                          .num_top = *generation.sampling.top_logprobs});
+  }
+  if (job.logits.empty()) {
+    if (job.argmax >= 0) return SampledToken{.id = job.argmax};
+    return Error{ErrorCode::Internal,
+                 fmt::format("the logits at position {} hold NaN or infinity: expected finite "
+                             "numbers; the weights of the model may be damaged",
+                             next)};
+  }
+  return sampler.sample({.logits = job.logits,
+                         .params = generation.sampling,
+                         .position = next,
+                         .counts = generation.counts ? &*generation.counts : nullptr,
+                         .constraint = generation.constraint.get()});
+}
+
+std::optional<FinishReason> Sequence::take(std::int32_t position, Result<SampledToken> token,
+                                           Clock::time_point now) {
+  DCHECK(state_ == SequenceState::Running);
+  Generation& generation = std::get<Generation>(work_);
   if (!token.ok()) {
     error_ = token.error();
     return FinishReason::Failed;
   }
-  return ask_sink([&] {
-    return generation.sink->on_prompt_token(
-        {.id = token->id, .index = index, .logprob = token->logprob, .top = token->top});
-  });
-}
-
-std::optional<FinishReason> Sequence::choose(Sampler& sampler, std::span<const float> logits,
-                                             Clock::time_point now) {
-  DCHECK(state_ == SequenceState::Running && all_computed());
-  Generation& generation = std::get<Generation>(work_);
-  const Result<SampledToken> token =
-      sampler.sample({.logits = logits,
-                      .params = generation.sampling,
-                      .position = num_tokens(),
-                      .counts = generation.counts ? &*generation.counts : nullptr,
-                      .constraint = generation.constraint.get()});
-  if (!token.ok()) {
-    error_ = token.error();
-    return FinishReason::Failed;
+  if (is_scored(position)) {
+    CHECK(position == num_scored_++, "the tokens of a prompt are told in order");
+    return ask_sink([&] {
+      return generation.sink->on_prompt_token(
+          {.id = token->id, .index = position + 1, .logprob = token->logprob, .top = token->top});
+    });
   }
   if (std::ranges::find(generation.end_ids, token->id) != generation.end_ids.end()) {
     return FinishReason::EndToken;
@@ -252,7 +274,7 @@ void Sequence::give_back(kv::BlockCache& cache) {
   cache.release(blocks_);
   blocks_.clear();
   num_published_ = 0;
-  num_computed_ = 0;
+  num_computed_ = num_planned_ = 0;
 }
 
 }  // namespace llorch::engine

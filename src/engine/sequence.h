@@ -14,7 +14,7 @@
 
 #include "engine/penalties.h"
 #include "engine/request.h"
-#include "engine/sampler.h"
+#include "engine/sampling_team.h"
 #include "kv/block_cache.h"
 
 namespace llorch::engine {
@@ -25,8 +25,10 @@ enum class SequenceState : std::uint8_t { Waiting, Running, Ended };
 class Sequence {
  public:
   // The requests are valid (request_check.h).
-  Sequence(std::uint64_t id, GenerationRequest request, std::shared_ptr<GenerationSink> sink);
-  Sequence(std::uint64_t id, EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink);
+  Sequence(std::uint64_t id, GenerationRequest request, std::shared_ptr<GenerationSink> sink,
+           Clock::time_point submitted);
+  Sequence(std::uint64_t id, EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink,
+           Clock::time_point submitted);
 
   std::uint64_t id() const { return id_; }
   SequenceState state() const { return state_; }
@@ -39,6 +41,9 @@ class Sequence {
   // Tokens whose keys and values are in the blocks.
   std::int32_t num_computed() const { return num_computed_; }
   bool all_computed() const { return num_computed_ == num_tokens(); }
+  // The same and those of steps in flight.
+  std::int32_t num_planned() const { return num_planned_; }
+  bool all_planned() const { return num_planned_ == num_tokens(); }
   std::span<const kv::BlockId> blocks() const { return blocks_; }
 
   // What the prefix cache has of it, while it waits, up to the first row whose result it still
@@ -62,6 +67,12 @@ class Sequence {
   bool wants_logits(std::int32_t position) const;
   // Rows before its last may want logits, too.
   bool scores() const { return num_scored_ < num_to_score_; }
+  // The only result of this row that counts is the most probable id.
+  bool wants_argmax_only(std::int32_t position) const;
+  // A step with so many more tokens is submitted.
+  void plan(std::int32_t rows);
+  // What is in flight comes to nothing.
+  void forget_planned() { num_planned_ = num_computed_; }
   // A completed step computed so many more tokens. Blocks that are full now are published.
   void advance(kv::BlockCache& cache, std::int32_t rows);
   // Pools a hidden row; they come in order of positions. (dim)
@@ -69,13 +80,13 @@ class Sequence {
   // Running → Waiting: gives its blocks back. What it has said stays said.
   void preempt(kv::BlockCache& cache);
 
-  // The logits of this row score the token of the prompt that follows it, not an unknown one.
-  bool is_scored(std::int32_t position) const { return position < num_to_score_; }
-  // Tells the sink of the prompt's next token. Says why the generation ends with this, if it does.
-  std::optional<FinishReason> score(Sampler& sampler, std::span<const float> logits);
-  // Chooses the next token and tells the sink. Says why the generation ends with this, if it does.
-  std::optional<FinishReason> choose(Sampler& sampler, std::span<const float> logits,
-                                     Clock::time_point now);
+  // The token that follows the row of the job: how probable it is where the prompt has it, else
+  // which one it shall be. Changes nothing here; any thread while the owner waits.
+  Result<SampledToken> sample(Sampler& sampler, const SampleJob& job) const;
+  // Takes the token that follows this position and tells the sink. Says why the generation ends
+  // with this, if it does.
+  std::optional<FinishReason> take(std::int32_t position, Result<SampledToken> token,
+                                   Clock::time_point now);
 
   // Any state → Ended: gives its blocks back; the sink hears of it with notify(). An embedding that
   // is complete ends with MaxTokens: it has no reason of its own.
@@ -94,6 +105,7 @@ class Sequence {
     std::unique_ptr<TokenConstraint> constraint;
     std::optional<TokenCounts> counts;
     std::int32_t max_tokens = 0;
+    kv::Salt salt = 0;
   };
   struct Embedding {
     std::shared_ptr<EmbeddingSink> sink;
@@ -106,6 +118,8 @@ class Sequence {
   bool tell_sink(Call&& call);
   template <class Call>
   std::optional<FinishReason> ask_sink(Call&& call);
+  // The row's token is the prompt's.
+  bool is_scored(std::int32_t position) const { return position < num_to_score_; }
   Result<std::vector<float>> result_of(const Embedding& embedding) const;
   std::int32_t num_output() const { return num_tokens() - num_prompt_; }
 
@@ -119,6 +133,7 @@ class Sequence {
   std::variant<Generation, Embedding> work_;
   std::vector<TokenId> tokens_;
   std::int32_t num_computed_ = 0;
+  std::int32_t num_planned_ = 0;  // at least num_computed_
   std::vector<kv::BlockId> blocks_;
   std::vector<kv::BlockId> found_;  // while waiting
   std::int32_t num_published_ = 0;  // blocks, from the front

@@ -7,131 +7,245 @@
 
 #include "base/check.h"
 
+// Compiled without contraction of products and sums (CMakeLists.txt): one rounding for each
+// operation that is written here, whatever the machine.
+
 namespace llorch::engine {
 namespace {
 
-using Float4 [[gnu::vector_size(16)]] = float;
-using Int4 [[gnu::vector_size(16)]] = std::int32_t;
-using UInt4 [[gnu::vector_size(16)]] = std::uint32_t;
-
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr Float4 kLowest = {-87.0F, -87.0F, -87.0F, -87.0F};
+constexpr float kLog2E = 1.44269504F;
+constexpr float kLowest = -100.0F;     // as a power of two: far below the smallest weight
 constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer
+// A weight has two halves, for sums of 32 bits: units of 2^-20, and of 2^-40.
+constexpr float kHigh = 0x1.0p20F;
 
-// Calls body(values) for each four of the group; a last group that is shorter is filled up with
-// -infinity first, so that the common case is a loop of known length.
-template <class Body>
-inline void for_each_four(std::span<const float> part, const Body& body) {
+template <int kLanes>
+struct Vector {
+  using Float [[gnu::vector_size(4 * kLanes)]] = float;
+  using Int [[gnu::vector_size(4 * kLanes)]] = std::int32_t;
+  using UInt [[gnu::vector_size(4 * kLanes)]] = std::uint32_t;
+};
+
+// Inlined into functions for one kind of machine each, whose instructions it then uses.
+#define LLORCH_INLINE [[gnu::always_inline]] inline
+
+template <class To, class From>
+LLORCH_INLINE void copy_bits(const From& from, To& to) {
+  static_assert(sizeof(From) == sizeof(To));
+  std::memcpy(&to, &from, sizeof to);
+}
+
+// x: logits → 2^((x - max) * factor) in units of 2^-40, not yet cut off. A power of two times a
+// polynomial in what remains, |f| <= 1/2; its relative error is 2e-7. The units are in the
+// coefficients, as an exact factor.
+template <int kLanes>
+LLORCH_INLINE void weigh_lanes(typename Vector<kLanes>::Float& x, float max, float factor) {
+  using Float = typename Vector<kLanes>::Float;
+  using UInt = typename Vector<kLanes>::UInt;
+  constexpr float kUnits = 0x1.0p40F;
+  const Float lowest = Float{} + kLowest;
+  Float t = (x - max) * factor;
+  t = t > lowest ? t : lowest;
+  const Float shifted = t + kRound;
+  const Float f = t - (shifted - kRound);
+  Float p = f * (kUnits * 1.33813021e-3F) + kUnits * 9.66636837e-3F;
+  p = p * f + kUnits * 5.55038117e-2F;
+  p = p * f + kUnits * 2.40223497e-1F;
+  p = p * f + kUnits * 6.93147182e-1F;
+  p = p * f + kUnits;
+  UInt power, bits;
+  copy_bits(shifted, power);  // its low bits are the integer
+  copy_bits(p, bits);
+  bits += power << 23;
+  copy_bits(bits, x);
+}
+
+template <int kLanes>
+LLORCH_INLINE Weight sum_groups(std::span<const float> logits, const float* maxima, float max,
+                                float factor) {
+  using Float = typename Vector<kLanes>::Float;
+  using Int = typename Vector<kLanes>::Int;
+  // Below this, with room for rounding, the upper halves of all weights of a group are 0.
+  constexpr float kLight = -20.5F;
+  Int high = {}, low = {};
+  for (std::size_t start = 0; start < logits.size(); start += kGroup) {
+    const float* group = logits.data() + start;
+    const bool is_light = (maxima[start / kGroup] - max) * factor < kLight;
+    if (is_light) {
+      for (std::size_t i = 0; i < kGroup; i += kLanes) {
+        Float weight;
+        std::memcpy(&weight, group + i, sizeof weight);
+        weigh_lanes<kLanes>(weight, max, factor);
+        low += __builtin_convertvector(weight, Int);
+      }
+    } else {
+      for (std::size_t i = 0; i < kGroup; i += kLanes) {
+        Float weight;
+        std::memcpy(&weight, group + i, sizeof weight);
+        weigh_lanes<kLanes>(weight, max, factor);
+        const Int upper = __builtin_convertvector(weight * (1 / kHigh), Int);
+        const Float rest = weight - __builtin_convertvector(upper, Float) * kHigh;
+        high += upper;
+        low += __builtin_convertvector(rest, Int);
+      }
+    }
+  }
+  Weight sum = 0;
+  for (int i = 0; i < kLanes; ++i) {
+    sum += (static_cast<Weight>(high[i]) << 20) + static_cast<Weight>(low[i]);
+  }
+  return sum;
+}
+
+template <int kLanes>
+LLORCH_INLINE bool scan_groups(std::span<const float> logits, float* maxima) {
+  using Float = typename Vector<kLanes>::Float;
+  using Int = typename Vector<kLanes>::Int;
+  Int finite = Int{} - 1;
+  for (std::size_t start = 0; start < logits.size(); start += kGroup) {
+    Float largest = Float{} - kInfinity;
+    for (std::size_t i = 0; i < kGroup; i += kLanes) {
+      Float x;
+      std::memcpy(&x, logits.data() + start + i, sizeof x);
+      finite &= x < kInfinity;
+      largest = x > largest ? x : largest;
+    }
+    std::array<float, std::size_t{kLanes}> lanes;
+    std::memcpy(lanes.data(), &largest, sizeof largest);
+    for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+      for (std::size_t i = 0; i < width; ++i) lanes[i] = std::max(lanes[i], lanes[i + width]);
+    }
+    maxima[start / kGroup] = lanes[0];
+  }
+  std::int32_t all = -1;
+  for (int i = 0; i < kLanes; ++i) all &= finite[i];
+  return all != 0;
+}
+
+bool scan_plain(std::span<const float> logits, float* maxima) {
+  return scan_groups<4>(logits, maxima);
+}
+Weight sum_plain(std::span<const float> logits, const float* maxima, float max, float factor) {
+  return sum_groups<4>(logits, maxima, max, factor);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] bool scan_avx2(std::span<const float> logits, float* maxima) {
+  return scan_groups<8>(logits, maxima);
+}
+[[gnu::target("avx2")]] Weight sum_avx2(std::span<const float> logits, const float* maxima,
+                                        float max, float factor) {
+  return sum_groups<8>(logits, maxima, max, factor);
+}
+[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl")]] Weight sum_avx512(
+    std::span<const float> logits, const float* maxima, float max, float factor) {
+  return sum_groups<16>(logits, maxima, max, factor);
+}
+#endif
+
+std::vector<SoftmaxKernels> find_kernels() {
+  std::vector<SoftmaxKernels> kernels = {{"plain", scan_plain, sum_plain}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) kernels.push_back({"avx2", scan_avx2, sum_avx2});
+  const bool has_avx512 =
+      __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+      __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  if (has_avx512) kernels.push_back({"avx512", scan_avx2, sum_avx512});
+#endif
+  return kernels;
+}
+
+// A group that is not whole, filled up with what weighs nothing.
+std::array<float, kGroup> filled_up(std::span<const float> logits) {
   std::array<float, kGroup> filled;
-  const float* data = part.data();
-  if (part.size() < kGroup) {
-    filled.fill(-kInfinity);
-    std::ranges::copy(part, filled.begin());
-    data = filled.data();
-  }
-  for (std::size_t i = 0; i < kGroup; i += 4) {
-    Float4 x;
-    std::memcpy(&x, data + i, sizeof x);
-    body(x);
-  }
+  filled.fill(-kInfinity);
+  std::ranges::copy(logits, filled.begin());
+  return filled;
 }
 
-inline std::span<const float> group_of(std::span<const float> values, std::size_t group) {
-  return values.subspan(group * kGroup, std::min(kGroup, values.size() - group * kGroup));
-}
-
-// exp of four numbers <= 0: a power of two times a polynomial in what remains, |r| <= ln(2) / 2.
-inline void exp_nonpositive(Float4& x) {
-  const Int4 counts = x >= kLowest;
-  x = x > kLowest ? x : kLowest;
-  const Float4 shifted = x * 1.44269504F + kRound;
-  const Float4 power = shifted - kRound;
-  const Float4 r = (x - power * 0.693359375F) - power * -2.12194440e-4F;  // ln(2) in two parts
-  Float4 p = r * (1.0F / 720) + 1.0F / 120;
-  p = p * r + 1.0F / 24;
-  p = p * r + 1.0F / 6;
-  p = p * r + 0.5F;
-  p = p * r + 1.0F;
-  p = p * r + 1.0F;
-  UInt4 bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits << 23) + 0x3f800000U;  // The low bits of `shifted` are the integer.
-  Float4 scale;
-  std::memcpy(&scale, &bits, sizeof scale);
-  p *= scale;
-  Int4 masked;
-  std::memcpy(&masked, &p, sizeof masked);
-  masked &= counts;
-  std::memcpy(&x, &masked, sizeof x);
+std::size_t whole_groups(std::size_t size) {
+  return size / kGroup * kGroup;
 }
 
 }  // namespace
 
+std::span<const SoftmaxKernels> softmax_kernels() {
+  static const std::vector<SoftmaxKernels> kernels = find_kernels();
+  return kernels;
+}
+
 LogitScan::LogitScan(std::size_t vocab_size) : group_max_((vocab_size + kGroup - 1) / kGroup) {}
 
 bool LogitScan::run(std::span<const float> logits) {
-  Int4 finite = {-1, -1, -1, -1};
-  max_ = -kInfinity;
-  for (std::size_t group = 0; group < group_max_.size(); ++group) {
-    Float4 largest = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
-    for_each_four(group_of(logits, group), [&](const Float4& x) {
-      finite &= x < kInfinity;
-      largest = x > largest ? x : largest;
-    });
-    group_max_[group] =
-        std::max(std::max(largest[0], largest[1]), std::max(largest[2], largest[3]));
-    max_ = std::max(max_, group_max_[group]);
+  const SoftmaxKernels& kernels = softmax_kernels().back();
+  const std::size_t whole = whole_groups(logits.size());
+  bool is_finite = kernels.scan(logits.first(whole), group_max_.data());
+  if (whole < logits.size()) {
+    const std::array<float, kGroup> last = filled_up(logits.subspan(whole));
+    is_finite = kernels.scan(last, &group_max_.back()) && is_finite;
   }
-  return (finite[0] & finite[1] & finite[2] & finite[3]) != 0;
+  max_ = *std::ranges::max_element(group_max_);
+  return is_finite;
 }
 
-SoftmaxWeights::SoftmaxWeights(std::size_t vocab_size)
-    : vocab_size_(vocab_size), group_sums_((vocab_size + kGroup - 1) / kGroup) {
-  weights_.resize(group_sums_.size() * kGroup);
+// So large a factor already tells any two different logits apart, and 0 times it is still 0.
+Weighing::Weighing(float max, float temperature)
+    : max_(max), factor_(std::min(kLog2E / temperature, 1e30F)) {
+  DCHECK(temperature > 0 && max > -kInfinity);
 }
 
-void SoftmaxWeights::run(std::span<const float> logits, float max, float temperature) {
-  DCHECK(logits.size() == vocab_size_ && temperature > 0 && max > -kInfinity);
-  // So large a factor already tells any two different logits apart, and 0 times it is still 0.
-  const float factor = std::min(1.0F / temperature, 1e30F);
+void Weighing::weigh(std::span<const float> logits, std::span<Weight> weights) const {
+  DCHECK(logits.size() == weights.size());
+  constexpr std::size_t kLanes = 4;
+  for (std::size_t i = 0; i < logits.size(); i += kLanes) {
+    const std::size_t count = std::min(kLanes, logits.size() - i);
+    Vector<kLanes>::Float x = {};
+    std::memcpy(&x, logits.data() + i, count * sizeof(float));
+    weigh_lanes<kLanes>(x, max_, factor_);
+    for (std::size_t lane = 0; lane < count; ++lane)
+      weights[i + lane] = static_cast<Weight>(x[lane]);
+  }
+}
+
+SoftmaxSums::SoftmaxSums(std::size_t vocab_size)
+    : chunk_sums_((vocab_size + kChunk - 1) / kChunk) {}
+
+void SoftmaxSums::run(std::span<const float> logits, const LogitScan& scan,
+                      const Weighing& weighing) {
+  const SoftmaxKernels& kernels = softmax_kernels().back();
+  const std::size_t whole = whole_groups(logits.size());
   total_ = 0;
-  float* out = weights_.data();
-  for (std::size_t group = 0; group < group_sums_.size(); ++group) {
-    Float4 sum = {};  // Of sixteen numbers each: as exact as the numbers are.
-    for_each_four(group_of(logits, group), [&](const Float4& logit) {
-      Float4 x = (logit - max) * factor;
-      exp_nonpositive(x);
-      std::memcpy(out, &x, sizeof x);
-      out += 4;
-      sum += x;
-    });
-    group_sums_[group] = (static_cast<double>(sum[0]) + static_cast<double>(sum[1])) +
-                         (static_cast<double>(sum[2]) + static_cast<double>(sum[3]));
-    total_ += group_sums_[group];
+  for (std::size_t chunk = 0; chunk < chunk_sums_.size(); ++chunk) {
+    const std::size_t start = chunk * kChunk;
+    const std::size_t end = std::min(start + kChunk, whole);
+    const float* maxima = scan.group_max().data() + start / kGroup;
+    Weight sum = 0;
+    if (start < end) {
+      sum =
+          kernels.sum(logits.subspan(start, end - start), maxima, weighing.max_, weighing.factor_);
+    }
+    if (chunk + 1 == chunk_sums_.size() && whole < logits.size()) {
+      const std::array<float, kGroup> last = filled_up(logits.subspan(whole));
+      sum += kernels.sum(last, &scan.group_max().back(), weighing.max_, weighing.factor_);
+    }
+    chunk_sums_[chunk] = sum;
+    total_ += sum;
   }
 }
 
-std::size_t SoftmaxWeights::find(double target) const {
-  double passed = 0;
-  std::size_t group = 0;
-  // The last group with weight takes what rounding leaves over.
-  std::size_t chosen = 0;
-  for (; group < group_sums_.size(); ++group) {
-    if (group_sums_[group] == 0) continue;
-    chosen = group;
-    if (passed + group_sums_[group] > target) break;
-    passed += group_sums_[group];
-  }
-  if (group == group_sums_.size()) passed -= group_sums_[chosen];
-  const std::size_t end = std::min((chosen + 1) * kGroup, vocab_size_);
-  std::size_t last = chosen * kGroup;
-  for (std::size_t id = chosen * kGroup; id < end; ++id) {
-    if (weights_[id] == 0) continue;
-    last = id;
-    passed += static_cast<double>(weights_[id]);
-    if (passed > target) break;
-  }
-  return last;
+std::size_t SoftmaxSums::find(std::span<const float> logits, const Weighing& weighing,
+                              Weight target) const {
+  DCHECK(target < total_);
+  std::size_t chunk = 0;
+  while (target >= chunk_sums_[chunk]) target -= chunk_sums_[chunk++];
+  const std::size_t start = chunk * kChunk;
+  std::array<Weight, kChunk> weights;
+  const std::size_t size = std::min(kChunk, logits.size() - start);
+  weighing.weigh(logits.subspan(start, size), std::span(weights).first(size));
+  std::size_t id = 0;
+  while (target >= weights[id]) target -= weights[id++];
+  return start + id;
 }
 
 }  // namespace llorch::engine

@@ -1,5 +1,10 @@
-// Passes over a whole vocabulary: the maximum, exponentials and their sums. Four numbers at a time,
-// in an order of addition that depends on the length alone.
+// Passes over a whole vocabulary: the maximum, and the weights of a softmax with their sums.
+//
+// A weight is exp((logit - max) / temperature) as an integer in units of 2^-40: cut off, never
+// rounded up, so that what is lighter than 2^-40 weighs nothing. Sums of integers do not depend on
+// their order: any number of threads, any width of vectors and any device come to the same total
+// and so to the same draw. The float arithmetic before it is fixed operation by operation
+// (softmax.cc).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +13,12 @@
 
 namespace llorch::engine {
 
-// Both classes below summarise the vocabulary in groups of this many ids, so that whoever looks for
-// a few of them passes over most groups unseen.
+using Weight = std::uint64_t;
+inline constexpr int kWeightBits = 40;
+inline constexpr Weight kHeaviest = Weight{1} << kWeightBits;  // what the largest logit weighs
+
+// The scan summarises the vocabulary in groups of this many ids, so that whoever looks for a few of
+// them passes over most groups unseen.
 inline constexpr std::size_t kGroup = 64;
 
 // The largest logit of each group and of all.
@@ -28,26 +37,52 @@ class LogitScan {
   float max_ = 0;
 };
 
-// exp((logit - max) / temperature): the largest weighs 1, what is forbidden (-infinity) or
-// negligible (below exp(-87)) weighs 0. Relative error below 1e-6.
-class SoftmaxWeights {
+// How logits are weighed: relative to a largest one, at a temperature above 0.
+class Weighing {
  public:
-  explicit SoftmaxWeights(std::size_t vocab_size);
+  Weighing(float max, float temperature);
 
-  // temperature > 0; max is finite and the largest of the logits.
-  void run(std::span<const float> logits, float max, float temperature);
-
-  std::span<const float> weights() const { return std::span(weights_).first(vocab_size_); }
-  std::span<const double> group_sums() const { return group_sums_; }
-  double total() const { return total_; }
-  // The id at which the running sum passes target, 0 <= target < total.
-  std::size_t find(double target) const;
+  // The weights of some logits, none above the largest. Relative error below 1e-6, and at most one
+  // unit more.
+  void weigh(std::span<const float> logits, std::span<Weight> weights) const;
 
  private:
-  std::size_t vocab_size_;
-  std::vector<float> weights_;  // up to whole groups
-  std::vector<double> group_sums_;
-  double total_ = 0;
+  friend class SoftmaxSums;
+
+  float max_;
+  float factor_;  // to powers of two
 };
+
+// The sum of all weights, and where a running sum passes a target.
+class SoftmaxSums {
+ public:
+  explicit SoftmaxSums(std::size_t vocab_size);
+
+  void run(std::span<const float> logits, const LogitScan& scan, const Weighing& weighing);
+
+  Weight total() const { return total_; }
+  // The first id up to and including which the weights sum to more than target, target < total.
+  // The logits and the weighing are those of run().
+  std::size_t find(std::span<const float> logits, const Weighing& weighing, Weight target) const;
+
+ private:
+  // Of so many ids each: few enough to be looked through, many enough to cost nothing.
+  static constexpr std::size_t kChunk = 1024;
+
+  std::vector<Weight> chunk_sums_;
+  Weight total_ = 0;
+};
+
+// What the passes are made of, for each width of vectors that a machine may have. All of them give
+// the same bits.
+struct SoftmaxKernels {
+  const char* name;
+  // The maxima of whole groups of kGroup logits, into `maxima`. False as LogitScan::run().
+  bool (*scan)(std::span<const float> logits, float* maxima);
+  // The sum of the weights of whole groups, whose maxima are given.
+  Weight (*sum)(std::span<const float> logits, const float* maxima, float max, float factor);
+};
+// Those that this machine can run, the best last.
+std::span<const SoftmaxKernels> softmax_kernels();
 
 }  // namespace llorch::engine

@@ -1,5 +1,5 @@
 // One step of work for a model: rows of any number of sequences, each a token at a position.
-// Integers only; this header and runner.h are all that the engine may see of a model.
+// This header and runner.h are all that the engine may see of a model.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,13 @@
 namespace llorch::model {
 
 struct BatchRow {
-  std::int32_t token = 0;
+  std::int32_t token = 0;  // an id of the vocabulary, or a row of BatchPlan::embeddings
   std::int32_t position = 0;
   std::int32_t sequence = 0;  // index into BatchPlan::block_tables
   bool wants_logits = false;
+  bool wants_argmax = false;  // the most probable id alone; where the runner finds it
   bool wants_hidden = false;  // the row after the last norm: what embeddings are pooled from
+  bool is_embedding = false;  // what it stands for has no id: part of an image, a learned prompt
 };
 
 // Rows of one sequence come in ascending positions without gaps, and everything before the first of
@@ -24,15 +26,20 @@ struct BatchPlan {
   std::vector<BatchRow> rows;
   // Per sequence: the cache block that holds positions [i * block_tokens, (i + 1) * block_tokens).
   std::vector<std::span<const std::int32_t>> block_tables;
+  // (n, hidden_dim): what rows that are no ids have in place of the table's row, scaled already.
+  std::span<const float> embeddings;
   // Looked at before each layer; once true, the step is given up. May be null.
   const std::atomic<bool>* abort = nullptr;
 };
 
-// Valid until the next step. After an aborted step there is nothing here, and the cache holds
-// nothing new that counts: the same rows may be run again.
+// Valid until the next step is collected. After an aborted step there is nothing here, and the
+// cache holds nothing new that counts: the same rows may be run again.
 struct StepOutput {
   bool aborted = false;
   std::span<const float> logits;  // (rows that want logits, vocab_size), in row order
+  // (rows that want it), in row order: the lowest id among equals, -1 where a logit is NaN or
+  // +infinity.
+  std::span<const std::int32_t> argmax;
   std::span<const float> hidden;  // (rows that want hidden, hidden_dim), in row order
 };
 

@@ -207,6 +207,33 @@ TEST_P(ForwardTest, HiddenRowsAreTheLastNormAndChangeNoLogits) {
   EXPECT_TRUE(std::equal(output.logits.begin(), output.logits.end(), all.begin(), all.end()));
 }
 
+// Rows of the table, handed in as what has no id: every other row, out of order.
+TEST_P(ForwardTest, RowsMayBringTheirOwnEmbeddings) {
+  const std::vector<std::int32_t> ids = golden_.ids("ids");
+  const auto count = static_cast<std::int64_t>(ids.size());
+  const std::int64_t width = runner_->hidden_dim();
+  compute::Buffer index_buffer = backend_->allocate(count * 4).take();
+  compute::Buffer out_buffer = backend_->allocate(count * width * 4).take();
+  backend_->upload(std::as_bytes(std::span(ids)), index_buffer.data());
+  backend_->embed({.table = &model_->weights.token_embedding,
+                   .ids = {index_buffer.data(), tensor::DType::I32, {count}},
+                   .out = {out_buffer.data(), tensor::DType::F32, {count, width}},
+                   .scale = model_->config.embedding_scale});
+  std::vector<float> embeddings(static_cast<std::size_t>(count * width));
+  backend_->download(out_buffer.data(), std::as_writable_bytes(std::span(embeddings)));
+  BatchPlan plan;
+  plan.block_tables.push_back(blocks_);
+  append(plan, ids, 0, 0);
+  plan.embeddings = embeddings;
+  for (std::size_t row = 0; row < plan.rows.size(); row += 2) {
+    plan.rows[row].token = static_cast<std::int32_t>(row);
+    plan.rows[row].is_embedding = true;
+  }
+  EXPECT_EQ(run(*runner_, plan), run_alone(ids));
+  std::fill_n(embeddings.begin(), width, 0.5F);
+  EXPECT_NE(run(*runner_, plan), run_alone(ids));
+}
+
 TEST_P(ForwardTest, AnAbortedStepGivesNothingAndCanBeRunAgain) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
   const std::vector<float> expected = run_alone(ids);

@@ -43,8 +43,8 @@ Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
       new TransformerRunner(std::move(model), backend, options, cache.take(), buffers.take()));
 }
 
-StepOutput TransformerRunner::forward(const BatchPlan& plan) {
-  return transformer_.forward(plan, cache_, buffers_, options_.observer);
+void TransformerRunner::submit(const BatchPlan& plan) {
+  output_ = transformer_.forward(plan, cache_, buffers_, options_.observer);
 }
 
 }  // namespace llorch::model

@@ -54,7 +54,9 @@ class TransformerRunner final : public ModelRunner {
   std::int32_t hidden_dim() const override { return model_->config.hidden_dim; }
   std::int32_t context_length() const override { return model_->config.context_length; }
   const RunnerLimits& limits() const override { return options_.limits; }
-  StepOutput forward(const BatchPlan& plan) override;
+  // Computes at once: the host is the device, or waits for it.
+  void submit(const BatchPlan& plan) override;
+  StepOutput collect() override { return output_; }
 
   const LoadedModel& model() const { return *model_; }
   const KvStorage& cache() const { return cache_; }
@@ -74,6 +76,7 @@ class TransformerRunner final : public ModelRunner {
   Transformer transformer_;
   KvStorage cache_;
   StepBuffers buffers_;
+  StepOutput output_;
 };
 
 }  // namespace llorch::model

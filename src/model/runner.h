@@ -1,8 +1,7 @@
-// Everything the engine knows about a model: numbers, and one function from a batch to logits.
+// Everything the engine knows about a model: numbers, and steps from a batch to what its rows want.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "model/batch.h"
 
@@ -15,6 +14,10 @@ struct RunnerLimits {
   std::int32_t sequences = 16;   // sequences of one step
   std::int32_t num_blocks = 64;  // cache blocks in all
   std::int32_t block_tokens = 16;
+  // Steps that may be submitted and not yet collected. More than one: what the host does between
+  // submit and collect costs no time.
+  std::int32_t steps_in_flight = 1;
+  bool finds_argmax = false;  // rows may want their argmax alone
 };
 
 class ModelRunner {
@@ -25,9 +28,19 @@ class ModelRunner {
   virtual std::int32_t context_length() const = 0;
   virtual const RunnerLimits& limits() const = 0;
 
-  // Computes all rows, writes their keys and values into their blocks, and returns what the rows
-  // want. A plan that breaks the rules of batch.h or the limits is a bug of the caller.
-  virtual StepOutput forward(const BatchPlan& plan) = 0;
+  // A step in two calls. Steps are computed in the order of submission: all rows of one, with their
+  // keys and values in their blocks, before any of the next. The plan is read during the call only,
+  // but for its abort flag. A plan that breaks the rules of batch.h or the limits is a bug of the
+  // caller.
+  virtual void submit(const BatchPlan& plan) = 0;
+  // Waits for the oldest step that was submitted and not collected, and returns what its rows want.
+  virtual StepOutput collect() = 0;
+
+  // Both at once, for callers that have nothing else to do; no other step is in flight.
+  StepOutput forward(const BatchPlan& plan) {
+    submit(plan);
+    return collect();
+  }
 };
 
 }  // namespace llorch::model

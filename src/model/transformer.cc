@@ -107,8 +107,9 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
   std::vector<std::int32_t>& staging = buffers.staging_;
   staging.clear();
   for (const BatchRow& row : plan.rows) {
-    CHECK(row.token >= 0 && row.token < config_.vocab_size);
-    staging.push_back(row.token);
+    const auto num_given = static_cast<std::int64_t>(plan.embeddings.size()) / config_.hidden_dim;
+    CHECK(row.token >= 0 && row.token < (row.is_embedding ? num_given : config_.vocab_size));
+    staging.push_back(row.is_embedding ? 0 : row.token);
   }
   for (const BatchRow& row : plan.rows) {
     CHECK(row.position >= 0 && row.position < config_.context_length);
@@ -168,7 +169,7 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
 StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
                                 ForwardObserver* observer) const {
   const Step step = begin_step(plan, cache, buffers, observer);
-  embed(step);
+  embed(step, plan);
   for (std::int32_t layer = 0; layer < config_.num_layers; ++layer) {
     if (plan.abort != nullptr && plan.abort->load(std::memory_order_relaxed)) {
       backend_.synchronize();
@@ -181,11 +182,18 @@ StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, S
   return output(step, buffers);
 }
 
-void Transformer::embed(const Step& step) const {
+void Transformer::embed(const Step& step, const BatchPlan& plan) const {
   backend_.embed({.table = &weights_.token_embedding,
                   .ids = step.tokens,
                   .out = step.hidden,
                   .scale = config_.embedding_scale});
+  const auto width = static_cast<std::size_t>(config_.hidden_dim);
+  for (std::size_t row = 0; row < plan.rows.size(); ++row) {
+    if (!plan.rows[row].is_embedding) continue;
+    const auto index = static_cast<std::size_t>(plan.rows[row].token);
+    backend_.upload(std::as_bytes(plan.embeddings.subspan(index * width, width)),
+                    static_cast<float*>(step.hidden.data) + row * width);
+  }
   if (weights_.position_embedding) {
     backend_.embed({.table = &*weights_.position_embedding,
                     .ids = step.positions,

@@ -67,7 +67,7 @@ class Transformer {
   Transformer(const ModelConfig& config, const ModelWeights& weights, compute::Backend& backend)
       : config_(config), weights_(weights), backend_(backend) {}
 
-  // See ModelRunner::forward.
+  // See ModelRunner::submit and collect.
   StepOutput forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
                      ForwardObserver* observer = nullptr) const;
 
@@ -76,7 +76,7 @@ class Transformer {
 
   Step begin_step(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
                   ForwardObserver* observer) const;
-  void embed(const Step& step) const;
+  void embed(const Step& step, const BatchPlan& plan) const;
   void attention_block(const Step& step, std::int32_t layer) const;
   void mlp_block(const Step& step, std::int32_t layer) const;
   StepOutput output(const Step& step, StepBuffers& buffers) const;

@@ -32,7 +32,7 @@ class CountingRunner : public model::ModelRunner {
   std::int32_t hidden_dim() const override { return 1; }
   std::int32_t context_length() const override { return 64; }
   const model::RunnerLimits& limits() const override { return limits_; }
-  model::StepOutput forward(const model::BatchPlan& plan) override {
+  void submit(const model::BatchPlan& plan) override {
     logits_.clear();
     for (const model::BatchRow& row : plan.rows) {
       rows.push_back(row);
@@ -41,8 +41,8 @@ class CountingRunner : public model::ModelRunner {
       logits_.resize(begin + 10);
       logits_[begin + static_cast<std::size_t>((row.token + 1) % 10)] = logit_;
     }
-    return {.logits = logits_};
   }
+  model::StepOutput collect() override { return {.logits = logits_}; }
   std::vector<model::BatchRow> rows;
 
  private:

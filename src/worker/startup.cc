@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/utf8.h"
@@ -24,8 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kOpened = 0.05;  // of the progress: files opened, tokenizer made
-constexpr double kLoaded = 0.95;  // weights in place
+constexpr int kSamplingThreadsMax = 4;  // more wait for memory
+constexpr double kOpened = 0.05;        // of the progress: files opened, tokenizer made
+constexpr double kLoaded = 0.95;        // weights in place
 constexpr std::chrono::minutes kWarmUpPatience{10};
 
 const base::Logger& logger() {
@@ -136,6 +138,8 @@ Status start_engine(const WorkerOptions& options, std::shared_ptr<const model::L
   engine_options.max_running = options.max_batch;
   engine_options.max_waiting = options.max_queue;
   engine_options.step_tokens = (*runner)->limits().rows;
+  const int threads = options.threads > 0 ? options.threads : base::usable_cores();
+  engine_options.sampling_threads = std::clamp(threads, 1, kSamplingThreadsMax);
   model.engine = engine::Engine::start(runner.take(), engine_options);
   model.info.context_length = model.engine->max_sequence_tokens();
   if (model.info.context_length < loaded->config.context_length) {
