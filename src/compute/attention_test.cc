@@ -122,6 +122,9 @@ std::vector<float> run(Backend& backend, const Case& c) {
   const std::int64_t keys_max = paging.blocks_max * c.block_tokens;
   const TensorView out = device.output(num_rows, width, Layout::ColumnRange);
   const TensorView scores = device.zeros(DType::F32, {num_rows, c.heads, keys_max});
+  std::vector<SequenceRun> runs;
+  for (std::size_t row = 0; row < rows.positions.size(); ++row)
+    add_row(runs, rows.sequences[row], rows.positions[row]);
   const TensorView tables =
       device.ints(paging.tables, {static_cast<std::int64_t>(c.lengths.size()), paging.blocks_max});
   backend.attention(
@@ -130,6 +133,7 @@ std::vector<float> run(Backend& backend, const Case& c) {
        .positions = device.ints(rows.positions),
        .sequences = device.ints(rows.sequences),
        .block_tables = tables,
+       .runs = runs,
        .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)),
        .window = c.window,
        .softcap = c.softcap,
@@ -340,17 +344,33 @@ TEST_P(Attention, QueryHeadsShareKeyHeadsInRuns) {
                       .slots = device.ints(zero),
                       .cache = cache});
   const TensorView out = device.output(1, 14 * 8, Layout::Tight);
+  const std::vector<SequenceRun> runs = {
+      {.sequence = 0, .first_row = 0, .rows = 1, .first_position = 0}};
   backend_->attention({.q = device.floats(q, {1, 14, 8}),
                        .cache = cache,
                        .positions = device.ints(zero),
                        .sequences = device.ints(zero),
                        .block_tables = device.ints(zero, {1, 1}),
+                       .runs = runs,
                        .scale = 1.0F,
                        .out = out.split_heads(14),
                        .scores = {}});
   const std::vector<float> found = device.read(out);
   for (std::size_t i = 0; i < found.size(); ++i)
     EXPECT_EQ(found[i], i / 8 < 7 ? 1.0F : 2.0F) << "head " << i / 8;
+}
+
+TEST(SequenceRuns, FollowSequencesAndPositions) {
+  std::vector<SequenceRun> runs;
+  for (const auto& [sequence, position] :
+       {std::pair{2, 5}, {2, 6}, {2, 7}, {0, 8}, {1, 0}, {1, 1}, {1, 3}})
+    add_row(runs, sequence, position);
+  ASSERT_EQ(runs.size(), 4U);
+  EXPECT_EQ(runs[0].rows, 3);
+  EXPECT_EQ(runs[1].first_row, 3);
+  EXPECT_EQ(runs[2].rows, 2);
+  EXPECT_EQ(runs[3].first_row, 6);
+  EXPECT_EQ(runs[3].first_position, 3);
 }
 
 TEST_P(Attention, CacheRowsAreStoredExactly) {

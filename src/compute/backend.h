@@ -7,6 +7,7 @@
 // One thread calls a backend at a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -23,6 +24,16 @@ struct StepLimits {
   std::int64_t rows = 0;     // rows of one call
   std::int64_t inputs = 0;   // widest row that a linear op multiplies, or that embed looks up
   std::int64_t context = 0;  // longest sequence, in tokens
+};
+
+// What one step is about to compute. Which kernels run for a row never follows from these numbers:
+// they are for launching, not for arithmetic.
+struct StepShape {
+  std::int64_t rows = 0;
+  std::int64_t logit_rows = 0;
+  std::int64_t sequences = 0;
+  bool observed = false;  // results are read between the ops: nothing may be put off
+  const std::atomic<bool>* abort = nullptr;  // once true, the step is given up; may be null
 };
 
 class Backend {
@@ -49,16 +60,39 @@ class Backend {
   virtual InputForm input_form(tensor::DType weight) const = 0;
   virtual Status reserve(const StepLimits& limits) = 0;
 
+  // Around the ops of a step, so that a device can capture, replay, pin and overlap them: uploads
+  // come before, downloads after, unless the step is observed.
+  virtual void begin_step(const StepShape&) {}
+  virtual void end_step() {}
+  // Asked before each layer: whether the step is given up. A device that runs behind its host waits
+  // here until it is near enough for the answer to save something.
+  virtual bool aborted(const StepShape& shape);
+  // How often so far threads were sent off and waited for: what small steps pay besides arithmetic.
+  // 0 where there are no threads to count.
+  virtual std::int64_t thread_meetings() const { return 0; }
+
   virtual void embed(const EmbedArgs& args) = 0;
   virtual void layer_norm(const LayerNormArgs& args) = 0;
   virtual void rms_norm(const RmsNormArgs& args) = 0;
   virtual void linear(const LinearArgs& args) = 0;
   virtual void activation(const ActivationArgs& args) = 0;
+  virtual void rope_angles(const RopeAnglesArgs& args) = 0;
   virtual void rope(const RopeArgs& args) = 0;
   virtual void write_kv(const WriteKvArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
+  virtual void softcap(const SoftcapArgs& args) = 0;
   virtual void softmax(const SoftmaxArgs& args) = 0;
+
+  // layer_norm or rms_norm.
+  void norm(const TensorView& x, const RowNorm& norm, const TensorView& out);
+
+  // Several of the ops above in one. The bodies here call them one by one; a backend that can do
+  // better overrides, and gives the same bits.
+  virtual void norm_linear(const NormLinearArgs& args);
+  virtual void mlp_in(const MlpInArgs& args);
+  virtual void place_heads(const PlaceHeadsArgs& args);
+  virtual void logits(const LogitsArgs& args);
 };
 
 }  // namespace llorch::compute

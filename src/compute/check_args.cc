@@ -34,6 +34,19 @@ void check_cache(const KvLayer& cache, std::int64_t kv_heads, std::int64_t head_
   CHECK(cache.keys.dims[1] == kv_heads && cache.keys.dims[2] > 0 && cache.keys.dims[3] == head_dim);
 }
 
+// Without gaps, in order, within the tables.
+void check_runs(const AttentionArgs& args) {
+  std::int64_t rows = 0;
+  for (const SequenceRun& run : args.runs) {
+    CHECK(run.first_row == rows && run.rows > 0 && run.first_position >= 0);
+    CHECK(run.sequence >= 0 && run.sequence < args.block_tables.dims[0]);
+    const std::int64_t last = std::int64_t{run.first_position} + run.rows - 1;
+    CHECK(last / args.cache.keys.dims[2] < args.block_tables.dims[1]);
+    rows += run.rows;
+  }
+  CHECK(rows == args.q.dims[0]);
+}
+
 }  // namespace
 
 void check_args(const EmbedArgs& args) {
@@ -74,11 +87,16 @@ void check_args(const ActivationArgs& args) {
   CHECK(!args.gate_with || is_matrix(args.gate_with, args.x.dims[0], args.x.dims[1]));
 }
 
+void check_args(const RopeAnglesArgs& args) {
+  CHECK(is_index(args.positions, args.positions.dims[0]));
+  CHECK(is_vector(args.frequencies, args.frequencies.dims[0]));
+  CHECK(is_matrix(args.out, args.positions.dims[0], 2 * args.frequencies.dims[0]));
+}
+
 void check_args(const RopeArgs& args) {
   CHECK(is(args.x, DType::F32, 3));
-  CHECK(is_index(args.positions, args.x.dims[0]));
-  CHECK(is_vector(args.frequencies, args.frequencies.dims[0]));
-  CHECK(2 * args.frequencies.dims[0] <= args.x.dims[2]);
+  CHECK(is_matrix(args.angles, args.x.dims[0], args.angles.dims[1]));
+  CHECK(args.angles.dims[1] % 2 == 0 && args.angles.dims[1] <= args.x.dims[2]);
 }
 
 void check_args(const WriteKvArgs& args) {
@@ -98,6 +116,7 @@ void check_args(const AttentionArgs& args) {
   CHECK(kv_heads > 0 && heads % kv_heads == 0);
   check_cache(args.cache, kv_heads, args.q.dims[2]);
   CHECK(args.window >= 0);
+  check_runs(args);
   if (args.scores) {
     CHECK(is(args.scores, DType::F32, 3) && args.scores.dims[0] == rows &&
           args.scores.dims[1] == heads);
@@ -109,6 +128,31 @@ void check_args(const GatherRowsArgs& args) {
   CHECK(is_index(args.indices, args.indices.dims[0]));
   CHECK(is_matrix(args.out, args.indices.dims[0], args.x.dims[1]));
   CHECK(args.out.data != args.x.data);
+}
+
+void check_args(const SoftcapArgs& args) {
+  CHECK(is(args.x, DType::F32, 2) && args.cap > 0);
+  CHECK(is_matrix(args.out, args.x.dims[0], args.x.dims[1]));
+}
+
+void check_args(const NormLinearArgs& args) {
+  CHECK(is_matrix(args.x, args.x.dims[0], args.x.dims[1]) && args.x.data != args.normed.data);
+  CHECK(is_vector(args.norm.weight, args.x.dims[1]));
+  CHECK(!args.norm.bias || is_vector(args.norm.bias, args.x.dims[1]));
+  CHECK(is_matrix(args.normed, args.x.dims[0], args.x.dims[1]));
+  check_args(LinearArgs{.x = args.normed, .targets = args.targets});
+}
+
+void check_args(const MlpInArgs& args) {
+  check_args(args.product);
+  CHECK(is(args.out, DType::F32, 2) && (!args.gated || args.out.dims[1] % 2 == 0));
+  std::int64_t column = 0;
+  for (const LinearTarget& target : args.product.targets) {
+    const TensorView part = args.out.columns(column, target.out.dims[1]);
+    CHECK(target.out.data == part.data && target.out.row_stride == part.row_stride);
+    column += target.out.dims[1];
+  }
+  CHECK(column == args.out.dims[1]);
 }
 
 void check_args(const SoftmaxArgs& args) {

@@ -11,10 +11,14 @@ void check_args(const LayerNormArgs& args);
 void check_args(const RmsNormArgs& args);
 void check_args(const LinearArgs& args);
 void check_args(const ActivationArgs& args);
+void check_args(const RopeAnglesArgs& args);
 void check_args(const RopeArgs& args);
 void check_args(const WriteKvArgs& args);
 void check_args(const AttentionArgs& args);
 void check_args(const GatherRowsArgs& args);
+void check_args(const SoftcapArgs& args);
 void check_args(const SoftmaxArgs& args);
+void check_args(const NormLinearArgs& args);
+void check_args(const MlpInArgs& args);
 
 }  // namespace llorch::compute

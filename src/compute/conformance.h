@@ -24,9 +24,11 @@ struct Tolerance {
   double rms_norm = 1e-6;
   double linear = 1e-6;
   double activation = 2e-6;
+  double rope_angles = 2e-7;
   double rope = 1e-6;
   double attention = 5e-6;
   double gather_rows = 0;
+  double softcap = 2e-6;
   double softmax = 2e-6;
 };
 inline constexpr Tolerance kTolerance;

@@ -189,7 +189,7 @@ TEST_P(Conformance, GeluIsTheTanhFormOrTheExactOne) {
 // rope
 
 Op rope_op(RopeStyle style, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-           std::int64_t pairs, float magnitude, Layout layout) {
+           std::int64_t pairs, float magnitude, Layout layout, bool only_angles = false) {
   return [=](Device& device) {
     Random random(51);
     Random places(151);
@@ -202,13 +202,24 @@ Op rope_op(RopeStyle style, std::int64_t rows, std::int64_t heads, std::int64_t 
     for (std::int64_t i = 0; i < pairs; ++i) {
       frequencies.push_back(std::pow(10000.0F, -static_cast<float>(i) / static_cast<float>(pairs)));
     }
-    device.backend().rope({.x = x.split_heads(heads),
-                           .positions = device.ints(positions),
-                           .frequencies = device.floats(frequencies, {pairs}),
-                           .style = style,
-                           .magnitude = magnitude});
+    const TensorView angles = device.output(rows, 2 * pairs, layout);
+    device.backend().rope_angles({.positions = device.ints(positions),
+                                  .frequencies = device.floats(frequencies, {pairs}),
+                                  .magnitude = magnitude,
+                                  .out = angles});
+    if (only_angles) return device.read(angles);
+    device.backend().rope({.x = x.split_heads(heads), .angles = angles, .style = style});
     return device.read(x);
   };
+}
+
+// Also at position 130,000, where an angle in float would be wrong in the second decimal.
+TEST_P(Conformance, RopeAnglesAreExactAtAnyPosition) {
+  for (const std::int64_t pairs : {1, 24, 128}) {
+    expect_close(kTolerance.rope_angles, 2 * pairs, fmt::format("{} pairs", pairs),
+                 rope_op(RopeStyle::Half, 5, 1, 2 * pairs, pairs, 1.25F, Layout::ColumnRange,
+                         /*only_angles=*/true));
+  }
 }
 
 TEST_P(Conformance, RopeBothStylesAnyHeadSize) {
@@ -234,10 +245,11 @@ TEST_P(Conformance, RopePairsNeighboursOrHalves) {
       const std::vector<float> frequencies = {1.57079637F, 0.0F};
       const std::vector<std::int32_t> positions = {1};
       const TensorView view = device.floats(x, {1, 1, 4});
-      device.backend().rope({.x = view,
-                             .positions = device.ints(positions),
-                             .frequencies = device.floats(frequencies, {2}),
-                             .style = style});
+      const TensorView angles = device.output(1, 4, Layout::Tight);
+      device.backend().rope_angles({.positions = device.ints(positions),
+                                    .frequencies = device.floats(frequencies, {2}),
+                                    .out = angles});
+      device.backend().rope({.x = view, .angles = angles, .style = style});
       return device.read(view);
     });
   };
@@ -251,7 +263,7 @@ TEST_P(Conformance, RopePairsNeighboursOrHalves) {
   }
 }
 
-// gather_rows and softmax
+// gather_rows, softcap and softmax
 
 TEST_P(Conformance, GatherRowsCopiesExactly) {
   expect_close(kTolerance.gather_rows, 19, "gather", [](Device& device) {
@@ -262,6 +274,26 @@ TEST_P(Conformance, GatherRowsCopiesExactly) {
     device.backend().gather_rows({.x = x, .indices = device.ints(indices), .out = out});
     return device.read(out);
   });
+}
+
+Op softcap_op(std::int64_t rows, std::int64_t dim, bool in_place, Layout layout) {
+  return [=](Device& device) {
+    Random random(81);
+    const TensorView x = device.matrix(random.numbers(rows * dim, 90.0F), rows, dim, layout);
+    const TensorView out = in_place ? x : device.output(rows, dim, layout);
+    device.backend().softcap({.x = x, .cap = 30.0F, .out = out});
+    return device.read(out);
+  };
+}
+
+TEST_P(Conformance, Softcap) {
+  for (const std::int64_t dim : {1, 17, 172, 1500}) {
+    for (const bool in_place : {false, true}) {
+      const Layout layout = in_place ? Layout::Tight : Layout::ColumnRange;
+      expect_close(kTolerance.softcap, dim, fmt::format("dim {} {}", dim, in_place),
+                   softcap_op(3, dim, in_place, layout));
+    }
+  }
 }
 
 Op softmax_op(std::int64_t rows, std::int64_t dim, float scale, bool in_place) {
@@ -310,6 +342,8 @@ TEST_P(Conformance, RowOpsDoNotDependOnTheirNeighbours) {
       expect_prefix("rope", rope_op(style, rows, 2, 48, 24, 1.0F, tight),
                     rope_op(style, 17, 2, 48, 24, 1.0F, tight));
     }
+    expect_prefix("softcap", softcap_op(rows, 333, false, tight),
+                  softcap_op(17, 333, false, tight));
     expect_prefix("softmax", softmax_op(rows, 333, 4.0F, false), softmax_op(17, 333, 4.0F, false));
     for (const auto kind : {Activation::GeluTanh, Activation::GeluErf, Activation::Silu}) {
       expect_prefix("activation", activation_op(kind, rows, 172, true, false, tight),

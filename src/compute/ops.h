@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compute/runs.h"
 #include "compute/weight.h"
 #include "tensor/tensor_view.h"
 
@@ -77,15 +78,22 @@ struct ActivationArgs {
 
 enum class RopeStyle : std::uint8_t {
   Adjacent,  // rotates (x0,x1), (x2,x3)…: llama weights as GGUF stores them
-  Half,      // rotates (x0,x_{d/2}), (x1,x_{d/2+1})…: Hugging Face weights, Qwen, Phi-3
+  Half,      // rotates (x0,x_{d/2}), (x1,x_{d/2+1})…: Hugging Face weights, Qwen,
+             // Phi-3
 };
-// Rotates the first 2 * frequencies values of each head in place by position * frequency.
-struct RopeArgs {
-  TensorView x;            // (rows, heads, head_dim)
+// The cosines of position · frequency and then the sines, times magnitude, for the rows of a step.
+// The angle is taken in double: at position 100,000 a float is wrong in the second decimal.
+struct RopeAnglesArgs {
   TensorView positions;    // (rows) I32
-  TensorView frequencies;  // (rotary_dim / 2) F32, radians per position
-  RopeStyle style = RopeStyle::Half;
+  TensorView frequencies;  // (pairs) F32, radians per position
   float magnitude = 1.0F;  // scales the rotated values (YaRN's attention factor)
+  TensorView out;          // (rows, 2 · pairs)
+};
+// Rotates the first 2 · pairs values of each head in place.
+struct RopeArgs {
+  TensorView x;       // (rows, heads, head_dim)
+  TensorView angles;  // (rows, 2 · pairs), by rope_angles
+  RopeStyle style = RopeStyle::Half;
 };
 
 // One layer's keys and values for all blocks; a block holds block_tokens positions of one sequence.
@@ -99,7 +107,8 @@ struct KvLayer {
 struct WriteKvArgs {
   TensorView keys;    // (rows, kv_heads, head_dim)
   TensorView values;  // (rows, kv_heads, head_dim)
-  TensorView slots;   // (rows) I32: block * block_tokens + offset; no slot twice in one call
+  TensorView slots;   // (rows) I32: block * block_tokens + offset; no slot twice
+                      // in one call
   KvLayer cache;
 };
 
@@ -112,6 +121,9 @@ struct AttentionArgs {
   TensorView positions;     // (rows) I32
   TensorView sequences;     // (rows) I32: row of block_tables
   TensorView block_tables;  // (num_sequences, blocks_max) I32
+  // Positions and sequences once more, on the host and as runs that cover the rows in order, so
+  // that a kernel can tile queries and split long contexts before it is launched.
+  std::span<const SequenceRun> runs;
   float scale = 0;          // usually 1/√head_dim
   std::int32_t window = 0;  // 0: sees everything before it
   float softcap = 0;        // > 0: scores become softcap · tanh(score / softcap)
@@ -127,10 +139,72 @@ struct GatherRowsArgs {
   TensorView out;      // (n, dim); never x
 };
 
+// out = cap · tanh(x / cap).
+struct SoftcapArgs {
+  TensorView x;  // (rows, dim)
+  float cap = 0;
+  TensorView out;  // (rows, dim); may be x
+};
+
 // out = softmax of each row, with the maximum subtracted first.
 struct SoftmaxArgs {
   TensorView x;    // (rows, dim)
   TensorView out;  // (rows, dim); may be x
+};
+
+// Composite ops: each is what the ops above give one after the other.
+
+enum class NormKind : std::uint8_t { LayerNorm, RmsNorm };
+// The norm a composite op begins with, without its rows.
+struct RowNorm {
+  NormKind kind = NormKind::LayerNorm;
+  TensorView weight;  // (dim)
+  TensorView bias;    // (dim), or null; layer norm only
+  float epsilon = 0;
+};
+
+// Products of norm(x).
+struct NormLinearArgs {
+  TensorView x;  // (rows, k)
+  RowNorm norm;
+  TensorView normed;  // (rows, k), never x: room to work in, undefined afterwards
+  std::span<const LinearTarget> targets;
+};
+
+// The first half of an MLP: products of norm(x) and the activation of what they gave, times the
+// other half of it where the MLP is gated.
+struct MlpInArgs {
+  NormLinearArgs product;  // its targets' outputs stand side by side and fill `out`
+  Activation kind = Activation::GeluTanh;
+  bool gated = false;
+  TensorView out;  // (rows, dim), or (rows, 2 · dim) where gated; the first dim
+                   // columns are the result
+};
+
+// From the projections of a step to what attention reads: norm of each head where there is one,
+// rotation where there is one, and keys and values into the cache.
+struct PlaceHeadsArgs {
+  TensorView q;       // (rows, heads, head_dim), in place
+  TensorView k;       // (rows, kv_heads, head_dim), in place
+  TensorView v;       // (rows, kv_heads, head_dim)
+  TensorView q_norm;  // (head_dim): RMS norm, or null
+  TensorView k_norm;  // (head_dim), or null
+  float epsilon = 0;
+  TensorView angles;  // (rows, 2 · pairs), or null
+  RopeStyle style = RopeStyle::Half;
+  TensorView slots;  // (rows) I32, as in WriteKvArgs
+  KvLayer cache;
+};
+
+// The rows that want them through the last norm and the output matrix, capped where the model says.
+struct LogitsArgs {
+  TensorView x;        // (rows, dim)
+  TensorView indices;  // (n) I32
+  RowNorm norm;
+  TensorView picked;               // (n, dim), never x: room to work in, undefined afterwards
+  const Weight* weight = nullptr;  // (vocab, dim)
+  TensorView out;                  // (n, vocab)
+  float softcap = 0;               // 0: none
 };
 
 }  // namespace llorch::compute

@@ -10,6 +10,7 @@
 
 #include "base/host_limits.h"
 #include "compute/cpu/cpu_backend.h"
+#include "compute/cuda/workspace.h"
 #include "compute/host_memory.h"
 
 namespace llorch::compute {
@@ -63,10 +64,12 @@ class Sizing : public SizingBackend {
   void rms_norm(const RmsNormArgs&) override { refuse(); }
   void linear(const LinearArgs&) override { refuse(); }
   void activation(const ActivationArgs&) override { refuse(); }
+  void rope_angles(const RopeAnglesArgs&) override { refuse(); }
   void rope(const RopeArgs&) override { refuse(); }
   void write_kv(const WriteKvArgs&) override { refuse(); }
   void attention(const AttentionArgs&) override { refuse(); }
   void gather_rows(const GatherRowsArgs&) override { refuse(); }
+  void softcap(const SoftcapArgs&) override { refuse(); }
   void softmax(const SoftmaxArgs&) override { refuse(); }
 
  protected:
@@ -150,8 +153,12 @@ class CudaSizing final : public Sizing {
     return weight;
   }
   InputForm input_form(tensor::DType) const override { return InputForm::F32; }
-  // The kernels keep what they need in shared memory and registers.
-  Status reserve(const StepLimits&) override { return ok_status(); }
+  Status reserve(const StepLimits& limits) override {
+    const Result<std::int64_t> bytes = cuda::workspace_bytes(limits);
+    if (!bytes.ok()) return bytes.error().in(name_);
+    if (*bytes > 0) count(*bytes);
+    return ok_status();
+  }
 
  private:
   void count(std::int64_t bytes) override {

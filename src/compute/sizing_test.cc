@@ -89,6 +89,14 @@ TEST(SizingBackend, AGpuHasItsOwnGranularityAndOverhead) {
   ASSERT_TRUE(backend->load_weight(source_of(std::as_bytes(std::span(values)), 32, 32)).ok());
 }
 
+// Without a device, and without a build that has one: the function is the backend's own.
+TEST(SizingBackend, RefusesStepsThatAGpuCannotTake) {
+  const auto backend = make_sizing_backend("cuda:0").take();
+  EXPECT_TRUE(backend->reserve({.rows = 65535, .inputs = 1024, .context = 4096}).ok());
+  EXPECT_FALSE(backend->reserve({.rows = 65536, .inputs = 1024, .context = 4096}).ok());
+  EXPECT_EQ(backend->bytes(), 0) << "its kernels take no workspace";
+}
+
 TEST(SizingBackend, KnowsNoOtherDevice) {
   EXPECT_FALSE(make_sizing_backend("reference").ok());
   EXPECT_FALSE(make_sizing_backend("").ok());

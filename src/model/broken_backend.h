@@ -1,5 +1,6 @@
 // Tests only: the cpu backend with one op computed wrongly, so that a model really goes through the
-// mistake. Its memory is the host's, which hooks may therefore read and write.
+// mistake. Its memory is the host's, which hooks may therefore read and write. Composite ops are
+// their parts here, so that a hook on a part is reached.
 #pragma once
 
 #include <functional>
@@ -24,6 +25,11 @@ class BrokenBackend final : public compute::Backend {
   std::function<void(compute::WriteKvArgs&)> on_write_kv;
   std::function<void(const compute::WriteKvArgs&)> after_write_kv;
   std::function<void(const compute::LayerNormArgs&)> after_layer_norm;
+  // Hear of what happens.
+  std::function<void(const compute::StepShape&)> on_begin_step;
+  std::function<void()> on_end_step;
+  std::function<void(const compute::RopeAnglesArgs&)> on_rope_angles;
+  std::function<void()> on_download;
 
   std::string name() const override { return "broken " + sound_->name(); }
   std::int64_t free_bytes() const override { return sound_->free_bytes(); }
@@ -32,6 +38,7 @@ class BrokenBackend final : public compute::Backend {
     sound_->upload(host, device);
   }
   void download(const void* device, std::span<std::byte> host) override {
+    if (on_download) on_download();
     sound_->download(device, host);
   }
   void synchronize() override { sound_->synchronize(); }
@@ -42,6 +49,16 @@ class BrokenBackend final : public compute::Backend {
     return sound_->input_form(weight);
   }
   Status reserve(const compute::StepLimits& limits) override { return sound_->reserve(limits); }
+
+  void begin_step(const compute::StepShape& shape) override {
+    if (on_begin_step) on_begin_step(shape);
+    sound_->begin_step(shape);
+  }
+  void end_step() override {
+    if (on_end_step) on_end_step();
+    sound_->end_step();
+  }
+  std::int64_t thread_meetings() const override { return sound_->thread_meetings(); }
 
   void embed(const compute::EmbedArgs& args) override { sound_->embed(args); }
   void layer_norm(const compute::LayerNormArgs& args) override {
@@ -57,6 +74,10 @@ class BrokenBackend final : public compute::Backend {
     sound_->linear({args.x, targets});
   }
   void activation(const compute::ActivationArgs& args) override { sound_->activation(args); }
+  void rope_angles(const compute::RopeAnglesArgs& args) override {
+    if (on_rope_angles) on_rope_angles(args);
+    sound_->rope_angles(args);
+  }
   void rope(const compute::RopeArgs& args) override { sound_->rope(args); }
   void write_kv(const compute::WriteKvArgs& args) override {
     compute::WriteKvArgs changed = args;
@@ -70,6 +91,7 @@ class BrokenBackend final : public compute::Backend {
   void gather_rows(const compute::GatherRowsArgs& args) override {
     run_changed(args, on_gather_rows, &compute::Backend::gather_rows);
   }
+  void softcap(const compute::SoftcapArgs& args) override { sound_->softcap(args); }
   void softmax(const compute::SoftmaxArgs& args) override {
     run_changed(args, on_softmax, &compute::Backend::softmax);
   }

@@ -13,7 +13,7 @@
 
 namespace llorch::model {
 
-enum class NormKind : std::uint8_t { LayerNorm, RmsNorm };
+using compute::NormKind;
 
 // For messages.
 std::string_view name(NormKind kind);

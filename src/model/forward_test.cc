@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "model/broken_backend.h"
 #include "model/golden_fixture.h"
 
 namespace llorch::model {
@@ -247,6 +248,111 @@ TEST_P(ForwardTest, AnAbortedStepGivesNothingAndCanBeRunAgain) {
   EXPECT_TRUE(output.logits.empty());
   abort = false;
   EXPECT_EQ(run(*runner_, plan), expected);
+}
+
+// A backend that hears of everything a step does.
+class HeardStep : public testing::Test {
+ protected:
+  HeardStep() : backend_(compute::make_backend("cpu", {.threads = 3}).take()) {}
+
+  // Rows of one sequence from position 0 on, in blocks of 16.
+  StepOutput run(std::string_view model, std::int32_t rows,
+                 const std::atomic<bool>* abort = nullptr) {
+    const auto loaded = load_golden_model(model, backend_);
+    layers_ = loaded->config.num_layers;
+    ropes_ = std::ssize(loaded->config.ropes);
+    runner_ = TransformerRunner::make(loaded, backend_, {}).take();
+    BatchPlan plan;
+    plan.block_tables.push_back(blocks_);
+    plan.abort = abort;
+    for (std::int32_t i = 0; i < rows; ++i) plan.rows.push_back({i + 1, i, 0, i + 1 == rows});
+    return runner_->forward(plan);
+  }
+
+  BrokenBackend backend_;
+  std::vector<std::int32_t> blocks_ = {0, 1, 2, 3};
+  std::unique_ptr<TransformerRunner> runner_;
+  std::int64_t layers_ = 0, ropes_ = 0;
+};
+
+TEST_F(HeardStep, IsAnnouncedBeforeItsOpsAndEndedBeforeItsResultsAreFetched) {
+  std::vector<std::string> heard;
+  backend_.on_begin_step = [&](const compute::StepShape& shape) {
+    heard.push_back(fmt::format("begin {} rows, {} with logits, {} sequence", shape.rows,
+                                shape.logit_rows, shape.sequences));
+    EXPECT_FALSE(shape.observed);
+  };
+  backend_.on_end_step = [&] { heard.emplace_back("end"); };
+  backend_.on_download = [&] { heard.emplace_back("download"); };
+  backend_.on_linear = [&](compute::LinearTarget&) {
+    if (heard.back() != "product") heard.emplace_back("product");
+  };
+  run("tests/golden/families/llama", 5);
+  EXPECT_EQ(heard, (std::vector<std::string>{"begin 5 rows, 1 with logits, 1 sequence", "product",
+                                             "end", "download"}));
+}
+
+TEST_F(HeardStep, AnglesAreComputedOnceWhateverTheNumberOfLayers) {
+  for (const std::string_view model :
+       {"tests/golden/families/llama", "tests/golden/families/gemma3"}) {
+    std::int64_t count = 0;
+    backend_.on_rope_angles = [&](const compute::RopeAnglesArgs&) { ++count; };
+    run(model, 5);
+    EXPECT_GT(layers_, 1);
+    EXPECT_EQ(count, ropes_);
+  }
+}
+
+TEST_F(HeardStep, AttentionIsToldTheRunsOfItsRows) {
+  backend_.on_attention = [](compute::AttentionArgs& args) {
+    ASSERT_EQ(args.runs.size(), 1U);
+    EXPECT_EQ(args.runs[0].rows, 5);
+    EXPECT_EQ(args.runs[0].first_position, 0);
+  };
+  run("tests/golden/families/llama", 5);
+}
+
+TEST_F(HeardStep, IsGivenUpBetweenTwoLayersAndEnded) {
+  std::atomic<bool> abort = false;
+  int attentions = 0;
+  int ends = 0;
+  backend_.on_attention = [&](compute::AttentionArgs&) {
+    ++attentions;
+    abort = true;
+  };
+  backend_.on_end_step = [&] { ++ends; };
+  EXPECT_TRUE(run("tests/golden/families/llama", 5, &abort).aborted);
+  EXPECT_EQ(attentions, 1);
+  EXPECT_EQ(ends, 1);
+}
+
+// How often threads meet in a layer, with the ops one by one and with composite ones.
+// docs/kernels.md has these numbers.
+TEST_F(HeardStep, ThreadsMeetSixTimesALayerInsteadOfEleven) {
+  const auto meetings_of = [](std::string_view model, std::int32_t rows, bool composite) {
+    const auto cpu = compute::make_backend("cpu", {.threads = 3}).take();
+    BrokenBackend parts(compute::make_backend("cpu", {.threads = 3}).take());
+    compute::Backend& backend = composite ? *cpu : parts;
+    const auto loaded = load_golden_model(model, backend);
+    const auto runner = TransformerRunner::make(loaded, backend, {}).take();
+    const std::vector<std::int32_t> blocks = {0, 1, 2, 3};
+    BatchPlan plan;
+    plan.block_tables.push_back(blocks);
+    for (std::int32_t i = 0; i < rows; ++i) plan.rows.push_back({i + 1, i, 0, false});
+    const std::int64_t before = backend.thread_meetings();
+    runner->forward(plan);
+    // Without logits a step is its layers, one look-up, and the angles.
+    const std::int64_t around = rows > 1 ? 1 + std::ssize(loaded->config.ropes) : 0;
+    const std::int64_t meetings = backend.thread_meetings() - before - around;
+    EXPECT_EQ(meetings % loaded->config.num_layers, 0);
+    return meetings / loaded->config.num_layers;
+  };
+  EXPECT_EQ(meetings_of("tests/golden/families/llama", 4, false), 11);
+  EXPECT_EQ(meetings_of("tests/golden/families/llama", 4, true), 6);
+  EXPECT_EQ(meetings_of("tests/golden/families/qwen3", 4, false), 13);
+  EXPECT_EQ(meetings_of("tests/golden/families/qwen3", 4, true), 6);
+  EXPECT_EQ(meetings_of("tests/golden/families/llama", 1, false), 5);
+  EXPECT_EQ(meetings_of("tests/golden/families/llama", 1, true), 5);
 }
 
 TEST_P(ForwardTest, HalfPrecisionCacheStaysClose) {

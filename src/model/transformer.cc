@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 
 namespace llorch::model {
 namespace {
@@ -29,11 +28,34 @@ struct Transformer::Step {
   TensorView logit_rows;                           // (n) I32; null when no row wants logits
   TensorView hidden_rows;                          // (n) I32; null when no row wants hidden
   TensorView hidden, normed, qkv, merged, ffn;     // StepBuffers' views, cut to this step's rows
+  TensorView picked, logits;                       // cut to the rows that want them, or null
   TensorView scores;
+  std::span<const TensorView> angles;  // not cut
+  std::span<const compute::SequenceRun> runs;
 
   void observe(std::string_view name, std::int32_t layer, const TensorView& view) const {
     if (observer != nullptr) observer->on_tensor(name, layer, view);
   }
+};
+
+// One input through one or several matrices whose outputs stand side by side.
+struct Transformer::Targets {
+  Targets(std::span<const Linear> parts, const TensorView& out) : count(parts.size()) {
+    CHECK(!parts.empty() && count <= kPartsMax);
+    std::int64_t column = 0;
+    for (std::size_t part = 0; part < count; ++part) {
+      const std::int64_t width = parts[part].weight.rows;
+      items[part] = {.weight = &parts[part].weight,
+                     .bias = parts[part].bias,
+                     .out = out.columns(column, width)};
+      column += width;
+    }
+    CHECK(column == out.dims[1]);
+  }
+  std::span<const compute::LinearTarget> all() const { return {items, count}; }
+
+  compute::LinearTarget items[kPartsMax];
+  std::size_t count;
 };
 
 Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const RunnerLimits& limits,
@@ -43,6 +65,9 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   StepBuffers buffers;
   buffers.limits_ = limits;
   buffers.blocks_max_ = (config.context_length + limits.block_tokens - 1) / limits.block_tokens;
+
+  buffers.angles_.resize(config.ropes.size());
+  buffers.runs_.resize(static_cast<std::size_t>(limits.rows));
 
   const std::int64_t rows = limits.rows;
   std::int64_t total = 0;
@@ -55,6 +80,8 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
     visit(buffers.ffn_, {rows, config.ffn_in_width()});
     visit(buffers.picked_, {rows, config.hidden_dim});
     visit(buffers.logits_, {limits.logit_rows, config.vocab_size});
+    for (std::size_t i = 0; i < config.ropes.size(); ++i)
+      visit(buffers.angles_[i], {rows, 2 * std::ssize(config.ropes[i].frequencies)});
     if (keys_observed > 0) visit(buffers.scores_, {rows, config.num_heads, keys_observed});
   };
   for_each_view([&](TensorView&, std::initializer_list<std::int64_t> dims) {
@@ -90,14 +117,14 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
 }
 
 std::int64_t StepBuffers::host_bytes() const {
-  return static_cast<std::int64_t>(staging_.capacity() * sizeof(std::int32_t) +
-                                   (host_logits_.capacity() + host_hidden_.capacity()) *
-                                       sizeof(float));
+  return static_cast<std::int64_t>(
+      staging_.capacity() * sizeof(std::int32_t) + runs_.capacity() * sizeof(compute::SequenceRun) +
+      (host_logits_.capacity() + host_hidden_.capacity()) * sizeof(float));
 }
 
 // Checks the plan, lays all its integers out in one run and uploads them at once.
-Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage& cache,
-                                          StepBuffers& buffers, ForwardObserver* observer) const {
+Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cache,
+                                     StepBuffers& buffers, ForwardObserver* observer) const {
   const auto rows = static_cast<std::int64_t>(plan.rows.size());
   const auto num_sequences = static_cast<std::int64_t>(plan.block_tables.size());
   CHECK(rows > 0 && rows <= buffers.limits_.rows);
@@ -123,7 +150,11 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
     CHECK(index < table.size() && table[index] >= 0 && table[index] < cache.num_blocks());
     staging.push_back(table[index] * cache.block_tokens() + row.position % cache.block_tokens());
   }
-  for (const BatchRow& row : plan.rows) staging.push_back(row.sequence);
+  buffers.runs_.clear();
+  for (const BatchRow& row : plan.rows) {
+    staging.push_back(row.sequence);
+    compute::add_row(buffers.runs_, row.sequence, row.position);
+  }
   for (const std::span<const std::int32_t> table : plan.block_tables) {
     CHECK(table.size() <= static_cast<std::size_t>(buffers.blocks_max_));
     staging.insert(staging.end(), table.begin(), table.end());
@@ -162,27 +193,44 @@ Transformer::Step Transformer::begin_step(const BatchPlan& plan, const KvStorage
   step.qkv = buffers.qkv_.first_rows(rows);
   step.merged = buffers.merged_.first_rows(rows);
   step.ffn = buffers.ffn_.first_rows(rows);
+  if (num_hidden > 0) step.picked = buffers.picked_.first_rows(num_hidden);
+  if (num_logits > 0) step.logits = buffers.logits_.first_rows(num_logits);
+  step.angles = buffers.angles_;
+  step.runs = buffers.runs_;
   if (observer != nullptr && buffers.scores_) step.scores = buffers.scores_.first_rows(rows);
   return step;
 }
 
 StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
                                 ForwardObserver* observer) const {
-  const Step step = begin_step(plan, cache, buffers, observer);
-  embed(step, plan);
+  const Step step = stage(plan, cache, buffers, observer);
+  const compute::StepShape shape{.rows = step.hidden.rows(),
+                                 .logit_rows = step.logits ? step.logits.rows() : 0,
+                                 .sequences = step.block_tables.rows(),
+                                 .observed = observer != nullptr,
+                                 .abort = plan.abort};
+  backend_.begin_step(shape);
+  prepare(step, plan);
+  const bool complete = run_layers(step, shape);
+  if (complete) finish(step);
+  backend_.end_step();
+  if (complete) return fetch(step, buffers);
+  backend_.synchronize();
+  return {.aborted = true};
+}
+
+bool Transformer::run_layers(const Step& step, const compute::StepShape& shape) const {
   for (std::int32_t layer = 0; layer < config_.num_layers; ++layer) {
-    if (plan.abort != nullptr && plan.abort->load(std::memory_order_relaxed)) {
-      backend_.synchronize();
-      return {.aborted = true};
-    }
+    if (backend_.aborted(shape)) return false;
     attention_block(step, layer);
     mlp_block(step, layer);
     step.observe("block", layer, step.hidden);
   }
-  return output(step, buffers);
+  return true;
 }
 
-void Transformer::embed(const Step& step, const BatchPlan& plan) const {
+// What all layers share: the residual stream's beginning and the angles of rotation.
+void Transformer::prepare(const Step& step, const BatchPlan& plan) const {
   backend_.embed({.table = &weights_.token_embedding,
                   .ids = step.tokens,
                   .out = step.hidden,
@@ -201,13 +249,22 @@ void Transformer::embed(const Step& step, const BatchPlan& plan) const {
                     .accumulate = true});
   }
   step.observe("embedding", -1, step.hidden);
+  for (std::size_t i = 0; i < weights_.ropes.size(); ++i) {
+    const Rope& rope = weights_.ropes[i];
+    backend_.rope_angles({.positions = step.positions,
+                          .frequencies = rope.frequencies,
+                          .magnitude = rope.magnitude,
+                          .out = step.angles[i].first_rows(step.hidden.rows())});
+  }
 }
 
 void Transformer::attention_block(const Step& step, std::int32_t layer) const {
   const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
-  normalize(step.hidden, weights.attn_norm, step.normed);
-  step.observe("attn_norm", layer, step.normed);
-  project(step.normed, weights.qkv, step.qkv);
+  observe_norm(step, weights.attn_norm, "attn_norm", layer);
+  backend_.norm_linear({.x = step.hidden,
+                        .norm = row_norm(weights.attn_norm),
+                        .normed = step.normed,
+                        .targets = Targets(weights.qkv, step.qkv).all()});
   step.observe("qkv", layer, step.qkv);
 
   const TensorView q = step.qkv.columns(0, config_.q_width()).split_heads(config_.num_heads);
@@ -216,16 +273,26 @@ void Transformer::attention_block(const Step& step, std::int32_t layer) const {
   const TensorView v = step.qkv.columns(config_.q_width() + config_.kv_width(), config_.kv_width())
                            .split_heads(config_.num_kv_heads);
   const LayerAttention attention = config_.layer_attention(layer);
-  place_heads(step, q, weights.q_norm, attention.rope);
-  place_heads(step, k, weights.k_norm, attention.rope);
-  step.observe("attn_in", layer, step.qkv);
   const compute::KvLayer& cache = step.cache.layer(layer);
-  backend_.write_kv({.keys = k, .values = v, .slots = step.slots, .cache = cache});
+  compute::PlaceHeadsArgs heads{
+      .q = q, .k = k, .v = v, .epsilon = config_.norm_epsilon, .slots = step.slots, .cache = cache};
+  if (config_.qk_norm) {
+    heads.q_norm = weights.q_norm.weight;
+    heads.k_norm = weights.k_norm.weight;
+  }
+  if (attention.rope >= 0) {
+    const auto rope = static_cast<std::size_t>(attention.rope);
+    heads.angles = step.angles[rope].first_rows(step.hidden.rows());
+    heads.style = weights_.ropes[rope].style;
+  }
+  backend_.place_heads(heads);
+  step.observe("attn_in", layer, step.qkv);
   backend_.attention({.q = q,
                       .cache = cache,
                       .positions = step.positions,
                       .sequences = step.sequences,
                       .block_tables = step.block_tables,
+                      .runs = step.runs,
                       .scale = config_.attention_scale > 0
                                    ? config_.attention_scale
                                    : 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
@@ -238,95 +305,69 @@ void Transformer::attention_block(const Step& step, std::int32_t layer) const {
   add_to_residual(step, step.merged, {weights.attn_out, weights.post_attn_norm, "attn_out", layer});
 }
 
-void Transformer::place_heads(const Step& step, const TensorView& heads, const Norm& norm,
-                              std::int32_t rope) const {
-  if (config_.qk_norm) {
-    backend_.rms_norm(
-        {.x = heads, .weight = norm.weight, .epsilon = config_.norm_epsilon, .out = heads});
-  }
-  if (rope < 0) return;
-  const Rope& rotation = weights_.ropes[static_cast<std::size_t>(rope)];
-  backend_.rope({.x = heads,
-                 .positions = step.positions,
-                 .frequencies = rotation.frequencies,
-                 .style = rotation.style,
-                 .magnitude = rotation.magnitude});
-}
-
 void Transformer::mlp_block(const Step& step, std::int32_t layer) const {
   const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
-  normalize(step.hidden, weights.ffn_norm, step.normed);
-  step.observe("ffn_norm", layer, step.normed);
-  project(step.normed, weights.ffn_in, step.ffn);
-  const TensorView inner = step.ffn.columns(0, config_.ffn_dim);
-  const TensorView gate_with =
-      config_.gated_mlp ? step.ffn.columns(config_.ffn_dim, config_.ffn_dim) : TensorView();
-  backend_.activation(
-      {.kind = config_.activation, .x = inner, .gate_with = gate_with, .out = inner});
-  add_to_residual(step, inner, {weights.ffn_out, weights.post_ffn_norm, "ffn_out", layer});
+  observe_norm(step, weights.ffn_norm, "ffn_norm", layer);
+  const Targets targets(weights.ffn_in, step.ffn);
+  backend_.mlp_in({.product = {.x = step.hidden,
+                               .norm = row_norm(weights.ffn_norm),
+                               .normed = step.normed,
+                               .targets = targets.all()},
+                   .kind = config_.activation,
+                   .gated = config_.gated_mlp,
+                   .out = step.ffn});
+  add_to_residual(step, step.ffn.columns(0, config_.ffn_dim),
+                  {weights.ffn_out, weights.post_ffn_norm, "ffn_out", layer});
 }
 
 void Transformer::pick_rows(const Step& step, const TensorView& indices,
                             const TensorView& out) const {
   backend_.gather_rows({.x = step.hidden, .indices = indices, .out = out});
-  normalize(out, weights_.output_norm, out);
+  backend_.norm(out, row_norm(weights_.output_norm), out);
 }
 
-StepOutput Transformer::output(const Step& step, StepBuffers& buffers) const {
-  StepOutput result;
-  const auto fetch = [this](const TensorView& view, std::vector<float>& host) {
+// What the step is for, still on the device.
+void Transformer::finish(const Step& step) const {
+  if (step.hidden_rows) pick_rows(step, step.hidden_rows, step.picked);
+  if (!step.logit_rows) return;
+  const TensorView picked = step.normed.first_rows(step.logit_rows.rows());
+  if (step.observer != nullptr) {
+    pick_rows(step, step.logit_rows, picked);
+    step.observe("output_norm", -1, picked);
+  }
+  backend_.logits({.x = step.hidden,
+                   .indices = step.logit_rows,
+                   .norm = row_norm(weights_.output_norm),
+                   .picked = picked,
+                   .weight = &weights_.output_matrix(),
+                   .out = step.logits,
+                   .softcap = config_.logit_softcap});
+}
+
+StepOutput Transformer::fetch(const Step& step, StepBuffers& buffers) const {
+  const auto download = [this](const TensorView& view, std::vector<float>& host) {
+    if (!view) return std::span<const float>();
     host.resize(static_cast<std::size_t>(view.elements()));
     backend_.download(view.data, std::as_writable_bytes(std::span(host)));
     return std::span<const float>(host);
   };
-  if (step.hidden_rows) {
-    const TensorView picked = buffers.picked_.first_rows(step.hidden_rows.rows());
-    pick_rows(step, step.hidden_rows, picked);
-    result.hidden = fetch(picked, buffers.host_hidden_);
-  }
-  if (step.logit_rows) {
-    const TensorView picked = buffers.picked_.first_rows(step.logit_rows.rows());
-    const TensorView logits = buffers.logits_.first_rows(step.logit_rows.rows());
-    pick_rows(step, step.logit_rows, picked);
-    step.observe("output_norm", -1, picked);
-    const compute::LinearTarget target{.weight = &weights_.output_matrix(), .out = logits};
-    backend_.linear({.x = picked, .targets = {&target, 1}});
-    result.logits = fetch(logits, buffers.host_logits_);
-    if (config_.logit_softcap > 0) {
-      for (float& logit : buffers.host_logits_)
-        logit = config_.logit_softcap * std::tanh(logit / config_.logit_softcap);
-    }
-  }
-  if (!step.logit_rows && !step.hidden_rows) backend_.synchronize();
-  return result;
+  if (!step.logits && !step.picked) backend_.synchronize();
+  return {.logits = download(step.logits, buffers.host_logits_),
+          .hidden = download(step.picked, buffers.host_hidden_)};
 }
 
-void Transformer::normalize(const TensorView& x, const Norm& norm, const TensorView& out) const {
-  if (config_.norm == NormKind::LayerNorm) {
-    backend_.layer_norm({.x = x,
-                         .weight = norm.weight,
-                         .bias = norm.bias,
-                         .epsilon = config_.norm_epsilon,
-                         .out = out});
-  } else {
-    backend_.rms_norm({.x = x, .weight = norm.weight, .epsilon = config_.norm_epsilon, .out = out});
-  }
+compute::RowNorm Transformer::row_norm(const Norm& norm) const {
+  return {.kind = config_.norm,
+          .weight = norm.weight,
+          .bias = norm.bias,
+          .epsilon = config_.norm_epsilon};
 }
 
-// One input through one or several matrices whose outputs stand side by side in `out`.
-void Transformer::project(const TensorView& x, std::span<const Linear> parts,
-                          const TensorView& out) const {
-  CHECK(!parts.empty() && parts.size() <= kPartsMax);
-  compute::LinearTarget targets[kPartsMax];
-  std::int64_t column = 0;
-  for (std::size_t part = 0; part < parts.size(); ++part) {
-    const std::int64_t width = parts[part].weight.rows;
-    targets[part] = {
-        .weight = &parts[part].weight, .bias = parts[part].bias, .out = out.columns(column, width)};
-    column += width;
-  }
-  CHECK(column == out.dims[1]);
-  backend_.linear({.x = x, .targets = {targets, parts.size()}});
+void Transformer::observe_norm(const Step& step, const Norm& norm, std::string_view name,
+                               std::int32_t layer) const {
+  if (step.observer == nullptr) return;
+  backend_.norm(step.hidden, row_norm(norm), step.normed);
+  step.observe(name, layer, step.normed);
 }
 
 void Transformer::add_to_residual(const Step& step, const TensorView& x,

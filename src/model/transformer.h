@@ -53,9 +53,11 @@ class StepBuffers {
   compute::TensorView qkv_;     // (rows, qkv_width)
   compute::TensorView merged_;  // (rows, q_width): attention's heads side by side
   compute::TensorView ffn_;     // (rows, ffn_in_width)
-  compute::TensorView picked_;  // (rows, hidden)
+  compute::TensorView picked_;  // (rows, hidden): rows that want hidden, after the last norm
   compute::TensorView logits_;  // (logit_rows, vocab)
   compute::TensorView scores_;  // (rows, heads, keys_observed), or null
+  std::vector<compute::TensorView> angles_;  // (rows, rotary_dim) of each of ModelConfig::ropes
+  std::vector<compute::SequenceRun> runs_;
   std::vector<std::int32_t> staging_;
   std::vector<float> host_logits_;
   std::vector<float> host_hidden_;
@@ -74,22 +76,24 @@ class Transformer {
  private:
   struct Step;  // one call's views
 
-  Step begin_step(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
-                  ForwardObserver* observer) const;
-  void embed(const Step& step, const BatchPlan& plan) const;
+  struct Targets;
+
+  Step stage(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
+             ForwardObserver* observer) const;
+  // False when the step was given up.
+  bool run_layers(const Step& step, const compute::StepShape& shape) const;
+  void prepare(const Step& step, const BatchPlan& plan) const;
   void attention_block(const Step& step, std::int32_t layer) const;
   void mlp_block(const Step& step, std::int32_t layer) const;
-  StepOutput output(const Step& step, StepBuffers& buffers) const;
+  void finish(const Step& step) const;
+  StepOutput fetch(const Step& step, StepBuffers& buffers) const;
   // The chosen rows after the last norm, in `out`.
   void pick_rows(const Step& step, const compute::TensorView& indices,
                  const compute::TensorView& out) const;
-  void normalize(const compute::TensorView& x, const Norm& norm,
-                 const compute::TensorView& out) const;
-  void project(const compute::TensorView& x, std::span<const Linear> parts,
-               const compute::TensorView& out) const;
-  // QK norm and rotation of queries or keys, in place.
-  void place_heads(const Step& step, const compute::TensorView& heads, const Norm& norm,
-                   std::int32_t rope) const;
+  compute::RowNorm row_norm(const Norm& norm) const;
+  // Norms the residual stream for an observer: a product may keep its normed input to itself.
+  void observe_norm(const Step& step, const Norm& norm, std::string_view name,
+                    std::int32_t layer) const;
   // What a block adds to the residual stream: a projection, and its post norm where there is one.
   struct Addition {
     const Linear& linear;

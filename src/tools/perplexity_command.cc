@@ -53,6 +53,7 @@ struct Options {
   std::string kv = "f32";
   std::string input = "f32";
   int threads = 0;
+  bool special = false;
   bool json = false;
 };
 
@@ -94,7 +95,8 @@ Result<Row> score_model(const std::string& path, std::string_view text, const Op
   row.model = path;
   Result<tokenizer::Tokenizer> tokenizer = tokenizer::load_tokenizer(path);
   if (!tokenizer.ok()) return tokenizer.error();
-  Result<std::vector<tokenizer::TokenId>> ids = tokenizer->encode(text, {.add_special = true});
+  Result<std::vector<tokenizer::TokenId>> ids =
+      tokenizer->encode(text, {.add_special = true, .parse_special = options.special});
   if (!ids.ok()) return ids.error().in(options.text);
   // The beginning stands in each window, not before the text; what ends a text has no place here.
   WindowOptions windows{.context = options.context, .max_windows = options.max_windows};
@@ -212,6 +214,10 @@ void describe(CLI::App& app, Options& options) {
   app.add_option("--threads", options.threads, "CPU threads; 0: one for each core")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
+  app.add_flag(
+      "--special", options.special,
+      "markers in the text such as <|im_start|> are the model's tokens: for chats as a chat "
+      "template writes them");
   app.add_flag("--json", options.json, "print one JSON object");
 }
 

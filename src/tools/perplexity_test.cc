@@ -170,6 +170,25 @@ TEST(PerplexityProgram, ComparesModelsInATableAndAsJson) {
     EXPECT_THAT(help.out, HasSubstr(std::string(json::view(entry.key())))) << "not documented";
 }
 
+// Spelt out, a marker is several tokens.
+TEST(PerplexityProgram, TakesMarkersForTokensWhenAsked) {
+  const test::TempDir folder;
+  write_test_model(folder / "model");
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "a<|endoftext|>";
+  ASSERT_TRUE(base::write_file_atomically(folder / "text.txt", text).ok());
+  std::vector<std::string> arguments = {
+      "--model", folder / "model", "--text", folder / "text.txt", "--ctx", "8", "--json"};
+  const auto windows = [&] {
+    const auto run = run_program(arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return json::parse(run.out).take().at("models").as_array()[0].at("windows").as_int64();
+  };
+  const std::int64_t spelt = windows();
+  arguments.emplace_back("--special");
+  EXPECT_LT(windows(), spelt / 2);
+}
+
 TEST(PerplexityProgram, SaysWhatIsWrong) {
   const test::TempDir folder;
   write_test_model(folder / "model");

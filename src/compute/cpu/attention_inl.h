@@ -148,10 +148,7 @@ HWY_INLINE void weigh_values<QuantBlock>(const AttendHead& head) {
 HWY_INLINE void finish_scores(const AttendHead& head, std::int64_t count) {
   const Vec scale = hn::Set(Floats(), head.scale);
   map_row(head.scratch, count, head.scratch, [scale](Vec v) HWY_ATTR { return hn::Mul(v, scale); });
-  if (head.softcap <= 0) return;
-  const Vec cap = hn::Set(Floats(), head.softcap);
-  map_row(head.scratch, count, head.scratch,
-          [cap](Vec v) HWY_ATTR { return hn::Mul(cap, hn::Tanh(Floats(), hn::Div(v, cap))); });
+  if (head.softcap > 0) softcap(head.scratch, count, head.softcap, head.scratch);
 }
 
 template <class T>

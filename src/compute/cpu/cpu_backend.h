@@ -17,6 +17,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_v
 
 // What reserve() takes, as a function of numbers alone: a plan is made without a backend.
 struct CpuWorkspace {
+  std::int64_t inputs = 0;         // as in StepLimits
   std::int64_t thread_floats = 0;  // scratch of each thread
   std::int64_t num_threads = 0;
   std::int64_t input_floats = 0;  // the prepared input of a linear op; none where it is F32

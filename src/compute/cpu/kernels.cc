@@ -27,6 +27,7 @@ constexpr Kernels kKernels = {
     .activation = activation,
     .rotate = rotate,
     .attend = attend,
+    .softcap = softcap,
     .softmax = softmax,
 };
 

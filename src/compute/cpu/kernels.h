@@ -54,15 +54,12 @@ struct AttendHead {
   float* out;      // (head_dim)
 };
 
-// A range of a head's rotation: pairs begin..begin + count - 1 of `half`, with their cosines and
-// sines.
+// The rotation of a row's heads.
 struct Rotation {
   RopeStyle style;
-  std::int64_t half;
-  std::int64_t begin;
-  std::int64_t count;
-  const float* cosines;  // (count)
-  const float* sines;    // (count)
+  std::int64_t pairs;
+  const float* cosines;  // (pairs)
+  const float* sines;    // (pairs)
 };
 
 struct Kernels {
@@ -76,6 +73,7 @@ struct Kernels {
                      float* out);
   void (*rotate)(const Rotation& rotation, float* x);
   void (*attend)(const AttendHead& head);
+  void (*softcap)(const float* x, std::int64_t dim, float cap, float* out);
   void (*softmax)(const float* x, std::int64_t dim, float* out);
 };
 

@@ -1,4 +1,5 @@
-// Ops on one row: norms, activations, softmax, rotation. Included once per instruction set.
+// Ops on one row: norms, activations, softcap, softmax, rotation. Included once per instruction
+// set.
 #include <hwy/contrib/math/math-inl.h>
 
 #include <cmath>
@@ -87,6 +88,12 @@ HWY_MAYBE_UNUSED static void activation(Activation kind, const float* x, const f
   }
 }
 
+HWY_MAYBE_UNUSED static void softcap(const float* x, std::int64_t dim, float cap, float* out) {
+  const Vec caps = hn::Set(Floats(), cap);
+  map_row(x, dim, out,
+          [caps](Vec v) HWY_ATTR { return hn::Mul(caps, hn::Tanh(Floats(), hn::Div(v, caps))); });
+}
+
 HWY_MAYBE_UNUSED static void softmax(const float* x, std::int64_t dim, float* out) {
   if (dim == 0) return;
   Vec maxima = hn::Set(Floats(), x[0]);
@@ -104,11 +111,11 @@ HWY_MAYBE_UNUSED static void softmax(const float* x, std::int64_t dim, float* ou
 // products, one sum.
 HWY_MAYBE_UNUSED static void rotate(const Rotation& rotation, float* x) {
   const bool adjacent = rotation.style == RopeStyle::Adjacent;
-  float* first = adjacent ? x + 2 * rotation.begin : x + rotation.begin;
-  float* second = adjacent ? first + 1 : first + rotation.half;
+  float* first = x;
+  float* second = adjacent ? x + 1 : x + rotation.pairs;
   const std::int64_t step = adjacent ? 2 : 1;
   std::int64_t i = 0;
-  for (; i + kLanes <= rotation.count; i += kLanes) {
+  for (; i + kLanes <= rotation.pairs; i += kLanes) {
     Vec a;
     Vec b;
     if (adjacent) {
@@ -128,7 +135,7 @@ HWY_MAYBE_UNUSED static void rotate(const Rotation& rotation, float* x) {
       hn::StoreU(rotated_b, Floats(), second + i);
     }
   }
-  for (; i < rotation.count; ++i) {
+  for (; i < rotation.pairs; ++i) {
     const float a = first[step * i];
     const float b = second[step * i];
     first[step * i] = a * rotation.cosines[i] - b * rotation.sines[i];

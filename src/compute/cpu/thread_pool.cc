@@ -51,6 +51,7 @@ void ThreadPool::run(std::int64_t count, Call call, const void* context) {
     call(context, 0, 0, count);
     return;
   }
+  ++num_meetings_;
   count_ = count;
   call_ = call;
   context_ = context;

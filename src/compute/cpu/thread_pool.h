@@ -19,6 +19,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return num_threads_; }
+  // Loops so far that more than the caller took part in.
+  std::int64_t num_meetings() const { return num_meetings_; }
 
   // Calls body(thread_index, begin, end) once per thread with its contiguous share of [0, count);
   // empty shares are not called. Returns when all are done. One caller at a time, never from inside
@@ -47,6 +49,7 @@ class ThreadPool {
   Call call_ = nullptr;
   const void* context_ = nullptr;
   bool stopping_ = false;
+  std::int64_t num_meetings_ = 0;  // the caller's alone
 
   std::atomic<std::uint32_t> generation_ = 0;  // one more for each loop
   std::atomic<std::uint32_t> pending_ = 0;     // workers that have not finished the current loop

@@ -44,7 +44,31 @@ __global__ void activation_kernel(Gated args) {
   args.out[row * args.out_stride + col] = value;
 }
 
+__global__ void softcap_kernel(Gated args, float cap) {
+  const std::int64_t index = global_thread();
+  if (index >= args.rows * args.dim) return;
+  const std::int64_t row = index / args.dim;
+  const std::int64_t col = index % args.dim;
+  args.out[row * args.out_stride + col] = cap * tanhf(args.x[row * args.x_stride + col] / cap);
+}
+
 }  // namespace
+
+void launch_softcap(const SoftcapArgs& args, cudaStream_t stream) {
+  const Gated capped{
+      .kind = {},
+      .x = static_cast<const float*>(args.x.data),
+      .x_stride = args.x.row_stride,
+      .gate_with = nullptr,
+      .gate_stride = 0,
+      .out = static_cast<float*>(args.out.data),
+      .out_stride = args.out.row_stride,
+      .rows = args.x.rows(),
+      .dim = args.x.dims[1],
+  };
+  launch("softcap", softcap_kernel, stream, ceil_div(capped.rows * capped.dim, kBlockThreads), 1,
+         kBlockThreads, capped, args.cap);
+}
 
 void launch_activation(const ActivationArgs& args, cudaStream_t stream) {
   const Gated gated{

@@ -2,11 +2,14 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <array>
+
 #include "compute/check_args.h"
 #include "compute/cuda/check.h"
 #include "compute/cuda/create_cuda.h"
 #include "compute/cuda/device_memory.h"
 #include "compute/cuda/kernels.h"
+#include "compute/cuda/workspace.h"
 #include "compute/host_memory.h"
 
 namespace llorch::compute {
@@ -16,15 +19,22 @@ using cuda::check_cuda;
 
 class CudaBackend final : public Backend {
  public:
-  // Takes the stream over.
-  CudaBackend(int device, std::string name, cudaStream_t stream,
+  using LayerEvents = std::array<cudaEvent_t, 2>;
+
+  // Takes stream and events over.
+  CudaBackend(int device, std::string name, cudaStream_t stream, const LayerEvents& layer_events,
               std::unique_ptr<cuda::Staging> staging)
-      : device_(device), name_(std::move(name)), stream_(stream), staging_(std::move(staging)) {}
+      : device_(device),
+        name_(std::move(name)),
+        stream_(stream),
+        layer_events_(layer_events),
+        staging_(std::move(staging)) {}
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
   ~CudaBackend() override {
     cudaSetDevice(device_);
     cudaStreamSynchronize(stream_);
+    for (const cudaEvent_t event : layer_events_) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
   }
 
@@ -84,14 +94,27 @@ class CudaBackend final : public Backend {
   // Products are of floats with decoded weights, whatever the type.
   InputForm input_form(tensor::DType) const override { return InputForm::F32; }
 
-  // Kernels keep what they need in shared memory and registers: only their limits matter.
   Status reserve(const StepLimits& limits) override {
-    if (limits.rows > cuda::kRowsMax) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("{}: steps of {} rows, at most {} are possible", name_, limits.rows,
-                               cuda::kRowsMax)};
-    }
+    const Result<std::int64_t> bytes = cuda::workspace_bytes(limits);
+    if (!bytes.ok()) return bytes.error().in(name_);
+    if (*bytes == 0) return ok_status();
+    Result<Buffer> workspace = allocate(*bytes);
+    if (!workspace.ok()) return workspace.error().in("workspace");
+    workspace_ = workspace.take();
     return ok_status();
+  }
+
+  // The host can be a whole step ahead of the device. Here it waits until the device is no more
+  // than two layers behind, so that a step which is given up ends within two layers.
+  bool aborted(const StepShape& shape) override {
+    if (shape.abort == nullptr) return false;
+    use_device();
+    cudaEvent_t layer = layer_events_[next_event_];
+    next_event_ = (next_event_ + 1) % layer_events_.size();
+    check_cuda(cudaEventSynchronize(layer), "waiting for a layer, or an op in it");
+    if (Backend::aborted(shape)) return true;
+    check_cuda(cudaEventRecord(layer, stream_), "cudaEventRecord");
+    return false;
   }
 
   void embed(const EmbedArgs& args) override { run(args, cuda::launch_embed); }
@@ -103,10 +126,12 @@ class CudaBackend final : public Backend {
     for (const LinearTarget& target : args.targets) cuda::launch_linear(target, args.x, stream_);
   }
   void activation(const ActivationArgs& args) override { run(args, cuda::launch_activation); }
+  void rope_angles(const RopeAnglesArgs& args) override { run(args, cuda::launch_rope_angles); }
   void rope(const RopeArgs& args) override { run(args, cuda::launch_rope); }
   void write_kv(const WriteKvArgs& args) override { run(args, cuda::launch_write_kv); }
   void attention(const AttentionArgs& args) override { run(args, cuda::launch_attention); }
   void gather_rows(const GatherRowsArgs& args) override { run(args, cuda::launch_gather_rows); }
+  void softcap(const SoftcapArgs& args) override { run(args, cuda::launch_softcap); }
   void softmax(const SoftmaxArgs& args) override { run(args, cuda::launch_softmax); }
 
  private:
@@ -123,7 +148,10 @@ class CudaBackend final : public Backend {
   int device_;
   std::string name_;
   cudaStream_t stream_;
+  LayerEvents layer_events_;  // recorded before each layer in turn
+  std::size_t next_event_ = 0;
   std::unique_ptr<cuda::Staging> staging_;
+  Buffer workspace_;
 };
 
 std::string describe(int device) {
@@ -172,8 +200,15 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
       status != cudaSuccess) {
     return device_failed(name, "cannot make a stream", status);
   }
+  CudaBackend::LayerEvents events{};
+  for (cudaEvent_t& event : events) {
+    if (const cudaError_t status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+        status != cudaSuccess) {
+      return device_failed(name, "cannot make an event", status);
+    }
+  }
   return std::unique_ptr<Backend>(
-      std::make_unique<CudaBackend>(device, name, stream, staging.take()));
+      std::make_unique<CudaBackend>(device, name, stream, events, staging.take()));
 }
 
 }  // namespace llorch::compute

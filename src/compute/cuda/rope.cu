@@ -6,60 +6,91 @@
 namespace llorch::compute::cuda {
 namespace {
 
+struct Angles {
+  const std::int32_t* positions;  // (rows)
+  const float* frequencies;       // (pairs)
+  float magnitude;
+  std::int64_t rows;
+  std::int64_t pairs;
+  float* out;  // (rows, 2 * pairs)
+  std::int64_t out_stride;
+};
+
 struct Rotation {
   float* x;  // (rows, heads, head_dim)
   std::int64_t x_stride;
-  const std::int32_t* positions;  // (rows)
-  const float* frequencies;       // (num_frequencies)
-  std::int64_t num_frequencies;
+  const float* angles;  // (rows, 2 * pairs)
+  std::int64_t angle_stride;
+  std::int64_t pairs;
   std::int64_t rows;
   std::int64_t heads;
   std::int64_t head_dim;
   RopeStyle style;
-  float magnitude;
 };
 
-// One thread per row and frequency turns that pair of every head. The angle is taken in double: at
-// position 100,000 a float is off by up to 0.004 radians.
-__global__ void rope_kernel(Rotation args) {
+// One thread per row and frequency.
+__global__ void rope_angles_kernel(Angles args) {
   const std::int64_t index = global_thread();
-  if (index >= args.rows * args.num_frequencies) return;
-  const std::int64_t row = index / args.num_frequencies;
-  const std::int64_t i = index % args.num_frequencies;
+  if (index >= args.rows * args.pairs) return;
+  const std::int64_t row = index / args.pairs;
+  const std::int64_t i = index % args.pairs;
   double sine = 0;
   double cosine = 0;
   sincos(static_cast<double>(args.positions[row]) * static_cast<double>(args.frequencies[i]), &sine,
          &cosine);
-  const auto sin_scaled = static_cast<float>(sine * static_cast<double>(args.magnitude));
-  const auto cos_scaled = static_cast<float>(cosine * static_cast<double>(args.magnitude));
-  const RopePair pair = rope_pair(args.style, i, args.num_frequencies);
+  float* out = args.out + row * args.out_stride + i;
+  out[0] = static_cast<float>(cosine * static_cast<double>(args.magnitude));
+  out[args.pairs] = static_cast<float>(sine * static_cast<double>(args.magnitude));
+}
+
+// One thread per row and pair turns that pair of every head.
+__global__ void rope_kernel(Rotation args) {
+  const std::int64_t index = global_thread();
+  if (index >= args.rows * args.pairs) return;
+  const std::int64_t row = index / args.pairs;
+  const std::int64_t i = index % args.pairs;
+  const float cosine = args.angles[row * args.angle_stride + i];
+  const float sine = args.angles[row * args.angle_stride + args.pairs + i];
+  const RopePair pair = rope_pair(args.style, i, args.pairs);
   for (std::int64_t head = 0; head < args.heads; ++head) {
     float* x = args.x + row * args.x_stride + head * args.head_dim;
     const float a = x[pair.first];
     const float b = x[pair.second];
-    x[pair.first] = a * cos_scaled - b * sin_scaled;
-    x[pair.second] = a * sin_scaled + b * cos_scaled;
+    x[pair.first] = a * cosine - b * sine;
+    x[pair.second] = a * sine + b * cosine;
   }
 }
 
 }  // namespace
 
+void launch_rope_angles(const RopeAnglesArgs& args, cudaStream_t stream) {
+  const Angles angles{
+      .positions = static_cast<const std::int32_t*>(args.positions.data),
+      .frequencies = static_cast<const float*>(args.frequencies.data),
+      .magnitude = args.magnitude,
+      .rows = args.out.rows(),
+      .pairs = args.frequencies.dims[0],
+      .out = static_cast<float*>(args.out.data),
+      .out_stride = args.out.row_stride,
+  };
+  launch("rope_angles", rope_angles_kernel, stream,
+         ceil_div(angles.rows * angles.pairs, kBlockThreads), 1, kBlockThreads, angles);
+}
+
 void launch_rope(const RopeArgs& args, cudaStream_t stream) {
   const Rotation rotation{
       .x = static_cast<float*>(args.x.data),
       .x_stride = args.x.row_stride,
-      .positions = static_cast<const std::int32_t*>(args.positions.data),
-      .frequencies = static_cast<const float*>(args.frequencies.data),
-      .num_frequencies = args.frequencies.dims[0],
+      .angles = static_cast<const float*>(args.angles.data),
+      .angle_stride = args.angles.row_stride,
+      .pairs = args.angles.dims[1] / 2,
       .rows = args.x.rows(),
       .heads = args.x.dims[1],
       .head_dim = args.x.dims[2],
       .style = args.style,
-      .magnitude = args.magnitude,
   };
-  launch("rope", rope_kernel, stream,
-         ceil_div(rotation.rows * rotation.num_frequencies, kBlockThreads), 1, kBlockThreads,
-         rotation);
+  launch("rope", rope_kernel, stream, ceil_div(rotation.rows * rotation.pairs, kBlockThreads), 1,
+         kBlockThreads, rotation);
 }
 
 }  // namespace llorch::compute::cuda

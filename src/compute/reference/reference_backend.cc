@@ -269,20 +269,34 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void rope_angles(const RopeAnglesArgs& args) override {
+    check_args(args);
+    const std::int64_t pairs = args.frequencies.dims[0];
+    for (std::int64_t r = 0; r < args.out.rows(); ++r) {
+      for (std::int64_t i = 0; i < pairs; ++i) {
+        const double angle =
+            static_cast<double>(index_at(args.positions, r)) * vector_at(args.frequencies, i);
+        float* out = args.out.row<float>(r) + i;
+        out[0] = static_cast<float>(std::cos(angle) * args.magnitude);
+        out[pairs] = static_cast<float>(std::sin(angle) * args.magnitude);
+      }
+    }
+  }
+
   void rope(const RopeArgs& args) override {
     check_args(args);
-    const std::int64_t half = args.frequencies.dims[0];
+    const std::int64_t half = args.angles.dims[1] / 2;
     const bool adjacent = args.style == RopeStyle::Adjacent;
     for (std::int64_t r = 0; r < args.x.rows(); ++r) {
       for (std::int64_t head = 0; head < args.x.dims[1]; ++head) {
         float* x = args.x.row<float>(r) + head * args.x.dims[2];
         for (std::int64_t i = 0; i < half; ++i) {
-          const double angle =
-              static_cast<double>(index_at(args.positions, r)) * vector_at(args.frequencies, i);
+          const double cosine = args.angles.row<float>(r)[i];
+          const double sine = args.angles.row<float>(r)[half + i];
           float& a = x[adjacent ? 2 * i : i];
           float& b = x[adjacent ? 2 * i + 1 : i + half];
-          const double rotated_a = (a * std::cos(angle) - b * std::sin(angle)) * args.magnitude;
-          const double rotated_b = (a * std::sin(angle) + b * std::cos(angle)) * args.magnitude;
+          const double rotated_a = a * cosine - b * sine;
+          const double rotated_b = a * sine + b * cosine;
           a = static_cast<float>(rotated_a);
           b = static_cast<float>(rotated_b);
         }
@@ -310,6 +324,12 @@ class ReferenceBackend final : public Backend {
 
   void attention(const AttentionArgs& args) override {
     check_args(args);
+    for (const SequenceRun& run : args.runs) {
+      for (std::int32_t i = 0; i < run.rows; ++i) {
+        CHECK(index_at(args.sequences, run.first_row + i) == run.sequence);
+        CHECK(index_at(args.positions, run.first_row + i) == run.first_position + i);
+      }
+    }
     for (std::int64_t r = 0; r < args.q.rows(); ++r) {
       for (std::int64_t head = 0; head < args.q.dims[1]; ++head) attend(args, r, head);
     }
@@ -322,6 +342,16 @@ class ReferenceBackend final : public Backend {
       CHECK(from >= 0 && from < args.x.rows());
       for (std::int64_t i = 0; i < args.x.dims[1]; ++i)
         args.out.row<float>(r)[i] = args.x.row<float>(from)[i];
+    }
+  }
+
+  void softcap(const SoftcapArgs& args) override {
+    check_args(args);
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      for (std::int64_t i = 0; i < args.x.dims[1]; ++i) {
+        args.out.row<float>(r)[i] =
+            static_cast<float>(args.cap * std::tanh(double{args.x.row<float>(r)[i]} / args.cap));
+      }
     }
   }
 

@@ -1,0 +1,134 @@
+// The class behind cpu_backend.h: how each op is shared out to threads and handed to the kernels.
+// Its ops are in three files: rows and memory in cpu_backend.cc, products in products.cc, heads and
+// cache in heads.cc.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "base/file.h"
+#include "base/host_limits.h"
+#include "compute/backend.h"
+#include "compute/cpu/cpu_backend.h"
+#include "compute/cpu/kernels.h"
+#include "compute/cpu/thread_pool.h"
+#include "compute/host_memory.h"
+
+namespace llorch::compute {
+
+// Up to so many values are normed by every thread for itself: about a microsecond, where meeting
+// takes up to half of one on an idle machine and many on a busy one.
+inline constexpr std::int64_t kNormEachFloats = 8192;
+
+inline constexpr const char* kTooLarge = "a step larger than the limits given to reserve()";
+
+inline std::int64_t index_at(const TensorView& view, std::int64_t i) {
+  return *view.row<std::int32_t>(i);
+}
+
+// Whole cache lines.
+inline std::int64_t padded_floats(std::int64_t floats) {
+  constexpr std::int64_t kLineFloats = 16;
+  return (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+}
+
+inline const std::uint8_t* weight_row(const Weight& weight, std::int64_t row) {
+  return static_cast<const std::uint8_t*>(weight.data) + row * row_bytes(weight);
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const Isa& isa, int num_threads, InputForm input)
+      : isa_(isa), kernels_(*isa.kernels), pool_(num_threads), input_(input) {}
+
+  std::string name() const override {
+    return fmt::format("cpu ({}, {} thread{}{}{})", isa_.label, pool_.num_threads(),
+                       pool_.num_threads() == 1 ? "" : "s",
+                       input_ == InputForm::F32 ? "" : ", input ",
+                       input_ == InputForm::F32 ? "" : compute::name(input_));
+  }
+
+  std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
+  Result<Buffer> allocate(std::int64_t bytes) override { return allocate_host(bytes); }
+  void upload(std::span<const std::byte> host, void* device) override {
+    if (!host.empty()) std::memcpy(device, host.data(), host.size());
+  }
+  void download(const void* device, std::span<std::byte> host) override {
+    if (!host.empty()) std::memcpy(host.data(), device, host.size());
+  }
+  void synchronize() override {}
+  Result<Weight> load_weight(const WeightSource& source) override {
+    Result<Weight> weight = load_host_weight(source);
+    // Read from the disk now, in order, and not in pieces by whoever asks first.
+    if (weight.ok() && weight->data == source.bytes.data()) base::touch_pages(source.bytes);
+    return weight;
+  }
+  InputForm input_form(tensor::DType weight) const override { return form_for(input_, weight); }
+  Status reserve(const StepLimits& limits) override;
+
+  void embed(const EmbedArgs& args) override;
+  void layer_norm(const LayerNormArgs& args) override;
+  void rms_norm(const RmsNormArgs& args) override;
+  void linear(const LinearArgs& args) override;
+  void activation(const ActivationArgs& args) override;
+  void rope_angles(const RopeAnglesArgs& args) override;
+  void rope(const RopeArgs& args) override;
+  void write_kv(const WriteKvArgs& args) override;
+  void attention(const AttentionArgs& args) override;
+  void gather_rows(const GatherRowsArgs& args) override;
+  void softcap(const SoftcapArgs& args) override;
+  void softmax(const SoftmaxArgs& args) override;
+
+  // With fewer meetings than their parts.
+  void norm_linear(const NormLinearArgs& args) override;
+  void mlp_in(const MlpInArgs& args) override;
+  void place_heads(const PlaceHeadsArgs& args) override;
+  void logits(const LogitsArgs& args) override;
+
+  std::int64_t thread_meetings() const override { return pool_.num_meetings(); }
+
+ private:
+  // The rows of a product: as they are, and in the form that input_ names (null: nobody wants it).
+  struct Input {
+    TensorView plain;
+    TensorView prepared;
+  };
+  template <class Body>
+  void for_each_row(std::int64_t rows, const Body& body) {
+    pool_.parallel_for(rows, [&body](int thread, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) body(thread, row);
+    });
+  }
+  float* scratch(int thread, std::int64_t floats) const {
+    CHECK(floats <= workspace_.thread_floats, kTooLarge);
+    return static_cast<float*>(memory_.data()) + thread * workspace_.thread_floats;
+  }
+  TensorView place_prepared(std::int64_t rows, std::int64_t cols,
+                            std::span<const LinearTarget> targets) const;
+  template <class Work>
+  void with_normed(const NormLinearArgs& args, const TensorView& indices, std::int64_t count,
+                   const Work& work);
+  void norm_row(const RowNorm& norm, const float* x, std::int64_t dim, float* out) const;
+  void rms_norm_row(const RmsNormArgs& args, std::int64_t row, int thread) const;
+  void multiply_chunks(const Input& input, std::span<const LinearTarget> targets,
+                       std::int64_t begin, std::int64_t end, int thread) const;
+  void multiply(const Input& input, const LinearTarget& target, std::int64_t begin,
+                std::int64_t end, int thread) const;
+  void multiply_across(const Input& input, std::span<const LinearTarget> targets,
+                       std::int64_t begin, std::int64_t end, int thread) const;
+  void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head, int thread) const;
+  void rotate_row(const RopeArgs& args, std::int64_t row) const;
+  void write_row(const WriteKvArgs& args, std::int64_t row) const;
+
+  const Isa isa_;
+  const Kernels& kernels_;
+  ThreadPool pool_;
+  const InputForm input_;
+  CpuWorkspace workspace_;
+  Buffer memory_;  // the threads' scratch, then the prepared input
+};
+
+}  // namespace llorch::compute
