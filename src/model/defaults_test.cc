@@ -196,6 +196,14 @@ TEST(Defaults, TheTypeOfTheWeightsChangesNothing) {
   }
 }
 
+// The first published files of GPT-2 say n_ctx.
+TEST(Defaults, Gpt2sOldNameOfTheContextIsRead) {
+  const json::Value config = json::parse(R"({"model_type": "gpt2", "vocab_size": 96, "n_embd": 64,
+      "n_layer": 1, "n_head": 4, "n_ctx": 77})")
+                                 .take();
+  EXPECT_EQ(read(config)->context_length, 77);
+}
+
 // Qwen's windows begin at layer 28 where config.json names neither layers nor a first one.
 TEST(Defaults, QwenSlidesFromLayer28On) {
   const ModelConfig config =
@@ -354,6 +362,13 @@ TEST(Defaults, GgufOfGemma27bHasItsOwnScale) {
     Facts facts = gguf_facts(family);
     facts[std::string(family) + ".block_count"] = std::int64_t{layers};
     EXPECT_EQ(read_gguf(facts)->attention_scale, scale) << family << " of " << layers;
+  }
+}
+
+TEST(Defaults, GgufWindowsOfFamiliesThatSlideInEveryLayer) {
+  for (const char* family : {"llama", "mistral", "phi3"}) {
+    const ModelConfig config = read_gguf(gguf_facts(family)).take();
+    for (const LayerAttention& layer : config.attention) EXPECT_EQ(layer.window, 11) << family;
   }
 }
 

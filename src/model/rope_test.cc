@@ -152,6 +152,14 @@ TEST(Rope, YarnsRampStaysWithinTheHead) {
   const std::vector<float> step = make_rope(rope, RopeStyle::Half)->frequencies;
   EXPECT_FLOAT_EQ(step[0], 1);
   EXPECT_FLOAT_EQ(step[3], 0.001F / 4);
+  // Both ends before the first pair: it is kept, and all others are stretched.
+  rope.original_context = 3;
+  rope.beta_fast = 32;
+  rope.beta_slow = 1;
+  rope.truncate = true;
+  const std::vector<float> first = make_rope(rope, RopeStyle::Half)->frequencies;
+  EXPECT_FLOAT_EQ(first[0], 1);
+  EXPECT_FLOAT_EQ(first[1], 0.1F / 4);
 }
 
 // More context than the model has is not given, so it does not choose the long factors either.
