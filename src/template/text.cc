@@ -1,6 +1,7 @@
 #include "template/text.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -13,11 +14,6 @@ struct CharRange {
   char32_t first, last;
   std::uint8_t stride;
 };
-struct CaseRange {
-  char32_t first, last;
-  std::uint8_t stride;
-  std::int32_t delta;
-};
 struct SpecialCase {
   char32_t code;
   char32_t mapped[3];  // zero-padded
@@ -25,17 +21,12 @@ struct SpecialCase {
 
 #include "template/unicode_tables.inc"
 
-template <class Range>
-const Range* find_range(const Range* begin, const Range* end, char32_t code) {
-  const Range* range =
-      std::lower_bound(begin, end, code, [](const Range& r, char32_t c) { return r.last < c; });
-  if (range == end || code < range->first) return nullptr;
-  return (code - range->first) % range->stride == 0 ? range : nullptr;
-}
-
-template <class Range, std::size_t N>
-bool contains(const Range (&table)[N], char32_t code) {
-  return find_range(std::begin(table), std::end(table), code) != nullptr;
+template <std::size_t N>
+bool contains(const CharRange (&table)[N], char32_t code) {
+  const auto* range = std::lower_bound(std::begin(table), std::end(table), code,
+                                       [](const CharRange& r, char32_t c) { return r.last < c; });
+  return range != std::end(table) && code >= range->first &&
+         (code - range->first) % range->stride == 0;
 }
 
 template <std::size_t N>
@@ -49,15 +40,23 @@ bool append_special(const SpecialCase (&table)[N], char32_t code, std::string& o
   return true;
 }
 
-template <std::size_t N>
-char32_t map_case(const CaseRange (&table)[N], char32_t code) {
-  const CaseRange* range = find_range(std::begin(table), std::end(table), code);
-  if (range == nullptr) return code;
-  return static_cast<char32_t>(static_cast<std::int32_t>(code) + range->delta);
+utf8proc_category_t category(char32_t code) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code));
+}
+
+bool is_upper_char(char32_t code) {
+  return category(code) == UTF8PROC_CATEGORY_LU || contains(kOtherUpper, code);
+}
+bool is_lower_char(char32_t code) {
+  return category(code) == UTF8PROC_CATEGORY_LL || contains(kOtherLower, code);
+}
+bool is_title_char(char32_t code) {
+  return category(code) == UTF8PROC_CATEGORY_LT;
 }
 
 void append_upper(std::string& out, char32_t code) {
-  if (!append_special(kSpecialUpper, code, out)) append(out, map_case(kToUpper, code));
+  if (!append_special(kSpecialUpper, code, out))
+    append(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code))));
 }
 
 void append_title(std::string& out, char32_t code) {
@@ -65,7 +64,7 @@ void append_title(std::string& out, char32_t code) {
 }
 
 bool is_cased(char32_t code) {
-  return contains(kUpper, code) || contains(kLower, code) || contains(kTitle, code);
+  return is_upper_char(code) || is_lower_char(code) || is_title_char(code);
 }
 
 // The start of the code point that ends before `end`.
@@ -87,7 +86,7 @@ void append_lower(std::string& out, std::string_view text, std::size_t at, char3
   if (code == U'\u03a3') {
     append(out, lower_sigma(text, at));
   } else if (!append_special(kSpecialLower, code, out)) {
-    append(out, map_case(kToLower, code));
+    append(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
   }
 }
 
@@ -172,11 +171,25 @@ bool is_space(char32_t code) {
 
 bool is_printable(char32_t code) {
   if (code < 0x7F) return code >= 0x20;
-  return !contains(kUnprintable, code);
+  switch (category(code)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return code == U' ';
+    default:
+      return true;
+  }
 }
 
 bool is_alpha(char32_t code) {
-  return contains(kAlpha, code);
+  const utf8proc_category_t kind = category(code);
+  return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 bool is_digit(char32_t code) {
   return contains(kDigit, code);
@@ -189,8 +202,8 @@ bool all_upper(std::string_view text) {
   bool any = false;
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, bytes] = decode(text, at);
-    if (contains(kLower, code) || contains(kTitle, code)) return false;
-    any = any || contains(kUpper, code);
+    if (is_lower_char(code) || is_title_char(code)) return false;
+    any = any || is_upper_char(code);
     at += bytes;
   }
   return any;
@@ -200,8 +213,8 @@ bool all_lower(std::string_view text) {
   bool any = false;
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, bytes] = decode(text, at);
-    if (contains(kUpper, code) || contains(kTitle, code)) return false;
-    any = any || contains(kLower, code);
+    if (is_upper_char(code) || is_title_char(code)) return false;
+    any = any || is_lower_char(code);
     at += bytes;
   }
   return any;

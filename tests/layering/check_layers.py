@@ -29,7 +29,7 @@ CONFINED = {
     "toml++/": ["base/settings"],
     "histedit.h": ["cli/line_editor"],
     "pcre2.h": ["tokenizer/regex"],
-    "utf8proc.h": ["tokenizer/normalize"],
+    "utf8proc.h": ["template/text", "tokenizer/normalize"],
 }
 
 
