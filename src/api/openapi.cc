@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -29,14 +30,6 @@ json::Array error_codes() {
   return codes;
 }
 
-}  // namespace
-
-json::Value parse_text(std::string_view text) {
-  Result<json::Value> value = json::parse(text);
-  CHECK(value.ok(), "a schema of the document is no JSON");
-  return value.take();
-}
-
 json::Value ref(std::string_view schema) {
   return json::Object{{"$ref", fmt::format("#/components/schemas/{}", schema)}};
 }
@@ -45,22 +38,86 @@ json::Object content(std::string_view type, json::Value schema) {
   return {{type, json::Object{{"schema", std::move(schema)}}}};
 }
 
-json::Array path_parameters(std::string_view path) {
-  json::Array all;
-  for (std::size_t at = path.find('{'); at != std::string_view::npos; at = path.find('{', at + 1)) {
-    all.push_back(json::Object{{"name", path.substr(at + 1, path.find('}', at) - at - 1)},
-                               {"in", "path"},
-                               {"required", true},
-                               {"schema", json::Object{{"type", "string"}}}});
-  }
-  return all;
-}
-
 std::string method_key(http::Method method) {
   std::string key(http::method_name(method));
   std::transform(key.begin(), key.end(), key.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return key;
+}
+
+json::Object parameter(std::string_view name, std::string_view in, bool is_required,
+                       json::Value schema) {
+  return {{"name", name}, {"in", in}, {"required", is_required}, {"schema", std::move(schema)}};
+}
+
+json::Array parameters_of(const EndpointText& endpoint) {
+  json::Array all;
+  const json::Object text{{"type", "string"}};
+  const std::string_view path = endpoint.path;
+  for (std::size_t at = path.find('{'); at != std::string_view::npos; at = path.find('{', at + 1))
+    all.push_back(parameter(path.substr(at + 1, path.find('}', at) - at - 1), "path", true, text));
+  if (!endpoint.required_header.empty())
+    all.push_back(parameter(endpoint.required_header, "header", true, text));
+  if (endpoint.query.empty()) return all;
+  const json::Value query = parse_text(endpoint.query);
+  for (const auto& entry : query.get_object())
+    all.push_back(parameter(json::view(entry.key()), "query", false, entry.value()));
+  return all;
+}
+
+json::Object success(const EndpointText& endpoint) {
+  json::Object media;
+  const json::Object text{{"type", "string"}};
+  if (!endpoint.response_schema.empty())
+    media = content("application/json", ref(endpoint.response_schema));
+  if (!endpoint.stream_type.empty()) {
+    media[endpoint.stream_type] =
+        json::Object{{"schema", endpoint.stream_schema.empty() ? json::Value(text)
+                                                               : ref(endpoint.stream_schema)}};
+  }
+  if (media.empty()) media = content("text/plain", text);
+  return {{"description", endpoint.summary}, {"content", std::move(media)}};
+}
+
+json::Object operation(const EndpointText& endpoint) {
+  json::Object out{{"summary", endpoint.summary}};
+  if (json::Array all = parameters_of(endpoint); !all.empty()) out["parameters"] = std::move(all);
+  if (!endpoint.request_schema.empty()) {
+    out["requestBody"] =
+        json::Object{{"required", !endpoint.is_body_optional},
+                     {"content", content("application/json", ref(endpoint.request_schema))}};
+  }
+  json::Object responses{{fmt::format("{}", endpoint.status), success(endpoint)}};
+  if (endpoint.path == "/health") responses["503"] = success(endpoint);
+  responses["default"] =
+      json::Object{{"description", "An error; the code says which."},
+                   {"content", content("application/json", ref(endpoint.error_schema))}};
+  out["responses"] = std::move(responses);
+  return out;
+}
+
+json::Object paths_of(const std::vector<EndpointText>& endpoints) {
+  json::Object paths;
+  for (const EndpointText& endpoint : endpoints) {
+    json::Value& path = paths[endpoint.path];
+    if (!path.is_object()) path = json::Object();
+    path.get_object()[method_key(endpoint.method)] = operation(endpoint);
+  }
+  return paths;
+}
+
+}  // namespace
+
+json::Value parse_text(std::string_view text) {
+  Result<json::Value> value = json::parse(text);
+  CHECK(value.ok(), "a schema of the document is no JSON");
+  return value.take();
+}
+
+json::Object parse_schemas(std::span<const NamedSchema> schemas) {
+  json::Object all;
+  for (const NamedSchema& named : schemas) all[named.name] = parse_text(named.schema);
+  return all;
 }
 
 json::Object error_schema() {
@@ -76,7 +133,7 @@ json::Object make_document(DocumentParts parts) {
           {"info", json::Object{{"title", parts.title},
                                 {"version", base::version()},
                                 {"description", parts.description}}},
-          {"paths", std::move(parts.paths)},
+          {"paths", paths_of(parts.endpoints)},
           {"components",
            json::Object{
                {"schemas", std::move(parts.schemas)},

@@ -1,8 +1,9 @@
 // What the OpenAPI 3.1 documents of our programs have in common.
 #pragma once
 
-#include <string>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "http/message.h"
@@ -16,12 +17,39 @@ struct NamedSchema {
 
 // JSON of our own sources; what is none is a bug.
 json::Value parse_text(std::string_view text);
+json::Object parse_schemas(std::span<const NamedSchema> schemas);
 
-json::Value ref(std::string_view schema);  // to a schema of the document's own
-json::Object content(std::string_view type, json::Value schema);
-// The parameters in a path's pattern: "/v2/workers/{id}".
-json::Array path_parameters(std::string_view path);
-std::string method_key(http::Method method);  // "get"
+// One endpoint as its document tells it. Each program has one table of these with what answers
+// beside them, and fills its router from the same table.
+struct EndpointText {
+  http::Method method = http::Method::Get;
+  std::string_view path;  // "/v2/workers/{id}"
+  std::string_view summary;
+  std::string_view request_schema = {};  // of the body, by its name in the document; empty: none
+  bool is_body_optional = false;
+  std::string_view query = {};            // JSON Schemas of its parameters by name; empty: none
+  std::string_view required_header = {};  // that must be sent
+  int status = 200;                       // of success
+  std::string_view response_schema = {};  // of success; empty: text or a stream
+  std::string_view stream_type = {};      // "text/event-stream" where it can answer so
+  std::string_view stream_schema = {};    // of an event's data; empty: text
+  std::string_view error_schema = "Error";
+};
+// The two usual kinds: one that shows something, and one that is sent something.
+constexpr EndpointText get(std::string_view path, std::string_view summary,
+                           std::string_view response_schema, std::string_view query = {}) {
+  return {.path = path, .summary = summary, .query = query, .response_schema = response_schema};
+}
+constexpr EndpointText send(http::Method method, std::string_view path, std::string_view summary,
+                            std::string_view request_schema, int status,
+                            std::string_view response_schema) {
+  return {.method = method,
+          .path = path,
+          .summary = summary,
+          .request_schema = request_schema,
+          .status = status,
+          .response_schema = response_schema};
+}
 
 // The schema of the contract's envelope, with every code it may carry.
 json::Object error_schema();
@@ -29,9 +57,17 @@ json::Object error_schema();
 struct DocumentParts {
   std::string_view title;
   std::string_view description;
-  json::Object paths;
+  std::vector<EndpointText> endpoints;
   json::Object schemas;  // "Error" is added
 };
 json::Object make_document(DocumentParts parts);
+
+// The texts of a table of endpoints.
+template <class Endpoint>
+std::vector<EndpointText> texts_of(std::span<const Endpoint> endpoints) {
+  std::vector<EndpointText> texts;
+  for (const Endpoint& endpoint : endpoints) texts.push_back(endpoint.text);
+  return texts;
+}
 
 }  // namespace llorch::api

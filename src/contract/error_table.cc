@@ -124,10 +124,10 @@ Result<ErrorReport> parse_error_body(std::string_view body) {
     report.correlation_id = reader.optional_string("correlation_id").value_or("");
     if (const json::Array* list = reader.optional_array("errors"))
       report.errors = read_field_errors(*list);
-    envelope.add(finish_tolerantly(reader, *inner));
+    reader.ignore_others();
+    envelope.add(reader.finish());
   }
-  if (Status sound = check_peer_object("error body", envelope, outer.value()); !sound.ok())
-    return sound.error();
+  if (Status sound = check_peer_object("error body", envelope); !sound.ok()) return sound.error();
   return report;
 }
 
@@ -137,8 +137,7 @@ Error parse_error_event(std::string_view data) {
   json::FieldReader reader(object.value());
   const std::string code = reader.required_string("code");
   std::string message = reader.required_string("message");
-  if (Status sound = check_peer_object("error event", reader, object.value()); !sound.ok())
-    return sound.error();
+  if (Status sound = check_peer_object("error event", reader); !sound.ok()) return sound.error();
   return error_from_wire(code, std::move(message));
 }
 

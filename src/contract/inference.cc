@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 
 #include "base/utf8.h"
 #include "contract/limits.h"
@@ -13,8 +11,6 @@
 
 namespace llorch::contract {
 namespace {
-
-constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 
 bool is_job_id_char(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -87,18 +83,6 @@ Error reject_body(ErrorCode code, std::string message, std::vector<json::FieldEr
   return {code, std::move(message)};
 }
 
-double to_microsecond(double ms) {
-  return std::round(ms * 1000) / 1000;
-}
-
-std::int64_t optional_count(json::FieldReader& reader, std::string_view field) {
-  return reader.optional_integer(field, 0, kInt64Max).value_or(0);
-}
-
-double optional_ms(json::FieldReader& reader, std::string_view field) {
-  return reader.optional_number(field, {.min = 0}).value_or(0);
-}
-
 constexpr std::array<std::string_view, 4> kStopReasonNames = {"max_tokens", "eos", "stop_sequence",
                                                               "cancelled"};
 
@@ -138,91 +122,79 @@ json::Object to_json(const InferenceRequest& request) {
   return object;
 }
 
+template <>
+json::Object schema_of<InferenceRequest>() {
+  SchemaWriter writer(SchemaOf::Request);
+  writer("job_id", std::string(),
+         {.must = true, .bytes = {1, kJobIdBytesMax}, .pattern = "^[A-Za-z0-9._-]+$"});
+  writer("prompt", std::string(), {.must = true, .bytes = {1, kPromptScalarsMax}});
+  add_sampling_schema(writer);
+  return writer.finish();
+}
+
 std::string_view name(StopReason reason) {
   return kStopReasonNames[static_cast<std::size_t>(reason)];
 }
 
-std::optional<StopReason> stop_reason_from_name(std::string_view text) {
-  const auto* found = std::find(kStopReasonNames.begin(), kStopReasonNames.end(), text);
-  if (found == kStopReasonNames.end()) return std::nullopt;
-  return static_cast<StopReason>(found - kStopReasonNames.begin());
+template <class V, Described<StartedEvent> T>
+void describe(V& v, T& event) {
+  v("job_id", event.job_id, {.must = true});
+  v("model", event.model, {.must = true});
+  v("started_at", event.started_at, {.must = true});
+  v("seed", event.seed);
+  v("prompt_tokens", event.prompt_tokens, {.min = 0});
+  v("cached_tokens", event.cached_tokens, {.min = 0});
+  v("queue_ms", event.queue_ms, {.min = 0, .thousandths = true});
+}
+
+template <class V, Described<TokenEvent> T>
+void describe(V& v, T& event) {
+  v("t", event.text, {.must = true});
+  v("i", event.index, {.must = true, .min = 0});
+}
+
+template <class V, Described<InferenceResult> T>
+void describe(V& v, T& result) {
+  v("tokens_out", result.tokens_out, {.must = true, .min = 0});
+  v("decode_time_ms", result.decode_time_ms, {.must = true, .min = 0});
+  v("stop_reason", result.stop_reason, {.must = true, .names = kStopReasonNames});
+  v("stop_sequence_matched", result.stop_sequence_matched, {.null_when_absent = true});
+  v("prompt_tokens", result.prompt_tokens, {.min = 0});
+  v("prefill_ms", result.prefill_ms, {.min = 0, .thousandths = true});
+  v("ttft_ms", result.ttft_ms, {.min = 0, .thousandths = true});
+  v("seed", result.seed);
 }
 
 json::Object started_event_json(const StartedEvent& event) {
-  return {{"job_id", event.job_id},
-          {"model", base::to_valid_utf8(event.model)},
-          {"started_at", event.started_at},
-          {"seed", event.seed},
-          {"prompt_tokens", event.prompt_tokens},
-          {"cached_tokens", event.cached_tokens},
-          {"queue_ms", to_microsecond(event.queue_ms)}};
+  return write_fields(event);
 }
-
 Result<StartedEvent> parse_started_event(std::string_view data) {
-  Result<json::Object> object = parse_peer_object("started event", data);
-  if (!object.ok()) return object.error();
-  json::FieldReader reader(object.value());
-  StartedEvent event;
-  event.job_id = reader.required_string("job_id");
-  event.model = reader.required_string("model");
-  event.started_at = reader.required_string("started_at");
-  event.seed = reader.optional_unsigned("seed").value_or(0);
-  event.prompt_tokens = optional_count(reader, "prompt_tokens");
-  event.cached_tokens = optional_count(reader, "cached_tokens");
-  event.queue_ms = optional_ms(reader, "queue_ms");
-  if (Status sound = check_peer_object("started event", reader, object.value()); !sound.ok())
-    return sound.error();
-  return event;
+  return parse_peer<StartedEvent>("started event", data);
 }
-
 json::Object token_event_json(const TokenEvent& event) {
-  return {{"t", event.text}, {"i", event.index}};
+  return write_fields(event);
 }
-
 Result<TokenEvent> parse_token_event(std::string_view data) {
-  Result<json::Object> object = parse_peer_object("token event", data);
-  if (!object.ok()) return object.error();
-  json::FieldReader reader(object.value());
-  TokenEvent event{reader.required_string("t"), reader.required_integer("i", 0, kInt64Max)};
-  if (Status sound = check_peer_object("token event", reader, object.value()); !sound.ok())
-    return sound.error();
-  return event;
+  return parse_peer<TokenEvent>("token event", data);
 }
-
 json::Object end_event_json(const InferenceResult& result) {
-  json::Object object{{"tokens_out", result.tokens_out},
-                      {"decode_time_ms", result.decode_time_ms},
-                      {"stop_reason", name(result.stop_reason)},
-                      {"stop_sequence_matched", nullptr},
-                      {"prompt_tokens", result.prompt_tokens},
-                      {"prefill_ms", to_microsecond(result.prefill_ms)},
-                      {"ttft_ms", to_microsecond(result.ttft_ms)},
-                      {"seed", result.seed}};
-  if (result.stop_sequence_matched) object["stop_sequence_matched"] = *result.stop_sequence_matched;
-  return object;
+  return write_fields(result);
+}
+Result<InferenceResult> parse_end_event(std::string_view data) {
+  return parse_peer<InferenceResult>("end event", data);
 }
 
-Result<InferenceResult> parse_end_event(std::string_view data) {
-  Result<json::Object> object = parse_peer_object("end event", data);
-  if (!object.ok()) return object.error();
-  json::FieldReader reader(object.value());
-  InferenceResult result;
-  result.tokens_out = reader.required_integer("tokens_out", 0, kInt64Max);
-  result.decode_time_ms = reader.required_integer("decode_time_ms", 0, kInt64Max);
-  const std::optional<std::string> reason = take_text(reader, "stop_reason");
-  if (reason) {
-    const std::optional<StopReason> known = stop_reason_from_name(*reason);
-    if (!known) reader.fail("stop_reason", "stop reason", fmt::format("is unknown: '{}'", *reason));
-    result.stop_reason = known.value_or(StopReason::MaxTokens);
-  }
-  result.stop_sequence_matched = reader.optional_string("stop_sequence_matched");
-  result.prompt_tokens = optional_count(reader, "prompt_tokens");
-  result.prefill_ms = optional_ms(reader, "prefill_ms");
-  result.ttft_ms = optional_ms(reader, "ttft_ms");
-  result.seed = reader.optional_unsigned("seed").value_or(0);
-  if (Status sound = check_peer_object("end event", reader, object.value()); !sound.ok())
-    return sound.error();
-  return result;
+template <>
+json::Object schema_of<StartedEvent>() {
+  return described_schema<StartedEvent>(SchemaOf::Answer);
+}
+template <>
+json::Object schema_of<TokenEvent>() {
+  return described_schema<TokenEvent>(SchemaOf::Answer);
+}
+template <>
+json::Object schema_of<InferenceResult>() {
+  return described_schema<InferenceResult>(SchemaOf::Answer);
 }
 
 }  // namespace llorch::contract

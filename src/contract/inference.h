@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/result.h"
+#include "contract/fields.h"
 #include "contract/sampling_config.h"
 
 namespace llorch::contract {
@@ -34,11 +35,12 @@ Result<InferenceRequest> parse_inference_request(std::string_view body,
 
 // The same request as JSON, defaults written out.
 json::Object to_json(const InferenceRequest& request);
+template <>
+json::Object schema_of<InferenceRequest>();
 
 enum class StopReason : std::uint8_t { MaxTokens, Eos, StopSequence, Cancelled };
 
 std::string_view name(StopReason reason);  // "max_tokens", "eos", "stop_sequence", "cancelled"
-std::optional<StopReason> stop_reason_from_name(std::string_view text);
 
 // First event of a stream.
 struct StartedEvent {
@@ -76,7 +78,6 @@ struct InferenceResult {
   double ttft_ms = 0;  // from the request's arrival to the first token event
   std::uint64_t seed = 0;
 
-  bool is_success() const { return stop_reason != StopReason::Cancelled; }
   friend bool operator==(const InferenceResult&, const InferenceResult&) = default;
 };
 
@@ -89,5 +90,11 @@ json::Object token_event_json(const TokenEvent& event);
 Result<TokenEvent> parse_token_event(std::string_view data);
 json::Object end_event_json(const InferenceResult& result);
 Result<InferenceResult> parse_end_event(std::string_view data);
+template <>
+json::Object schema_of<StartedEvent>();
+template <>
+json::Object schema_of<TokenEvent>();
+template <>
+json::Object schema_of<InferenceResult>();  // of the end event
 
 }  // namespace llorch::contract

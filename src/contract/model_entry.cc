@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <span>
 
 #include "base/utf8.h"
-#include "contract/mirror.h"
 
 namespace llorch::contract {
 namespace {
@@ -19,11 +16,8 @@ constexpr std::size_t kFilesMax = 10'000;
 constexpr double kBytesPerGb = 1e9;
 constexpr double kSizeGbMax = 9e9;  // its bytes still fit 63 bits
 
-constexpr std::array<std::string_view, 13> kEntryFields = {
-    "id",         "name",     "path",     "format", "size_gb",  "size_bytes", "architecture",
-    "downloaded", "backends", "metadata", "files",  "revision", "updated_at"};
-constexpr std::array<std::string_view, 7> kMetadataFields = {
-    "repo", "context_length", "vocab_size", "parameters", "quantization", "license", "unsupported"};
+// What the contract only allows is left out where nothing is known.
+constexpr FieldRule kMayBeAbsent{.omit_empty = true};
 
 template <class V, class T>
 void visit_entry(V& v, T& entry) {
@@ -34,48 +28,27 @@ void visit_entry(V& v, T& entry) {
   v("architecture", entry.architecture);
   v("downloaded", entry.downloaded);
   v("backends", entry.backends);
-  v("revision", entry.revision);
-  v("updated_at", entry.updated_at);
+  v("revision", entry.revision, kMayBeAbsent);
+  v("updated_at", entry.updated_at, kMayBeAbsent);
 }
 
 template <class V, class T>
 void visit_metadata(V& v, T& entry) {
   v("repo", entry.repo);
-  v("context_length", entry.context_length);
-  v("vocab_size", entry.vocab_size);
-  v("parameters", entry.parameters);
-  v("quantization", entry.quantization);
-  v("license", entry.license);
-  v("unsupported", entry.unsupported);
+  v("context_length", entry.context_length, kMayBeAbsent);
+  v("vocab_size", entry.vocab_size, kMayBeAbsent);
+  v("parameters", entry.parameters, kMayBeAbsent);
+  v("quantization", entry.quantization, kMayBeAbsent);
+  v("license", entry.license, kMayBeAbsent);
+  v("unsupported", entry.unsupported, kMayBeAbsent);
 }
 
-template <class V, class T>
-void visit_file(V& v, T& file) {
-  v("path", file.path);
-  v("size", file.size);
-  v("sha256", file.sha256);
-  v("modified_ms", file.modified_ms);
-  v("changed_ns", file.changed_ns);
-  v("inode", file.inode);
-  v("damaged", file.damaged);
-}
-
-// What the contract only allows is left out where nothing is known.
-void drop_empty(json::Object& object, std::span<const std::string_view> fields) {
-  for (const std::string_view field : fields) {
-    const json::Value* value = object.if_contains(field);
-    const bool is_empty =
-        value != nullptr && ((value->is_string() && value->get_string().empty()) ||
-                             (value->is_int64() && value->get_int64() == 0));
-    if (is_empty) object.erase(field);
-  }
-}
-
-json::Object other_fields(const json::Object& object, std::span<const std::string_view> known) {
+// The fields that `schema` does not know.
+json::Object other_fields(const json::Object& object, const json::Object& schema) {
+  const json::Object& known = schema.at("properties").get_object();
   json::Object others;
   for (const auto& field : object) {
-    if (std::find(known.begin(), known.end(), json::view(field.key())) == known.end())
-      others.emplace(field.key(), field.value());
+    if (!known.contains(field.key())) others.emplace(field.key(), field.value());
   }
   return others;
 }
@@ -88,25 +61,10 @@ bool is_sha256(std::string_view text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-void read_files(json::FieldReader& reader, const json::Array& files, ModelEntry& entry) {
-  if (files.size() > kFilesMax) {
-    reader.fail("files", "at most 10000", fmt::format("has {} elements", files.size()));
-    return;
-  }
-  entry.files.reserve(files.size());
-  for (const json::Value& element : files) {
-    const std::string field = fmt::format("files[{}]", entry.files.size());
-    const json::Object* object = element.if_object();
-    if (object == nullptr) {
-      reader.fail(field, "object", fmt::format("is {}", json::kind_name(element)));
-      return;
-    }
-    json::FieldReader file_reader(*object, field + ".");
-    MirrorReader mirror(file_reader);
-    ModelFile& file = entry.files.emplace_back();
-    visit_file(mirror, file);
-    file_reader.ignore_others();
-    reader.add(file_reader.finish());
+void check_files(json::FieldReader& reader, const std::vector<ModelFile>& files) {
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const ModelFile& file = files[i];
+    const std::string field = fmt::format("files[{}]", i);
     if (!is_relative_file_path(file.path))
       reader.fail(field, "relative path",
                   "has the path " + base::quoted(file.path) + ", not one below the model's folder");
@@ -126,6 +84,17 @@ void read_size(json::FieldReader& reader, ModelEntry& entry) {
 }
 
 }  // namespace
+
+template <class V, Described<ModelFile> T>
+void describe(V& v, T& file) {
+  v("path", file.path);
+  v("size", file.size);
+  v("sha256", file.sha256, {.omit_empty = true});
+  v("modified_ms", file.modified_ms, {.omit_empty = true});
+  v("changed_ns", file.changed_ns, {.omit_empty = true});
+  v("inode", file.inode, {.omit_empty = true});
+  v("damaged", file.damaged, {.omit_empty = true});
+}
 
 bool is_model_id(std::string_view text) {
   const auto is_alphanumeric = [](char c) {
@@ -153,35 +122,35 @@ bool is_relative_file_path(std::string_view text) {
 }
 
 json::Object to_json(const ModelEntry& entry) {
-  constexpr std::array<std::string_view, 2> kMayBeAbsent = {"revision", "updated_at"};
-  constexpr std::array<std::string_view, 4> kFileMayLack = {"sha256", "modified_ms", "changed_ns",
-                                                            "inode"};
   json::Object object;
-  MirrorWriter writer(object);
+  FieldWriter writer(object);
   visit_entry(writer, entry);
-  drop_empty(object, kMayBeAbsent);
-  object["size_gb"] = size_gb(entry.size_bytes);
-  object["size_bytes"] = entry.size_bytes;
+  writer("size_gb", size_gb(entry.size_bytes));
+  writer("size_bytes", entry.size_bytes);
 
   json::Object metadata;
-  MirrorWriter metadata_writer(metadata);
+  FieldWriter metadata_writer(metadata);
   visit_metadata(metadata_writer, entry);
-  drop_empty(metadata, std::span(kMetadataFields).subspan(1));
   for (const auto& field : entry.unknown_metadata) metadata.emplace(field.key(), field.value());
   object["metadata"] = std::move(metadata);
 
-  json::Array files;
-  for (const ModelFile& file : entry.files) {
-    json::Object one;
-    MirrorWriter file_writer(one);
-    visit_file(file_writer, file);
-    drop_empty(one, kFileMayLack);
-    if (!file.damaged) one.erase("damaged");
-    files.emplace_back(std::move(one));
-  }
-  if (!files.empty()) object["files"] = std::move(files);
+  writer("files", entry.files, kMayBeAbsent);
   for (const auto& field : entry.unknown) object.emplace(field.key(), field.value());
   return object;
+}
+
+template <>
+json::Object schema_of<ModelEntry>() {
+  const ModelEntry entry;
+  SchemaWriter metadata(SchemaOf::Answer);
+  visit_metadata(metadata, entry);
+  SchemaWriter writer(SchemaOf::Answer);
+  visit_entry(writer, entry);
+  writer("size_gb", 0.0);
+  writer("size_bytes", entry.size_bytes);
+  writer.add("metadata", metadata.finish(true));
+  writer("files", entry.files, kMayBeAbsent);
+  return writer.finish(true);
 }
 
 Result<ModelEntry> parse_model_entry(const json::Value& value, std::string_view what) {
@@ -190,10 +159,11 @@ Result<ModelEntry> parse_model_entry(const json::Value& value, std::string_view 
     return Error{ErrorCode::Corrupt,
                  fmt::format("{}: expected an object, found {}", what, json::kind_name(value))};
   }
+  static const json::Object schema = schema_of<ModelEntry>();
   json::FieldReader reader(*object);
   ModelEntry entry;
-  MirrorReader mirror(reader);
-  visit_entry(mirror, entry);
+  FieldTaker taker(reader);
+  visit_entry(taker, entry);
   read_size(reader, entry);
   if (!is_model_id(entry.id)) {
     reader.fail("id", "1..128 of [A-Za-z0-9._-]",
@@ -203,14 +173,16 @@ Result<ModelEntry> parse_model_entry(const json::Value& value, std::string_view 
   }
   if (const json::Object* metadata = reader.optional_object("metadata")) {
     json::FieldReader metadata_reader(*metadata, "metadata.");
-    MirrorReader metadata_mirror(metadata_reader);
-    visit_metadata(metadata_mirror, entry);
+    FieldTaker metadata_taker(metadata_reader);
+    visit_metadata(metadata_taker, entry);
     metadata_reader.ignore_others();
     reader.add(metadata_reader.finish());
-    entry.unknown_metadata = other_fields(*metadata, kMetadataFields);
+    entry.unknown_metadata =
+        other_fields(*metadata, schema.at("properties").at("metadata").get_object());
   }
-  if (const json::Array* files = reader.optional_array("files")) read_files(reader, *files, entry);
-  entry.unknown = other_fields(*object, kEntryFields);
+  taker("files", entry.files, {.max_items = kFilesMax});
+  check_files(reader, entry.files);
+  entry.unknown = other_fields(*object, schema);
   reader.ignore_others();
   const std::vector<json::FieldError> errors = reader.finish();
   if (errors.empty()) return entry;

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "contract/fields.h"
 
 namespace llorch::contract {
 
@@ -76,5 +77,7 @@ json::Object to_json(const ModelEntry& entry);
 // keep working. Without "size_bytes" the size is that of "size_gb". Corrupt; `what` names the
 // entry.
 Result<ModelEntry> parse_model_entry(const json::Value& value, std::string_view what);
+template <>
+json::Object schema_of<ModelEntry>();
 
 }  // namespace llorch::contract

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/utf8.h"
 #include "contract/backend_kind.h"
-#include "contract/mirror.h"
 #include "contract/peer_message.h"
 
 namespace llorch::contract {
@@ -18,20 +16,17 @@ constexpr std::int32_t kSlotsMax = 256;
 constexpr std::int32_t kGpuMax = 255;
 constexpr std::size_t kGpusMax = 256;
 
+constexpr std::array<std::string_view, 2> kBackends = {kCpu, kCuda};
+constexpr std::array<std::string_view, 2> kKvTypes = {"f16", "q8_0"};
 constexpr std::array<std::string_view, 6> kStates = {"starting", "ready",   "busy",
                                                      "draining", "stopped", "failed"};
 constexpr std::array<std::string_view, 7> kCategories = {
     "none", "stopped", "start_failed", "crash", "oom_kill", "timeout", "hang"};
 
-template <class Enum, std::size_t N>
-std::optional<Enum> from_name(const std::array<std::string_view, N>& names, std::string_view text) {
-  const auto found = std::find(names.begin(), names.end(), text);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<Enum>(found - names.begin());
-}
+}  // namespace
 
-template <class V, class T>
-void visit_need(V& v, T& need) {
+template <class V, Described<MemoryNeed> T>
+void describe(V& v, T& need) {
   v("weights_bytes", need.weights_bytes);
   v("kv_bytes", need.kv_bytes);
   v("scratch_bytes", need.scratch_bytes);
@@ -42,11 +37,12 @@ void visit_need(V& v, T& need) {
   v("kv_type", need.kv_type);
   v("kv_bytes_per_token", need.kv_bytes_per_token);
   v("kv_q8_0_bytes", need.kv_q8_0_bytes);
+  v.derived("device_bytes", need.device_bytes());
 }
 
-template <class V, class T>
-void visit_worker(V& v, T& worker) {
-  v("id", worker.id);
+template <class V, Described<PoolWorker> T>
+void describe(V& v, T& worker) {
+  v("id", worker.id, {.must = true, .bytes = {.min_bytes = 1}});
   v("backend", worker.backend);
   v("model", worker.model);
   v("uri", worker.uri);
@@ -55,7 +51,7 @@ void visit_worker(V& v, T& worker) {
   v("started_at", worker.started_at);
   v("ready_at", worker.ready_at);
   v("ended_at", worker.ended_at);
-  v("load_progress", worker.load_progress);
+  v("load_progress", worker.load_progress, {.min = 0, .max = 1});
   v("memory_bytes", worker.memory_bytes);
   v("memory_peak_bytes", worker.memory_peak_bytes);
   v("vram_bytes", worker.vram_bytes);
@@ -71,10 +67,13 @@ void visit_worker(V& v, T& worker) {
   v("last_log_lines", worker.last_log_lines);
   v("log_file", worker.log_file);
   v("trusted", worker.trusted);
+  v("state", worker.state, {.must = true, .names = kStates});
+  v("category", worker.category, {.must = true, .names = kCategories});
+  v("planned", worker.planned);
 }
 
-template <class V, class T>
-void visit_gpu(V& v, T& gpu) {
+template <class V, Described<GpuInfo> T>
+void describe(V& v, T& gpu) {
   v("index", gpu.index);
   v("name", gpu.name);
   v("uuid", gpu.uuid);
@@ -86,8 +85,8 @@ void visit_gpu(V& v, T& gpu) {
   v("utilization", gpu.utilization);
 }
 
-template <class V, class T>
-void visit_host(V& v, T& host) {
+template <class V, Described<HostInfo> T>
+void describe(V& v, T& host) {
   v("hostname", host.hostname);
   v("os", host.os);
   v("cpu", host.cpu);
@@ -98,37 +97,24 @@ void visit_host(V& v, T& host) {
   v("memory_free_bytes", host.memory_free_bytes);
   v("disk_free_bytes", host.disk_free_bytes);
   v("gpu_note", host.gpu_note);
+  v("gpus", host.gpus, {.max_items = kGpusMax});
 }
 
-Result<const json::Object*> object_of(std::string_view what, const json::Value& value) {
-  if (value.is_object()) return &value.get_object();
-  return Error{ErrorCode::Internal,
-               fmt::format("{}: expected an object, found {}", what, json::kind_name(value))};
+template <class V, Described<StartWorkerRequest> T>
+void describe(V& v, T& request) {
+  v("backend", request.backend, {.must = true, .names = kBackends});
+  v("model", request.model, {.must = true, .bytes = {1, 128}});
+  v("gpu", request.gpu, {.min = 0, .max = kGpuMax});
+  v("ctx", request.context, {.min = kContextTokensMin, .max = kContextMax});
+  v("slots", request.slots, {.min = 1, .max = kSlotsMax});
+  v("kv", request.kv_type, {.names = kKvTypes, .omit_empty = true});
 }
-
-// A name of one of our lists, or a failure of its field.
-template <class Enum, std::size_t N>
-Enum read_name(json::FieldReader& reader, std::string_view field,
-               const std::array<std::string_view, N>& names) {
-  const std::string text = reader.required_string(field);
-  const std::optional<Enum> found = from_name<Enum>(names, text);
-  if (!found) reader.fail(field, "known name", "is unknown: " + base::quoted(text));
-  return found.value_or(Enum{});
-}
-
-}  // namespace
 
 std::string_view name(PoolWorkerState state) {
   return kStates[static_cast<std::size_t>(state)];
 }
-std::optional<PoolWorkerState> pool_worker_state_from_name(std::string_view text) {
-  return from_name<PoolWorkerState>(kStates, text);
-}
 std::string_view name(ExitCategory category) {
   return kCategories[static_cast<std::size_t>(category)];
-}
-std::optional<ExitCategory> exit_category_from_name(std::string_view text) {
-  return from_name<ExitCategory>(kCategories, text);
 }
 
 std::int64_t cache_tokens(std::int32_t context, std::int32_t slots) {
@@ -141,126 +127,61 @@ std::int64_t cache_tokens(std::int32_t context, std::int32_t slots) {
 }
 
 json::Object to_json(const MemoryNeed& need) {
-  json::Object object;
-  MirrorWriter writer(object);
-  visit_need(writer, need);
-  object["device_bytes"] = need.device_bytes();
-  return object;
+  return write_fields(need);
 }
 
 Result<MemoryNeed> parse_memory_need(const json::Value& value) {
-  constexpr std::string_view kWhat = "memory need";
-  const Result<const json::Object*> object = object_of(kWhat, value);
-  if (!object.ok()) return object.error();
-  json::FieldReader reader(**object);
-  MemoryNeed need;
-  MirrorReader mirror(reader);
-  visit_need(mirror, need);
-  if (Status good = check_peer_object(kWhat, reader, **object); !good.ok()) return good.error();
-  return need;
+  return read_peer<MemoryNeed>("memory need", value);
 }
 
 json::Object to_json(const StartWorkerRequest& request) {
-  json::Object object{{"backend", request.backend}, {"model", request.model}};
-  MirrorWriter writer(object);
-  writer("gpu", request.gpu);
-  writer("ctx", request.context);
-  writer("slots", request.slots);
-  if (!request.kv_type.empty()) object["kv"] = request.kv_type;
-  return object;
+  return write_fields(request);
 }
 
 StartWorkerRequest parse_start_worker_request(const json::Object& body,
                                               std::vector<json::FieldError>& errors) {
   json::FieldReader reader(body);
+  FieldTaker taker(reader);
   StartWorkerRequest request;
-  request.backend = reader.required_string("backend");
-  if (find_backend_kind(request.backend) == nullptr && body.contains("backend"))
-    reader.fail("backend", "cpu|cuda", "must be cpu or cuda, not " + base::quoted(request.backend));
-  request.model = reader.required_string("model", {1, 128});
-  const auto narrow = [](std::optional<std::int64_t> number) -> std::optional<std::int32_t> {
-    if (!number) return std::nullopt;
-    return static_cast<std::int32_t>(*number);
-  };
-  request.gpu = narrow(reader.optional_integer("gpu", 0, kGpuMax));
+  describe(taker, request);
   if (request.gpu && request.backend == kCpu)
     reader.fail("gpu", "cuda only",
                 "a worker on the CPU has no GPU: leave gpu out or ask for cuda");
-  request.context = narrow(reader.optional_integer("ctx", kContextTokensMin, kContextMax));
-  request.slots = narrow(reader.optional_integer("slots", 1, kSlotsMax));
-  request.kv_type = reader.optional_string("kv").value_or("");
-  if (!request.kv_type.empty() && request.kv_type != "f16" && request.kv_type != "q8_0")
-    reader.fail("kv", "f16|q8_0", "must be f16 or q8_0, not " + base::quoted(request.kv_type));
   for (json::FieldError& error : reader.finish()) errors.push_back(std::move(error));
   return request;
 }
 
 json::Object to_json(const PoolWorker& worker) {
-  json::Object object;
-  MirrorWriter writer(object);
-  visit_worker(writer, worker);
-  object["state"] = name(worker.state);
-  object["category"] = name(worker.category);
-  object["planned"] = to_json(worker.planned);
-  return object;
+  return write_fields(worker);
 }
 
 Result<PoolWorker> parse_pool_worker(const json::Value& value) {
-  constexpr std::string_view kWhat = "worker";
-  const Result<const json::Object*> object = object_of(kWhat, value);
-  if (!object.ok()) return object.error();
-  json::FieldReader reader(**object);
-  PoolWorker worker;
-  MirrorReader mirror(reader);
-  visit_worker(mirror, worker);
-  worker.state = read_name<PoolWorkerState>(reader, "state", kStates);
-  worker.category = read_name<ExitCategory>(reader, "category", kCategories);
-  if (const json::Value* planned = reader.optional_value("planned")) {
-    Result<MemoryNeed> need = parse_memory_need(*planned);
-    if (!need.ok()) return need.error().in(kWhat);
-    worker.planned = need.take();
-  }
-  if (worker.id.empty()) reader.fail("id", "required", "is missing");
-  if (Status good = check_peer_object(kWhat, reader, **object); !good.ok()) return good.error();
-  return worker;
+  return read_peer<PoolWorker>("worker", value);
 }
 
 json::Object to_json(const HostInfo& host) {
-  json::Object object;
-  MirrorWriter writer(object);
-  visit_host(writer, host);
-  json::Array gpus;
-  for (const GpuInfo& gpu : host.gpus) {
-    json::Object one;
-    MirrorWriter gpu_writer(one);
-    visit_gpu(gpu_writer, gpu);
-    gpus.emplace_back(std::move(one));
-  }
-  object["gpus"] = std::move(gpus);
-  return object;
+  return write_fields(host);
 }
 
 Result<HostInfo> parse_host_info(const json::Value& value) {
-  constexpr std::string_view kWhat = "host";
-  const Result<const json::Object*> object = object_of(kWhat, value);
-  if (!object.ok()) return object.error();
-  json::FieldReader reader(**object);
-  HostInfo host;
-  MirrorReader mirror(reader);
-  visit_host(mirror, host);
-  if (const json::Array* gpus = reader.optional_array("gpus")) {
-    if (gpus->size() > kGpusMax) reader.fail("gpus", "at most 256", "has too many elements");
-    for (const json::Value& element : *gpus) {
-      const Result<const json::Object*> gpu = object_of("gpu", element);
-      if (!gpu.ok()) return gpu.error().in(kWhat);
-      json::FieldReader gpu_reader(**gpu, "gpus.");
-      MirrorReader gpu_mirror(gpu_reader);
-      visit_gpu(gpu_mirror, host.gpus.emplace_back());
-      reader.add(finish_tolerantly(gpu_reader, **gpu));
-    }
-  }
-  if (Status good = check_peer_object(kWhat, reader, **object); !good.ok()) return good.error();
-  return host;
+  return read_peer<HostInfo>("host", value);
+}
+
+template <>
+json::Object schema_of<MemoryNeed>() {
+  return described_schema<MemoryNeed>(SchemaOf::Answer);
+}
+template <>
+json::Object schema_of<StartWorkerRequest>() {
+  return described_schema<StartWorkerRequest>(SchemaOf::Request);
+}
+template <>
+json::Object schema_of<PoolWorker>() {
+  return described_schema<PoolWorker>(SchemaOf::Answer);
+}
+template <>
+json::Object schema_of<HostInfo>() {
+  return described_schema<HostInfo>(SchemaOf::Answer);
 }
 
 }  // namespace llorch::contract

@@ -12,12 +12,12 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/result.h"
+#include "contract/fields.h"
 
 namespace llorch::contract {
 
 enum class PoolWorkerState : std::uint8_t { Starting, Ready, Busy, Draining, Stopped, Failed };
 std::string_view name(PoolWorkerState state);  // "starting", …
-std::optional<PoolWorkerState> pool_worker_state_from_name(std::string_view text);
 
 // Why a worker ended.
 enum class ExitCategory : std::uint8_t {
@@ -31,7 +31,6 @@ enum class ExitCategory : std::uint8_t {
 };
 std::string_view name(
     ExitCategory category);  // "none", "stopped", "start_failed", "crash", "oom_kill", …
-std::optional<ExitCategory> exit_category_from_name(std::string_view text);
 
 // Tokens that a worker's cache has room for, unless its --kv-memory says otherwise: one whole
 // context, and for each slot as much as most requests use. Whole blocks of kCacheBlockTokens.
@@ -59,6 +58,8 @@ struct MemoryNeed {
 };
 json::Object to_json(const MemoryNeed& need);
 Result<MemoryNeed> parse_memory_need(const json::Value& value);
+template <>
+json::Object schema_of<MemoryNeed>();
 
 // POST /v2/workers/start, and `llorch-pool worker spawn`.
 struct StartWorkerRequest {
@@ -75,6 +76,8 @@ json::Object to_json(const StartWorkerRequest& request);
 // Every failure at once. The request is good when `errors` stays empty.
 StartWorkerRequest parse_start_worker_request(const json::Object& body,
                                               std::vector<json::FieldError>& errors);
+template <>
+json::Object schema_of<StartWorkerRequest>();
 
 // One worker as GET /v2/workers/{id} shows it.
 // The shortest context that a worker is started with: less has no room for a prompt and an answer.
@@ -118,6 +121,8 @@ struct PoolWorker {
 };
 json::Object to_json(const PoolWorker& worker);
 Result<PoolWorker> parse_pool_worker(const json::Value& value);
+template <>
+json::Object schema_of<PoolWorker>();
 
 struct GpuInfo {
   std::int32_t index = 0;
@@ -150,5 +155,7 @@ struct HostInfo {
 };
 json::Object to_json(const HostInfo& host);
 Result<HostInfo> parse_host_info(const json::Value& value);
+template <>
+json::Object schema_of<HostInfo>();
 
 }  // namespace llorch::contract

@@ -83,16 +83,5 @@ TEST(StartWorkerRequest, AGpuForACpuWorkerIsAMistake) {
   EXPECT_EQ(errors[0].field, "gpu");
 }
 
-TEST(PoolNames, EveryStateAndCategoryReadsBack) {
-  for (int i = 0; i < 6; ++i) {
-    const auto state = static_cast<PoolWorkerState>(i);
-    EXPECT_EQ(pool_worker_state_from_name(name(state)), state);
-  }
-  for (int i = 0; i < 7; ++i) {
-    const auto category = static_cast<ExitCategory>(i);
-    EXPECT_EQ(exit_category_from_name(name(category)), category);
-  }
-}
-
 }  // namespace
 }  // namespace llorch::contract

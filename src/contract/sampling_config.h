@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/json_fields.h"
+#include "contract/fields.h"
 
 namespace llorch::contract {
 
@@ -27,21 +28,17 @@ struct SamplingConfig {
   friend bool operator==(const SamplingConfig&, const SamplingConfig&) = default;
 };
 
-inline bool is_greedy(const SamplingConfig& config) {
-  return config.temperature == 0.0F;
-}
-
-// Whether anything beyond temperature changes the distribution.
-bool has_advanced_sampling(const SamplingConfig& config);
-
-// For logs and people, with the parts that are on: "greedy", "stochastic(temp=0.70, top_p=0.90)".
-std::string sampling_mode(const SamplingConfig& config);
-
 // Takes the sampling fields of a request; failures are left in the reader.
 SamplingConfig read_sampling(json::FieldReader& reader);
 
 // Adds the same fields to `object`, an absent seed or max_tokens left out. Reading them gives an
 // equal config.
 void write_sampling(const SamplingConfig& config, json::Object& object);
+
+// temperature, top_p, min_p, top_k and repetition_penalty alone, which OpenAI's bodies have too.
+void read_knobs(json::FieldReader& reader, SamplingConfig& config);
+
+void add_knobs_schema(SchemaWriter& writer);
+void add_sampling_schema(SchemaWriter& writer);
 
 }  // namespace llorch::contract

@@ -93,34 +93,5 @@ TEST(SamplingConfig, LeavesAbsentSeedAndMaxTokensAbsent) {
   EXPECT_EQ(read(json::serialize(object)).config, SamplingConfig());
 }
 
-TEST(SamplingConfig, KnowsGreedyAndAdvanced) {
-  SamplingConfig config;
-  EXPECT_FALSE(is_greedy(config));
-  EXPECT_FALSE(has_advanced_sampling(config));
-  config.temperature = 0;
-  EXPECT_TRUE(is_greedy(config));
-  for (const auto change :
-       {+[](SamplingConfig& c) { c.top_p = 0.9F; }, +[](SamplingConfig& c) { c.top_k = 1; },
-        +[](SamplingConfig& c) { c.repetition_penalty = 0.9F; },
-        +[](SamplingConfig& c) { c.min_p = 0.1F; }}) {
-    SamplingConfig changed;
-    change(changed);
-    EXPECT_TRUE(has_advanced_sampling(changed));
-  }
-}
-
-TEST(SamplingConfig, DescribesOnlyWhatIsOn) {
-  EXPECT_EQ(sampling_mode({.temperature = 0}), "greedy");
-  EXPECT_EQ(sampling_mode({.temperature = 0, .top_p = 0.5F, .repetition_penalty = 1.1F}),
-            "greedy(rep_penalty=1.10)");
-  EXPECT_EQ(sampling_mode({.temperature = 0.7F}), "stochastic(temp=0.70)");
-  EXPECT_EQ(sampling_mode({.temperature = 0.7F,
-                           .top_p = 0.9F,
-                           .min_p = 0.05F,
-                           .top_k = 50,
-                           .repetition_penalty = 1.1F}),
-            "stochastic(temp=0.70, top_p=0.90, top_k=50, rep_penalty=1.10, min_p=0.05)");
-}
-
 }  // namespace
 }  // namespace llorch::contract

@@ -9,13 +9,13 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "contract/fields.h"
 
 namespace llorch::contract {
 
 enum class WorkerStatus : std::uint8_t { Healthy, Loading, Unhealthy, Draining };
 
 std::string_view name(WorkerStatus status);  // "healthy", "loading", "unhealthy", "draining"
-std::optional<WorkerStatus> worker_status_from_name(std::string_view text);
 
 // 200 for a healthy worker, 503 for every other.
 int http_status(WorkerStatus status);
@@ -55,6 +55,8 @@ struct HealthReport {
 json::Object to_json(const HealthReport& report);
 // From another program of ours: read tolerantly, Internal when it breaks the contract.
 Result<HealthReport> parse_health_report(std::string_view body);
+template <>
+json::Object schema_of<HealthReport>();
 
 // Proves that a ready callback comes from the worker that was started: what the environment
 // variable of its process says goes back in the header.
@@ -77,5 +79,7 @@ struct ReadyCallback {
 
 json::Object to_json(const ReadyCallback& callback);
 Result<ReadyCallback> parse_ready_callback(std::string_view body);
+template <>
+json::Object schema_of<ReadyCallback>();
 
 }  // namespace llorch::contract

@@ -21,7 +21,7 @@ enum class Treatment : std::uint8_t {
 struct FieldSpec {
   std::string_view name;
   Treatment treatment;
-  std::string_view schema;        // JSON Schema, as text; empty: anything
+  std::string_view schema;  // JSON Schema, as text; empty: settings_schema() has it, or anything
   std::string_view neutral = {};  // with Refused: the value, beside null, that asks for nothing
 };
 

@@ -107,9 +107,11 @@ std::vector<std::string> read_stop(json::FieldReader& reader) {
       .value_or(std::vector<std::string>());
 }
 
-float read_float(json::FieldReader& reader, std::string_view field, double fallback,
-                 json::NumberRange range) {
-  return static_cast<float>(reader.optional_number(field, range).value_or(fallback));
+// Beside the knobs that all of our bodies share (contract/sampling_config.h).
+template <class V, class T>
+void describe_penalties(V& v, T& settings) {
+  v("frequency_penalty", settings.frequency_penalty, {.min = -2, .max = 2});
+  v("presence_penalty", settings.presence_penalty, {.min = -2, .max = 2});
 }
 
 std::vector<std::pair<std::int32_t, float>> read_logit_bias(json::FieldReader& reader) {
@@ -157,18 +159,13 @@ void read_common(json::FieldReader& reader, const BodyLimits& limits, TextBody& 
       reader.optional_integer("n", 1, static_cast<std::int64_t>(limits.max_choices)).value_or(1));
   GenerationSettings& settings = request.settings;
   contract::SamplingConfig& sampling = settings.sampling;
-  sampling.temperature = read_float(reader, "temperature", 1, {.min = 0, .max = 2});
-  sampling.top_p = read_float(reader, "top_p", 1, {.min = 0, .max = 1});
-  sampling.min_p = read_float(reader, "min_p", 0, {.min = 0, .max = 1});
-  sampling.top_k = reader.optional_integer("top_k", 0, kInt64Max).value_or(0);
-  sampling.repetition_penalty =
-      read_float(reader, "repetition_penalty", 1, {.min = 0, .max = 2, .above_min = true});
+  contract::read_knobs(reader, sampling);
   sampling.stop = read_stop(reader);
   if (const auto seed =
           reader.optional_integer("seed", std::numeric_limits<std::int64_t>::min(), kInt64Max))
     sampling.seed = static_cast<std::uint64_t>(*seed);
-  settings.frequency_penalty = read_float(reader, "frequency_penalty", 0, {.min = -2, .max = 2});
-  settings.presence_penalty = read_float(reader, "presence_penalty", 0, {.min = -2, .max = 2});
+  contract::FieldTaker taker(reader);
+  describe_penalties(taker, settings);
   settings.logit_bias = read_logit_bias(reader);
   read_stream(reader, request);
 }
@@ -272,6 +269,14 @@ Prompt to_prompt(TextOrIds input) {
 }
 
 }  // namespace
+
+json::Object settings_schema() {
+  contract::SchemaWriter writer(contract::SchemaOf::Request);
+  contract::add_knobs_schema(writer);
+  const GenerationSettings defaults;
+  describe_penalties(writer, defaults);
+  return writer.finish();
+}
 
 Result<TextBody> read_completion_request(const json::Object& body, const BodyLimits& limits,
                                          std::vector<json::FieldError>& errors) {

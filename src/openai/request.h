@@ -50,6 +50,9 @@ Result<TextBody> read_chat_request(const json::Object& body, const BodyLimits& l
 Result<EmbeddingBody> read_embedding_request(const json::Object& body, const BodyLimits& limits,
                                              std::vector<json::FieldError>& errors);
 
+// The JSON Schema of an object with the fields of GenerationSettings that are plain numbers.
+json::Object settings_schema();
+
 // The messages of a chat as templates want them: text parts joined, arguments of tool calls as
 // objects, "developer" as "system".
 json::Array read_messages(const json::Array& messages, json::FieldReader& reader);

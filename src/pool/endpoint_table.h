@@ -3,9 +3,9 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 #include <variant>
 
+#include "api/openapi.h"
 #include "http/router.h"
 #include "pool/service.h"
 
@@ -15,15 +15,8 @@ namespace llorch::pool {
 struct ElsewhereTask {};
 
 struct Endpoint {
-  http::Method method;
-  std::string_view path;
-  std::string_view summary;
+  api::EndpointText text;
   std::variant<BlockingTask, StreamTask, ElsewhereTask> task;
-  std::string_view request_schema;   // of the body, by its name in the document; empty: none
-  std::string_view query;            // JSON Schemas of its parameters by name; empty: none
-  int status;                        // of success
-  std::string_view response_schema;  // of success; empty: text or a stream
-  std::string_view stream_type;      // "text/event-stream" where it can answer so
 };
 
 std::span<const Endpoint> endpoints();

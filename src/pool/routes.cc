@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "contract/worker_info.h"
 #include "pool/download_routes.h"
 #include "pool/endpoint_table.h"
 #include "pool/leftover_routes.h"
@@ -25,86 +26,121 @@ constexpr std::size_t kBodyBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kReadyBytesMax = 16 * 1024;  // heard without a token; has a path in it
 
 constexpr std::array kEndpoints = {
-    Endpoint{Method::Get, kHealthPath, "Whether the pool can do its work, and why not.",
-             show_health, "", "", 200, "Health", ""},
-    Endpoint{Method::Get, "/v2/state", "Host, models, workers and downloads in one answer.",
-             show_state, "", "", 200, "State", ""},
-    Endpoint{Method::Get, "/v2/workers", "Every worker of this host.", list_workers, "", "", 200,
-             "WorkerList", ""},
-    Endpoint{Method::Post, "/v2/workers/start", "Start a worker, if its memory plan fits.",
-             start_worker, "StartWorkerRequest", "", 202, "Worker", ""},
-    Endpoint{Method::Post, "/v2/workers/stop", "Drain and stop a worker. Idempotent.", stop_worker,
-             "StopWorkerRequest", "", 202, "Worker", ""},
-    Endpoint{Method::Get, "/v2/workers/{id}", "One worker.", show_worker, "", "", 200, "Worker",
-             ""},
-    Endpoint{Method::Post, "/v2/workers/{id}/restart",
-             "Stop a worker and start it again with what it was started with.", restart_worker, "",
-             "", 202, "Worker", ""},
+    Endpoint{api::get(kHealthPath, "Whether the pool can do its work, and why not.", "Health"),
+             show_health},
+    Endpoint{api::get("/v2/state", "Host, models, workers and downloads in one answer.", "State"),
+             show_state},
+    Endpoint{api::get("/v2/workers", "Every worker of this host.", "WorkerList"), list_workers},
     Endpoint{
-        Method::Get, "/v2/workers/{id}/logs",
-        "The last lines of a worker's log, and with follow what comes after them.", send_worker_log,
-        "",
-        R"({"lines":{"type":"integer","minimum":0,"maximum":10000},"follow":{"type":"boolean"}})",
-        200, "", kSse},
-    Endpoint{Method::Post, kReadyPath, "A worker of this host is ready.", take_ready_callback,
-             "ReadyCallback", "", 200, "Ok", ""},
-    Endpoint{Method::Get, "/v2/models", "The models of the catalog.", list_models, "",
-             R"({"known":{"type":"boolean"}})", 200, "ModelList", ""},
-    Endpoint{Method::Get, "/v2/outdated",
-             "Which downloaded models have a newer revision at their source.", list_outdated, "",
-             "", 200, "RevisionList", ""},
-    Endpoint{Method::Post, "/v2/models", "Register a model.", register_model,
-             "RegisterModelRequest", "", 201, "Model", ""},
-    Endpoint{Method::Get, "/v2/models/{id}", "One model.", show_model, "", "", 200, "Model", ""},
-    Endpoint{Method::Patch, "/v2/models/{id}", "Change what the catalog says about a model.",
-             update_model, "UpdateModelRequest", "", 200, "Model", ""},
-    Endpoint{Method::Delete, "/v2/models/{id}",
+        api::send(Method::Post, "/v2/workers/start", "Start a worker, if its memory plan fits.",
+                  "StartWorkerRequest", 202, "Worker"),
+        start_worker},
+    Endpoint{api::send(Method::Post, "/v2/workers/stop", "Drain and stop a worker. Idempotent.",
+                       "StopWorkerRequest", 202, "Worker"),
+             stop_worker},
+    Endpoint{api::get("/v2/workers/{id}", "One worker.", "Worker"), show_worker},
+    Endpoint{api::send(Method::Post, "/v2/workers/{id}/restart",
+                       "Stop a worker and start it again with what it was started with.", "", 202,
+                       "Worker"),
+             restart_worker},
+    Endpoint{
+        {.path = "/v2/workers/{id}/logs",
+         .summary = "The last lines of a worker's log, and with follow what comes after them.",
+         .query =
+             R"({"lines":{"type":"integer","minimum":0,"maximum":10000},"follow":{"type":"boolean"}})",
+         .stream_type = kSse},
+        send_worker_log},
+    Endpoint{{.method = Method::Post,
+              .path = kReadyPath,
+              .summary = "A worker of this host is ready.",
+              .request_schema = "ReadyCallback",
+              .required_header = contract::kWorkerMarkHeader,
+              .response_schema = "Ok"},
+             take_ready_callback},
+    Endpoint{api::get("/v2/models", "The models of the catalog.", "ModelList",
+                      R"({"known":{"type":"boolean"}})"),
+             list_models},
+    Endpoint{
+        api::get("/v2/outdated", "Which downloaded models have a newer revision at their source.",
+                 "RevisionList"),
+        list_outdated},
+    Endpoint{api::send(Method::Post, "/v2/models", "Register a model.", "RegisterModelRequest", 201,
+                       "Model"),
+             register_model},
+    Endpoint{api::get("/v2/models/{id}", "One model.", "Model"), show_model},
+    Endpoint{
+        api::send(Method::Patch, "/v2/models/{id}", "Change what the catalog says about a model.",
+                  "UpdateModelRequest", 200, "Model"),
+        update_model},
+    Endpoint{
+        {.method = Method::Delete,
+         .path = "/v2/models/{id}",
+         .summary =
              "Take a model out of the catalog, with files=true also its files below our folder.",
-             remove_model, "", R"({"files":{"type":"boolean"}})", 200, "Model", ""},
-    Endpoint{Method::Post, "/v2/models/{id}/download", "Fetch a model in the background.",
-             start_download, "DownloadRequest", "", 202, "DownloadAccepted", ""},
-    Endpoint{Method::Post, "/v2/models/{id}/verify",
-             "Read every byte of a model and compare its hashes, in the background.", start_verify,
-             "VerifyRequest", "", 202, "DownloadAccepted", ""},
+         .query = R"({"files":{"type":"boolean"}})",
+         .response_schema = "Model"},
+        remove_model},
+    Endpoint{api::send(Method::Post, "/v2/models/{id}/download", "Fetch a model in the background.",
+                       "DownloadRequest", 202, "DownloadAccepted"),
+             start_download},
+    Endpoint{api::send(Method::Post, "/v2/models/{id}/verify",
+                       "Read every byte of a model and compare its hashes, in the background.",
+                       "VerifyRequest", 202, "DownloadAccepted"),
+             start_verify},
     Endpoint{
-        Method::Get, "/v2/models/{id}/plan", "What a worker would need, and whether it fits.",
-        plan_model, "",
-        R"({"backend":{"enum":["cpu","cuda"]},"gpu":{"type":"integer","minimum":0,"maximum":255},
+        {.path = "/v2/models/{id}/plan",
+         .summary = "What a worker would need, and whether it fits.",
+         .query =
+             R"({"backend":{"enum":["cpu","cuda"]},"gpu":{"type":"integer","minimum":0,"maximum":255},
 "ctx":{"type":"integer","minimum":1,"maximum":16777216},"slots":{"type":"integer","minimum":1,"maximum":256},
 "kv":{"enum":["f16","q8_0"]}})",
-        200, "Plans", ""},
-    Endpoint{Method::Get, "/v2/models/{id}/manifest",
-             "A verified model's files with the hashes of their chunks, for neighbours.",
-             ElsewhereTask{}, "", "", 200, "Manifest", ""},
-    Endpoint{Method::Get, "/v2/models/{id}/files/{n}",
-             "The bytes of the n-th file of the manifest, whole or one range.", ElsewhereTask{}, "",
-             "", 200, "", "application/octet-stream"},
-    Endpoint{Method::Get, "/v2/downloads",
-             "What is being fetched or verified, and what became of it.", list_downloads, "", "",
-             200, "DownloadList", ""},
-    Endpoint{Method::Post, "/v2/downloads",
-             "Fetch a model in the background; without an id it gets one after its source.",
-             start_named_download, "NamedDownloadRequest", "", 202, "DownloadAccepted", ""},
-    Endpoint{Method::Get, "/v2/downloads/{id}", "One download or verification.", show_download, "",
-             "", 200, "Download", ""},
-    Endpoint{Method::Get, "/v2/downloads/{id}/events",
-             "The state now, every change after it, and then exactly one of done and error.",
-             stream_download, "", "", 200, "", kSse},
-    Endpoint{Method::Delete, "/v2/downloads/{id}", "Cancel. What has come is kept. Idempotent.",
-             cancel_download, "", "", 202, "Download", ""},
-    Endpoint{Method::Get, "/v2/leftovers", "What downloads left behind and nothing uses.",
-             list_leftovers, "", "", 200, "LeftoverList", ""},
-    Endpoint{Method::Delete, "/v2/leftovers", "Remove what downloads left behind.",
-             remove_leftovers, "", "", 200, "LeftoverList", ""},
-    Endpoint{Method::Post, "/v2/models/adopt",
-             "Register models of other programs' caches where they lie.", adopt_models,
-             "AdoptRequest", "", 200, "AdoptReport", ""},
-    Endpoint{Method::Post, "/v2/shutdown", "Drain and stop every worker, then the daemon.",
-             shut_down, "", "", 202, "ShutdownAnswer", ""},
-    Endpoint{Method::Get, "/metrics", "Gauges and counters for Prometheus.", show_metrics, "", "",
-             200, "", ""},
-    Endpoint{Method::Get, "/openapi.json", "This document.", show_document, "", "", 200, "Document",
-             ""},
+         .response_schema = "Plans"},
+        plan_model},
+    Endpoint{
+        {.path = "/v2/models/{id}/manifest",
+         .summary = "A verified model's files with the hashes of their chunks, for neighbours.",
+         .response_schema = "Manifest"},
+        ElsewhereTask{}},
+    Endpoint{{.path = "/v2/models/{id}/files/{n}",
+              .summary = "The bytes of the n-th file of the manifest, whole or one range.",
+              .stream_type = "application/octet-stream"},
+             ElsewhereTask{}},
+    Endpoint{api::get("/v2/downloads", "What is being fetched or verified, and what became of it.",
+                      "DownloadList"),
+             list_downloads},
+    Endpoint{
+        {.method = Method::Post,
+         .path = "/v2/downloads",
+         .summary = "Fetch a model in the background; without an id it gets one after its source.",
+         .request_schema = "NamedDownloadRequest",
+         .status = 202,
+         .response_schema = "DownloadAccepted"},
+        start_named_download},
+    Endpoint{api::get("/v2/downloads/{id}", "One download or verification.", "Download"),
+             show_download},
+    Endpoint{
+        {.path = "/v2/downloads/{id}/events",
+         .summary = "The state now, every change after it, and then exactly one of done and error.",
+         .stream_type = kSse},
+        stream_download},
+    Endpoint{api::send(Method::Delete, "/v2/downloads/{id}",
+                       "Cancel. What has come is kept. Idempotent.", "", 202, "Download"),
+             cancel_download},
+    Endpoint{
+        api::get("/v2/leftovers", "What downloads left behind and nothing uses.", "LeftoverList"),
+        list_leftovers},
+    Endpoint{api::send(Method::Delete, "/v2/leftovers", "Remove what downloads left behind.", "",
+                       200, "LeftoverList"),
+             remove_leftovers},
+    Endpoint{api::send(Method::Post, "/v2/models/adopt",
+                       "Register models of other programs' caches where they lie.", "AdoptRequest",
+                       200, "AdoptReport"),
+             adopt_models},
+    Endpoint{api::send(Method::Post, "/v2/shutdown",
+                       "Drain and stop every worker, then the daemon.", "", 202, "ShutdownAnswer"),
+             shut_down},
+    Endpoint{api::get("/metrics", "Gauges and counters for Prometheus.", ""), show_metrics},
+    Endpoint{api::get("/openapi.json", "This document.", "Document"), show_document},
 };
 
 http::Handler make_handler(const ServicePtr& service, const Endpoint& endpoint) {
@@ -150,15 +186,15 @@ http::Router make_router(PoolServices services, const RouteSettings& settings) {
   for (const Endpoint& endpoint : kEndpoints) {
     if (std::holds_alternative<ElsewhereTask>(endpoint.task)) continue;
     http::RouteOptions options;
-    if (endpoint.path == kReadyPath) {
+    if (endpoint.text.path == kReadyPath) {
       options.max_body_bytes = kReadyBytesMax;
-    } else if (endpoint.path != kHealthPath) {
+    } else if (endpoint.text.path != kHealthPath) {
       options.max_body_bytes = kBodyBytesMax;
     }
-    const bool is_probe = endpoint.path == "/health" || endpoint.path == "/metrics";
+    const bool is_probe = endpoint.text.path == "/health" || endpoint.text.path == "/metrics";
     http::Handler handler = make_handler(service, endpoint);
     if (!is_probe) handler = noticed(service, std::move(handler));
-    router.add(endpoint.method, endpoint.path, std::move(handler), std::move(options));
+    router.add(endpoint.text.method, endpoint.text.path, std::move(handler), std::move(options));
   }
   add_model_file_routes(router, service->catalog.catalog(), service->pool.home.chunks());
   return router;

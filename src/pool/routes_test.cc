@@ -180,15 +180,17 @@ TEST(PoolOpenApi, BodiesAreThoseOfTheParsers) {
   pool.workers.put(a_worker("w", PoolWorkerState::Ready));
   const json::Object document = openapi_document();
   for (const Endpoint& endpoint : endpoints()) {
-    if (endpoint.request_schema.empty() || endpoint.request_schema == "ReadyCallback") continue;
+    if (endpoint.text.request_schema.empty() || endpoint.text.request_schema == "ReadyCallback")
+      continue;
     json::Object body{{"surely_unknown", 1}};
-    const json::Value& schema = document.at("components").at("schemas").at(endpoint.request_schema);
+    const json::Value& schema =
+        document.at("components").at("schemas").at(endpoint.text.request_schema);
     for (const auto& property : schema.at("properties").get_object())
       body[property.key()] = json::Array{json::Array()};  // wrong for every type there is
-    std::string path(endpoint.path);
+    std::string path(endpoint.text.path);
     if (const std::size_t at = path.find("{id}"); at != std::string::npos) path.replace(at, 4, "m");
     const std::string response =
-        pool.send(http::method_name(endpoint.method), path, json::serialize(body));
+        pool.send(http::method_name(endpoint.text.method), path, json::serialize(body));
     EXPECT_EQ(status_of(response), 400) << path;
     std::set<std::string> unknown;
     const json::Value answer = json_of(response);
@@ -207,13 +209,13 @@ TEST(PoolOpenApi, QueriesAreThoseOfTheParsers) {
   pool.workers.put(worker);
   for (const Endpoint& endpoint : endpoints()) {
     if (endpoint.query.empty()) continue;
-    std::string path(endpoint.path);
+    std::string path(endpoint.text.path);
     if (const std::size_t at = path.find("{id}"); at != std::string::npos) path.replace(at, 4, "m");
     path += "?surely_unknown=1";
     const json::Value query = json::parse(endpoint.query).value();
     for (const auto& parameter : query.get_object())
       path += fmt::format("&{}=wrong", json::view(parameter.key()));
-    const std::string response = pool.send(http::method_name(endpoint.method), path);
+    const std::string response = pool.send(http::method_name(endpoint.text.method), path);
     EXPECT_EQ(status_of(response), 400) << path;
     EXPECT_EQ(failed_fields(response).size(), query.get_object().size() + 1) << path << response;
     EXPECT_THAT(failed_fields(response), Contains("surely_unknown"));

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 #include <variant>
 
+#include "api/openapi.h"
 #include "http/router.h"
-#include "worker_http/field_table.h"
 #include "worker_http/service.h"
 
 namespace llorch::worker_http {
@@ -21,16 +20,8 @@ using WaitingTask = http::Task<Status> (*)(ServicePtr service, const http::Reque
                                            http::Responder& responder);
 
 struct Endpoint {
-  http::Method method;
-  std::string_view path;
-  std::string_view summary;
+  api::EndpointText text;
   std::variant<PlainTask, WorkTask, WaitingTask> task;
-  std::span<const FieldSpec> (*fields)();  // of the request's body; null: none
-  std::string_view request_schema;         // its name in the document
-  int status;                              // of success
-  std::string_view response_schema;        // of success; empty: text
-  std::string_view stream_type;            // "text/event-stream" where it can answer so
-  bool openai;                             // OpenAI's error shape
 };
 
 std::span<const Endpoint> endpoints();

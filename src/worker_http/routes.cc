@@ -57,35 +57,73 @@ http::Handler make_handler(const ServicePtr& service, const Endpoint& endpoint) 
 // What is read on an io thread is small.
 constexpr std::size_t kPlainBodyBytes = 4096;
 constexpr std::string_view kSse = "text/event-stream";
+constexpr std::string_view kOpenAiError = "OpenAiError";
 
 constexpr std::array kEndpoints = {
-    Endpoint{Method::Get, "/health", "State of the worker; never waits for the engine.",
-             answer_health, nullptr, "", 200, "HealthReport", "", false},
-    Endpoint{Method::Post, "/execute", "Generate text as a stream of events.", execute,
-             execute_fields, "ExecuteRequest", 200, "", kSse, false},
-    Endpoint{Method::Post, "/cancel", "End a job soon. Idempotent.", answer_cancel, cancel_fields,
-             "CancelRequest", 202, "CancelAnswer", "", false},
-    Endpoint{Method::Post, "/shutdown", "Finish what runs, accept nothing more, exit.",
-             answer_shutdown, shutdown_fields, "ShutdownRequest", 202, "ShutdownAnswer", "", false},
-    Endpoint{Method::Get, "/metrics", "Counters, gauges and histograms for Prometheus.",
-             answer_metrics, nullptr, "", 200, "", "", false},
-    Endpoint{Method::Post, "/tokenize", "Text to token ids.", answer_tokenize, tokenize_fields,
-             "TokenizeRequest", 200, "TokenizeAnswer", "", false},
-    Endpoint{Method::Post, "/detokenize", "Token ids to text.", answer_detokenize,
-             detokenize_fields, "DetokenizeRequest", 200, "DetokenizeAnswer", "", false},
-    Endpoint{Method::Get, "/v1/models", "The one model that is here.", list_models, nullptr, "",
-             200, "ModelList", "", true},
-    Endpoint{Method::Get, "/v1/models/{model}", "That model.", show_model, nullptr, "", 200,
-             "Model", "", true},
-    Endpoint{Method::Post, "/v1/completions", "Continue a prompt.", answer_completion,
-             openai::completion_fields, "CompletionRequest", 200, "Completion", kSse, true},
-    Endpoint{Method::Post, "/v1/chat/completions",
-             "Answer a conversation, in the form of the model's own chat template.", answer_chat,
-             openai::chat_fields, "ChatCompletionRequest", 200, "ChatCompletion", kSse, true},
-    Endpoint{Method::Post, "/v1/embeddings", "Vectors of length 1 for texts.", answer_embeddings,
-             openai::embedding_fields, "EmbeddingRequest", 200, "EmbeddingList", "", true},
-    Endpoint{Method::Get, "/openapi.json", "This document.", answer_document, nullptr, "", 200,
-             "Document", "", false},
+    Endpoint{
+        api::get("/health", "State of the worker; never waits for the engine.", "HealthReport"),
+        answer_health},
+    Endpoint{{.method = Method::Post,
+              .path = "/execute",
+              .summary = "Generate text as a stream of events.",
+              .request_schema = "ExecuteRequest",
+              .stream_type = kSse},
+             execute},
+    Endpoint{api::send(Method::Post, "/cancel", "End a job soon. Idempotent.", "CancelRequest", 202,
+                       "CancelAnswer"),
+             answer_cancel},
+    Endpoint{{.method = Method::Post,
+              .path = "/shutdown",
+              .summary = "Finish what runs, accept nothing more, exit.",
+              .request_schema = "ShutdownRequest",
+              .is_body_optional = true,
+              .status = 202,
+              .response_schema = "ShutdownAnswer"},
+             answer_shutdown},
+    Endpoint{api::get("/metrics", "Counters, gauges and histograms for Prometheus.", ""),
+             answer_metrics},
+    Endpoint{api::send(Method::Post, "/tokenize", "Text to token ids.", "TokenizeRequest", 200,
+                       "TokenizeAnswer"),
+             answer_tokenize},
+    Endpoint{api::send(Method::Post, "/detokenize", "Token ids to text.", "DetokenizeRequest", 200,
+                       "DetokenizeAnswer"),
+             answer_detokenize},
+    Endpoint{{.path = "/v1/models",
+              .summary = "The one model that is here.",
+              .response_schema = "ModelList",
+              .error_schema = kOpenAiError},
+             list_models},
+    Endpoint{{.path = "/v1/models/{model}",
+              .summary = "That model.",
+              .response_schema = "Model",
+              .error_schema = kOpenAiError},
+             show_model},
+    Endpoint{{.method = Method::Post,
+              .path = "/v1/completions",
+              .summary = "Continue a prompt.",
+              .request_schema = "CompletionRequest",
+              .response_schema = "Completion",
+              .stream_type = kSse,
+              .stream_schema = "Completion",
+              .error_schema = kOpenAiError},
+             answer_completion},
+    Endpoint{{.method = Method::Post,
+              .path = "/v1/chat/completions",
+              .summary = "Answer a conversation, in the form of the model's own chat template.",
+              .request_schema = "ChatCompletionRequest",
+              .response_schema = "ChatCompletion",
+              .stream_type = kSse,
+              .stream_schema = "ChatCompletionChunk",
+              .error_schema = kOpenAiError},
+             answer_chat},
+    Endpoint{{.method = Method::Post,
+              .path = "/v1/embeddings",
+              .summary = "Vectors of length 1 for texts.",
+              .request_schema = "EmbeddingRequest",
+              .response_schema = "EmbeddingList",
+              .error_schema = kOpenAiError},
+             answer_embeddings},
+    Endpoint{api::get("/openapi.json", "This document.", "Document"), answer_document},
 };
 
 }  // namespace
@@ -99,9 +137,10 @@ http::Router make_router(InferenceBackend& backend, const RouteSettings& setting
   http::Router router;
   for (const Endpoint& endpoint : kEndpoints) {
     http::RouteOptions options;
-    if (endpoint.openai) options.render_error = api::render_openai_error;
+    if (endpoint.text.error_schema == kOpenAiError) options.render_error = api::render_openai_error;
     if (std::holds_alternative<PlainTask>(endpoint.task)) options.max_body_bytes = kPlainBodyBytes;
-    router.add(endpoint.method, endpoint.path, make_handler(service, endpoint), std::move(options));
+    router.add(endpoint.text.method, endpoint.text.path, make_handler(service, endpoint),
+               std::move(options));
   }
   http::RouteOptions openai;
   openai.render_error = api::render_openai_error;
