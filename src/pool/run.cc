@@ -16,19 +16,16 @@
 #include <thread>
 
 #include "api/answers.h"
+#include "api/daemon.h"
 #include "base/confinement.h"
-#include "base/descriptors.h"
 #include "base/file.h"
 #include "base/json_fields.h"
 #include "base/log.h"
 #include "base/own_program.h"
 #include "base/positioned_file.h"
 #include "base/process_table.h"
-#include "base/thread.h"
 #include "base/version.h"
-#include "base/wakeups.h"
 #include "catalog/verify.h"
-#include "contract/api_token.h"
 #include "http/server.h"
 #include "http/url.h"
 #include "pool/devices.h"
@@ -45,8 +42,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kExitFailure = 1;
-constexpr int kExitInterrupted = 130;
 constexpr int kIoThreads = 2;
 constexpr int kWorkThreads = 4;
 constexpr std::size_t kWorkWaitingMax = 256;
@@ -55,8 +50,8 @@ constexpr std::size_t kAddressBytesMax = 4096;
 constexpr std::size_t kDescriptorReserve = 1024;  // for workers, probes, downloads, logs, files
 constexpr std::size_t kCallbackConnections = 64;
 constexpr std::int64_t kLogBytesMax = std::int64_t{8} << 20;  // of our own log, with --log-file
-constexpr int kLogLookMs = 5'000;
-constexpr int kIdleLookMs = 500;  // how often a manager that may leave looks whether it can
+constexpr milliseconds kLogLook{5'000};
+constexpr milliseconds kIdleLook{500};  // how often a manager that may leave looks whether it can
 
 const base::Logger& logger() {
   static const base::Logger instance("pool");
@@ -72,8 +67,7 @@ std::string local_url(const std::string& host, std::uint16_t port) {
   std::string name = host;
   if (host == "0.0.0.0") name = "127.0.0.1";
   if (host == "::") name = "::1";
-  if (name.find(':') != std::string::npos) name = fmt::format("[{}]", name);
-  return fmt::format("http://{}:{}", name, port);
+  return api::server_url(name, port);
 }
 
 Status make_folders(const base::Home& home) {
@@ -140,16 +134,14 @@ class PoolProcess {
   }
 
   int run() {
-    if (Status started = start(); !started.ok()) {
-      fmt::print(stderr, "{}: {}\n", program_, started.error().message);
-      return kExitFailure;
-    }
-    const int look_ms = options_.idle_exit_sec > 0 ? kIdleLookMs : kLogLookMs;
-    while (!wakeups_.wait_for_signal(look_ms) && !shutdown_wanted_ && !is_idle()) {
+    if (Status started = start(); !started.ok())
+      return api::report_failure(program_, started.error());
+    loop_.run(options_.idle_exit_sec > 0 ? kIdleLook : kLogLook, [this] {
       const std::optional<base::FileStamp> log =
           options_.log_file.empty() ? std::nullopt : base::stamp_of(options_.log_file);
       if (log && log->size >= kLogBytesMax) std::ignore = redirect_log(options_.log_file);
-    }
+      return is_idle();
+    });
     return shut_down();
   }
 
@@ -204,25 +196,15 @@ class PoolProcess {
   }
 
   Status listen() {
-    Result<std::string> token = contract::read_api_token(options_.api_token_file);
-    if (!token.ok()) return token.error().in("--api-token-file");
-    http::ServerOptions server;
-    server.host = options_.host;
-    server.port = options_.port;
-    server.io_threads = kIoThreads;
-    server.render_error = api::render_error;
-    server.bearer_token = token.take();
-    server.max_connections =
-        base::connections_within(base::raise_descriptor_limit(), kDescriptorReserve);
-    server.allowed_origins = options_.allow_origins;
-    server.paths_without_auth = paths_without_auth();
-    Result<std::unique_ptr<http::Server>> started =
-        http::Server::start(make_router(services()), server);
-    if (!started.ok() && options_.any_port && server.port != 0) {
-      logger().info("the port is taken: a free one instead", {{"port", server.port}});
-      server.port = 0;
-      started = http::Server::start(make_router(services()), std::move(server));
-    }
+    Result<std::unique_ptr<http::Server>> started = api::start_server(
+        [this] { return make_router(services()); }, {.host = options_.host,
+                                                     .port = options_.port,
+                                                     .any_port = options_.any_port,
+                                                     .api_token_file = options_.api_token_file,
+                                                     .allow_origins = options_.allow_origins,
+                                                     .paths_without_auth = paths_without_auth(),
+                                                     .io_threads = kIoThreads,
+                                                     .descriptor_reserve = kDescriptorReserve});
     if (!started.ok()) return started.error();
     server_ = started.take();
     return ok_status();
@@ -269,13 +251,9 @@ class PoolProcess {
             [this](const std::vector<contract::ModelEntry>& models) {
               return catalog::check_revisions(models, downloader_.source, {});
             },
-        .request_shutdown =
-            [this] {
-              shutdown_wanted_ = true;
-              wakeups_.wake();
-            },
+        .request_shutdown = [this] { loop_.request_end(); },
         .phase = [this]() -> PoolPhase {
-          return shutdown_wanted_ ? PoolPhase::Draining : phase_.load();
+          return loop_.is_end_requested() ? PoolPhase::Draining : phase_.load();
         },
         .confinement = describe_confinement(options_.confine_workers),
         .on_use = [this] { note_use(); }};
@@ -309,26 +287,23 @@ class PoolProcess {
 
   // Stops the workers, then us. A second signal leaves the workers to their keepers.
   int shut_down() {
-    shutdown_wanted_ = true;
+    loop_.request_end();
     logger().info(
         "stopping: workers are drained and stopped; a second signal ends the manager now");
     send_service_notice(notify_socket_, "STOPPING=1");
     downloads_.stop();  // their streams hear it while the server still serves
-    std::jthread stopper = base::start_thread("stop-workers", [this] {
+    std::jthread stopper;
+    const bool is_done = loop_.run_until_signal(stopper, "stop-workers", [this] {
       workers_.stop_all([this](int running) {
         logger().info("workers still running", {{"count", running}});
         send_service_notice(notify_socket_, fmt::format("STATUS=stopping {} workers", running));
       });
-      workers_stopped_ = true;
-      wakeups_.wake();
     });
-    bool is_interrupted = false;
-    while (!is_interrupted && !workers_stopped_) is_interrupted = wakeups_.wait_for_signal(-1);
     std::error_code ignored;
     std::filesystem::remove(address_file(home_), ignored);
-    if (is_interrupted) {
+    if (!is_done) {
       logger().warn("interrupted: workers stay with their keepers");
-      std::_Exit(kExitInterrupted);  // the stopper may wait for long, and owns nothing to save
+      std::_Exit(api::kExitInterrupted);  // the stopper may wait for long, and owns nothing to save
     }
     stopper.join();
     server_->drain(kLastAnswers);
@@ -341,12 +316,10 @@ class PoolProcess {
   const base::Home home_;
   const base::Environment environment_;
   const char* const notify_socket_;
-  base::Wakeups wakeups_;  // before every thread
+  api::MainLoop loop_;  // before every thread
   Planner planner_;
   catalog::Downloader downloader_;
-  std::atomic<bool> shutdown_wanted_ = false;
   std::atomic<Clock::time_point> last_use_ = Clock::now();
-  std::atomic<bool> workers_stopped_ = false;
   std::atomic<PoolPhase> phase_ = PoolPhase::Starting;
   Devices devices_;
   std::unique_ptr<PoolManager> manager_;
@@ -369,10 +342,7 @@ int run_pool(std::string_view program, const std::vector<std::string>& arguments
   }
   const Result<base::Home> home = base::find_home(environment);
   Status good = home.ok() ? redirect_log(command.options->log_file) : Status(home.error());
-  if (!good.ok()) {
-    fmt::print(stderr, "{}: {}\n", program, good.error().message);
-    return kExitFailure;
-  }
+  if (!good.ok()) return api::report_failure(program, good.error());
   base::configure_log({.format = command.options->log_format});
   return PoolProcess(program, *command.options, *home, environment).run();
 }

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "api/metrics_text.h"
 #include "base/terminal.h"
 #include "base/version.h"
 #include "contract/error_table.h"
@@ -47,20 +48,8 @@ std::vector<std::string> find_problems(const Service& service, const Status& cat
   return reasons;
 }
 
-void append_head(std::string& out, std::string_view metric, std::string_view type,
-                 std::string_view help) {
-  fmt::format_to(std::back_inserter(out), "# HELP {0} {1}\n# TYPE {0} {2}\n", metric, help, type);
-}
-
-template <class Number>
-void append_value(std::string& out, std::string_view metric, std::string_view type,
-                  std::string_view help, Number value) {
-  append_head(out, metric, type, help);
-  fmt::format_to(std::back_inserter(out), "{} {}\n", metric, value);
-}
-
 void append_workers(std::string& out, const std::vector<contract::PoolWorker>& workers) {
-  append_head(out, "llorch_pool_workers", "gauge", "Workers by state.");
+  api::append_head(out, "llorch_pool_workers", "gauge", "Workers by state.");
   const auto counts = count_states(workers);
   for (std::size_t i = 0; i < kNumStates; ++i) {
     fmt::format_to(std::back_inserter(out), "llorch_pool_workers{{state=\"{}\"}} {}\n",
@@ -74,11 +63,12 @@ void append_workers(std::string& out, const std::vector<contract::PoolWorker>& w
     vram += worker.vram_bytes;
     tokens_per_second += worker.tokens_per_second;
   }
-  append_value(out, "llorch_pool_workers_memory_bytes", "gauge",
-               "Memory that the workers' processes hold.", memory);
-  append_value(out, "llorch_pool_workers_vram_bytes", "gauge", "GPU memory that they hold.", vram);
-  append_value(out, "llorch_pool_tokens_per_second", "gauge", "Tokens per second of all workers.",
-               tokens_per_second);
+  api::append_value(out, "llorch_pool_workers_memory_bytes", "gauge",
+                    "Memory that the workers' processes hold.", memory);
+  api::append_value(out, "llorch_pool_workers_vram_bytes", "gauge", "GPU memory that they hold.",
+                    vram);
+  api::append_value(out, "llorch_pool_tokens_per_second", "gauge",
+                    "Tokens per second of all workers.", tokens_per_second);
 }
 
 void append_downloads(std::string& out, const Downloads& downloads) {
@@ -88,21 +78,21 @@ void append_downloads(std::string& out, const Downloads& downloads) {
     queued += status.state == DownloadState::Queued ? 1 : 0;
     running += status.state == DownloadState::Running ? 1 : 0;
   }
-  append_head(out, "llorch_pool_downloads", "gauge", "Downloads and verifications under way.");
+  api::append_head(out, "llorch_pool_downloads", "gauge", "Downloads and verifications under way.");
   fmt::format_to(std::back_inserter(out),
                  "llorch_pool_downloads{{state=\"queued\"}} {}\n"
                  "llorch_pool_downloads{{state=\"running\"}} {}\n",
                  queued, running);
   const Downloads::Totals totals = downloads.totals();
-  append_head(out, "llorch_pool_downloads_total", "counter",
-              "Downloads and verifications by how they ended.");
+  api::append_head(out, "llorch_pool_downloads_total", "counter",
+                   "Downloads and verifications by how they ended.");
   fmt::format_to(std::back_inserter(out),
                  "llorch_pool_downloads_total{{outcome=\"done\"}} {}\n"
                  "llorch_pool_downloads_total{{outcome=\"failed\"}} {}\n"
                  "llorch_pool_downloads_total{{outcome=\"cancelled\"}} {}\n",
                  totals.done, totals.failed, totals.cancelled);
-  append_value(out, "llorch_pool_downloaded_bytes_total", "counter",
-               "Bytes that downloads brought.", totals.bytes);
+  api::append_value(out, "llorch_pool_downloaded_bytes_total", "counter",
+                    "Bytes that downloads brought.", totals.bytes);
 }
 
 }  // namespace
@@ -165,19 +155,19 @@ Result<http::Response> show_metrics(const Service& service, const http::Request&
   append_downloads(out, service.pool.downloads);
   if (const auto catalog = service.catalog.read(); catalog.ok()) {
     const auto& models = (*catalog)->models;
-    append_value(out, "llorch_pool_models", "gauge", "Models in the catalog.", models.size());
-    append_value(out, "llorch_pool_models_downloaded", "gauge", "Models that are here.",
-                 std::count_if(models.begin(), models.end(),
-                               [](const auto& model) { return model.downloaded; }));
+    api::append_value(out, "llorch_pool_models", "gauge", "Models in the catalog.", models.size());
+    api::append_value(out, "llorch_pool_models_downloaded", "gauge", "Models that are here.",
+                      std::count_if(models.begin(), models.end(),
+                                    [](const auto& model) { return model.downloaded; }));
   }
-  append_value(out, "llorch_pool_disk_free_bytes", "gauge", "Free where models live.",
-               service.pool.host().disk_free_bytes);
-  append_value(out, "llorch_pool_uptime_seconds", "gauge", "Since the process started.",
-               uptime_seconds(service));
-  append_head(out, "llorch_pool_build_info", "gauge", "What runs here.");
+  api::append_value(out, "llorch_pool_disk_free_bytes", "gauge", "Free where models live.",
+                    service.pool.host().disk_free_bytes);
+  api::append_value(out, "llorch_pool_uptime_seconds", "gauge", "Since the process started.",
+                    uptime_seconds(service));
+  api::append_head(out, "llorch_pool_build_info", "gauge", "What runs here.");
   fmt::format_to(std::back_inserter(out), "llorch_pool_build_info{{version=\"{}\"}} 1\n",
                  base::version());
-  return http::Response(200, "text/plain; version=0.0.4; charset=utf-8", std::move(out));
+  return http::Response(200, std::string(api::kMetricsType), std::move(out));
 }
 
 Result<http::Response> shut_down(const Service& service, const http::Request& request) {

@@ -10,17 +10,13 @@
 #include <memory>
 #include <thread>
 
-#include "api/answers.h"
-#include "base/descriptors.h"
+#include "api/daemon.h"
 #include "base/job_border.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/version.h"
-#include "base/wakeups.h"
-#include "contract/api_token.h"
 #include "contract/backend_kind.h"
-#include "http/server.h"
 #include "http/url.h"
 #include "worker/engine_backend.h"
 #include "worker/memory_plan.h"
@@ -34,8 +30,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kExitFailure = 1;
-constexpr int kExitInterrupted = 130;
 constexpr milliseconds kDrainTick{20};
 constexpr milliseconds kLastAnswers{5'000};  // for what was answered but not yet read
 constexpr milliseconds kLastWords{1'000};    // the same when it has to be quick
@@ -54,8 +48,7 @@ std::string uri_of(const std::string& host, std::uint16_t port) {
     char machine[256] = {};
     if (::gethostname(machine, sizeof(machine) - 1) == 0 && machine[0] != '\0') name = machine;
   }
-  if (name.find(':') != std::string::npos) name = fmt::format("[{}]", name);
-  return fmt::format("http://{}:{}", name, port);
+  return api::server_url(name, port);
 }
 
 // Large blocks come from the system and go back to it: glibc would raise its thresholds with the
@@ -76,12 +69,9 @@ std::string device_of(const WorkerProgram& program, const WorkerOptions& options
 
 int print_plan(const WorkerProgram& program, const WorkerOptions& options) {
   const Result<contract::MemoryNeed> need = plan_memory(options, device_of(program, options));
-  if (!need.ok()) {
-    fmt::print(stderr, "{}: {}\n", program.name, need.error().message);
-    return kExitFailure;
-  }
+  if (!need.ok()) return api::report_failure(program.name, need.error());
   fmt::print("{}\n", json::serialize(contract::to_json(*need)));
-  return std::fflush(stdout) == 0 ? 0 : kExitFailure;
+  return std::fflush(stdout) == 0 ? 0 : api::kExitFailure;
 }
 
 class Worker {
@@ -92,8 +82,7 @@ class Worker {
         backend_(
             [this](EngineBackend::Patience patience) {
               if (patience) drain_by_ = Clock::now() + *patience;
-              shutdown_wanted_ = true;
-              wakeups_.wake();
+              loop_.request_end();
             },
             options_.inference_timeout) {}
 
@@ -104,8 +93,7 @@ class Worker {
                                 {"port", server_->port()},
                                 {"version", base::version()}});
     starter_ = base::start_thread("load", [this](const std::stop_token& stop) { start(stop); });
-    while (!wakeups_.wait_for_signal(-1) && !shutdown_wanted_ && !failed_) {
-    }
+    loop_.run(milliseconds(-1), [this] { return failed_.load(); });
     if (failed_) {
       backend_.stop();
       server_->stop();
@@ -116,10 +104,7 @@ class Worker {
   }
 
  private:
-  int fail(const Error& error) const {
-    fmt::print(stderr, "{}: {}\n", program_.name, error.message);
-    return kExitFailure;
-  }
+  int fail(const Error& error) const { return api::report_failure(program_.name, error); }
 
   Status check_flags() const {
     if (options_.callback_url.empty()) return ok_status();
@@ -129,22 +114,17 @@ class Worker {
 
   Status listen() {
     if (Status flags = check_flags(); !flags.ok()) return flags;
-    Result<std::string> token = contract::read_api_token(options_.api_token_file);
-    if (!token.ok()) return token.error().in("--api-token-file");
     worker_http::RouteSettings settings;
     settings.inference_timeout = options_.inference_timeout;
-    http::ServerOptions server;
-    server.host = options_.host;
-    server.port = options_.port;
-    server.io_threads = kIoThreads;
-    server.render_error = api::render_error;
-    server.bearer_token = token.take();
-    server.max_connections =
-        base::connections_within(base::raise_descriptor_limit(), kDescriptorReserve);
-    server.allowed_origins = options_.allow_origins;
-    server.paths_without_auth = worker_http::paths_without_auth();
     Result<std::unique_ptr<http::Server>> started =
-        http::Server::start(worker_http::make_router(backend_, settings), std::move(server));
+        api::start_server([&] { return worker_http::make_router(backend_, settings); },
+                          {.host = options_.host,
+                           .port = options_.port,
+                           .api_token_file = options_.api_token_file,
+                           .allow_origins = options_.allow_origins,
+                           .paths_without_auth = worker_http::paths_without_auth(),
+                           .io_threads = kIoThreads,
+                           .descriptor_reserve = kDescriptorReserve});
     if (!started.ok()) return started.error();
     server_ = started.take();
     return ok_status();
@@ -162,7 +142,7 @@ class Worker {
     if (outcome.ok() || stop.stop_requested()) return;
     failure_ = outcome.error();
     failed_ = true;
-    wakeups_.wake();
+    loop_.wake();
   }
 
   Status load(const std::stop_token& stop) {
@@ -183,6 +163,7 @@ class Worker {
                             {"quant_kind", info.quant_kind},
                             {"device", info.device},
                             {"context_length", info.context_length},
+                            {"tool_calls", openai::dialect_name(info.style.dialect)},
                             {"memory_bytes", info.memory_bytes},
                             {"seconds", elapsed.count()}});
     return ok_status();
@@ -215,32 +196,26 @@ class Worker {
     bool is_interrupted = false;
     while (!is_interrupted && !backend_.is_idle() &&
            Clock::now() < std::min(deadline, drain_by_.load()))
-      is_interrupted = wakeups_.wait_for_signal(static_cast<int>(kDrainTick.count()));
+      is_interrupted = loop_.wait_for_signal(kDrainTick);
     const bool is_idle = backend_.is_idle();
     if (!is_idle) logger().info("ending what still runs");
     backend_.stop();
     const auto patience = is_interrupted ? kLastWords : kLastAnswers;
-    const std::jthread drainer = base::start_thread("drain", [this, patience] {
-      server_->drain(patience);
-      drained_ = true;
-      wakeups_.wake();
-    });
-    bool is_hurried = false;
-    while (!is_hurried && !drained_) is_hurried = wakeups_.wait_for_signal(-1);
+    std::jthread drainer;
+    const bool is_drained =
+        loop_.run_until_signal(drainer, "drain", [this, patience] { server_->drain(patience); });
     server_->stop();
     starter_.join();
-    is_interrupted |= is_hurried;
+    is_interrupted |= !is_drained;
     logger().info("stopped", {{"interrupted", is_interrupted}});
-    return is_interrupted ? kExitInterrupted : 0;
+    return is_interrupted ? api::kExitInterrupted : 0;
   }
 
   const WorkerProgram program_;
   const WorkerOptions options_;
-  base::Wakeups wakeups_;
-  std::atomic<bool> shutdown_wanted_ = false;
+  api::MainLoop loop_;  // before every thread
   std::atomic<Clock::time_point> drain_by_ = Clock::time_point::max();
   std::atomic<bool> failed_ = false;  // failure_ is set before it
-  std::atomic<bool> drained_ = false;
   std::optional<Error> failure_;
   std::int64_t memory_bytes_ = 0;  // the starter's thread
   EngineBackend backend_;

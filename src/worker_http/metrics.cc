@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iterator>
 
 #include "base/version.h"
@@ -14,70 +13,45 @@ constexpr std::array<std::string_view, kNumOutcomes> kOutcomeNames = {
     "max_tokens", "eos",        "stop_sequence", "cancelled",  "timeout",
     "failed",     "queue_full", "refused",       "unavailable"};
 
-void append_head(std::string& out, std::string_view metric, std::string_view type,
-                 std::string_view help) {
-  fmt::format_to(std::back_inserter(out), "# HELP {} {}\n# TYPE {} {}\n", metric, help, metric,
-                 type);
-}
-
-template <class Number>
-void append_value(std::string& out, std::string_view metric, std::string_view type,
-                  std::string_view help, Number value) {
-  append_head(out, metric, type, help);
-  fmt::format_to(std::back_inserter(out), "{} {}\n", metric, value);
-}
-
-// A label's value: backslash, quote and line end escaped.
-std::string label(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 void append_stats(std::string& out, const WorkerStats& stats) {
-  append_value(out, "llorch_prompt_tokens_total", "counter", "Prompt tokens computed.",
-               stats.prompt_tokens_total);
-  append_value(out, "llorch_cached_tokens_total", "counter",
-               "Prompt tokens found in the prefix cache.", stats.cached_tokens_total);
-  append_value(out, "llorch_output_tokens_total", "counter", "Tokens generated.",
-               stats.output_tokens_total);
-  append_value(out, "llorch_steps_total", "counter", "Forward passes of the engine.",
-               stats.steps_total);
-  append_value(out, "llorch_preemptions_total", "counter",
-               "Sequences that lost their cache blocks and were computed again.",
-               stats.preemptions_total);
-  append_value(out, "llorch_decode_tokens_per_second", "gauge",
-               "Tokens per second over the last seconds.", stats.decode_tokens_per_second);
-  append_value(out, "llorch_queue_depth", "gauge", "Requests that wait.", stats.queue_depth);
-  append_value(out, "llorch_slots", "gauge", "Sequences that can run at once.", stats.slots_total);
-  append_value(out, "llorch_slots_busy", "gauge", "Sequences that run.", stats.slots_busy);
-  append_value(out, "llorch_kv_blocks", "gauge", "Cache blocks in all.", stats.kv_blocks_total);
-  append_value(out, "llorch_kv_blocks_free", "gauge", "Cache blocks that nobody holds.",
-               stats.kv_blocks_free);
-  append_value(out, "llorch_uptime_seconds", "gauge", "Since the process started.",
-               stats.uptime_seconds);
+  api::append_value(out, "llorch_prompt_tokens_total", "counter", "Prompt tokens computed.",
+                    stats.prompt_tokens_total);
+  api::append_value(out, "llorch_cached_tokens_total", "counter",
+                    "Prompt tokens found in the prefix cache.", stats.cached_tokens_total);
+  api::append_value(out, "llorch_output_tokens_total", "counter", "Tokens generated.",
+                    stats.output_tokens_total);
+  api::append_value(out, "llorch_steps_total", "counter", "Forward passes of the engine.",
+                    stats.steps_total);
+  api::append_value(out, "llorch_preemptions_total", "counter",
+                    "Sequences that lost their cache blocks and were computed again.",
+                    stats.preemptions_total);
+  api::append_value(out, "llorch_decode_tokens_per_second", "gauge",
+                    "Tokens per second over the last seconds.", stats.decode_tokens_per_second);
+  api::append_value(out, "llorch_queue_depth", "gauge", "Requests that wait.", stats.queue_depth);
+  api::append_value(out, "llorch_slots", "gauge", "Sequences that can run at once.",
+                    stats.slots_total);
+  api::append_value(out, "llorch_slots_busy", "gauge", "Sequences that run.", stats.slots_busy);
+  api::append_value(out, "llorch_kv_blocks", "gauge", "Cache blocks in all.",
+                    stats.kv_blocks_total);
+  api::append_value(out, "llorch_kv_blocks_free", "gauge", "Cache blocks that nobody holds.",
+                    stats.kv_blocks_free);
+  api::append_value(out, "llorch_uptime_seconds", "gauge", "Since the process started.",
+                    stats.uptime_seconds);
 }
 
 void append_model(std::string& out, const InferenceBackend& backend) {
   const ModelInfo* model = backend.model();
-  append_value(out, "llorch_model_loaded", "gauge", "1 once the model is loaded.",
-               model != nullptr ? 1 : 0);
+  api::append_value(out, "llorch_model_loaded", "gauge", "1 once the model is loaded.",
+                    model != nullptr ? 1 : 0);
   if (model == nullptr) return;
-  append_value(out, "llorch_memory_bytes", "gauge", "Memory that weights and cache take.",
-               model->memory_bytes);
-  append_head(out, "llorch_build_info", "gauge", "What runs here.");
+  api::append_value(out, "llorch_memory_bytes", "gauge", "Memory that weights and cache take.",
+                    model->memory_bytes);
+  api::append_head(out, "llorch_build_info", "gauge", "What runs here.");
   fmt::format_to(std::back_inserter(out),
                  "llorch_build_info{{version=\"{}\",model=\"{}\",architecture=\"{}\","
                  "quant_kind=\"{}\",backend=\"{}\"}} 1\n",
-                 base::version(), label(model->id), label(model->architecture),
-                 label(model->quant_kind), label(model->backend));
+                 base::version(), api::label(model->id), api::label(model->architecture),
+                 api::label(model->quant_kind), api::label(model->backend));
 }
 
 }  // namespace
@@ -111,26 +85,6 @@ Outcome outcome_of_refusal(const Error& error) {
   return Outcome::Refused;
 }
 
-void Histogram::add(double seconds) {
-  const auto* bound = std::lower_bound(kBounds.begin(), kBounds.end(), seconds);
-  ++counts_[static_cast<std::size_t>(bound - kBounds.begin())];
-  sum_us_ += static_cast<std::int64_t>(seconds * 1e6);
-}
-
-void Histogram::append_to(std::string& out, std::string_view metric, std::string_view help) const {
-  append_head(out, metric, "histogram", help);
-  std::int64_t so_far = 0;
-  for (std::size_t i = 0; i < kBounds.size(); ++i) {
-    so_far += counts_[i].load();
-    fmt::format_to(std::back_inserter(out), "{}_bucket{{le=\"{}\"}} {}\n", metric, kBounds[i],
-                   so_far);
-  }
-  so_far += counts_.back().load();
-  fmt::format_to(std::back_inserter(out),
-                 "{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", metric, so_far,
-                 static_cast<double>(sum_us_.load()) / 1e6);
-}
-
 void Metrics::record(const Result<contract::InferenceResult>& result, double queue_ms,
                      double total_ms) {
   count(outcome_of(result));
@@ -146,7 +100,7 @@ void Metrics::record(const Result<contract::InferenceResult>& result, double que
 
 std::string Metrics::render(const InferenceBackend& backend) const {
   std::string out;
-  append_head(out, "llorch_requests_total", "counter", "Requests for text by how they ended.");
+  api::append_head(out, "llorch_requests_total", "counter", "Requests for text by how they ended.");
   for (std::size_t i = 0; i < kNumOutcomes; ++i) {
     fmt::format_to(std::back_inserter(out), "llorch_requests_total{{outcome=\"{}\"}} {}\n",
                    kOutcomeNames[i], requests_[i].load());

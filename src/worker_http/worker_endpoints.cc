@@ -232,8 +232,7 @@ http::Response answer_health(const Service& service, const RequestText&) {
 }
 
 http::Response answer_metrics(const Service& service, const RequestText&) {
-  return {200, "text/plain; version=0.0.4; charset=utf-8",
-          service.metrics->render(service.backend)};
+  return {200, std::string(api::kMetricsType), service.metrics->render(service.backend)};
 }
 
 http::Response answer_shutdown(const Service& service, const RequestText& request) {

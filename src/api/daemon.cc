@@ -1,0 +1,83 @@
+#include "api/daemon.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "api/answers.h"
+#include "base/descriptors.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "contract/api_token.h"
+#include "http/url.h"
+
+namespace llorch::api {
+namespace {
+
+const base::Logger& logger() {
+  static const base::Logger instance("api");
+  return instance;
+}
+
+}  // namespace
+
+int report_failure(std::string_view program, const Error& error) {
+  fmt::print(stderr, "{}: {}\n", program, error.message);
+  return kExitFailure;
+}
+
+Result<std::unique_ptr<http::Server>> start_server(const std::function<http::Router()>& make_router,
+                                                   const ListenOptions& options) {
+  Result<std::string> token = contract::read_api_token(options.api_token_file);
+  if (!token.ok()) return token.error().in("--api-token-file");
+  http::ServerOptions server;
+  server.host = options.host;
+  server.port = options.port;
+  server.io_threads = options.io_threads;
+  server.render_error = render_error;
+  server.bearer_token = token.take();
+  server.max_connections =
+      base::connections_within(base::raise_descriptor_limit(), options.descriptor_reserve);
+  server.allowed_origins = options.allow_origins;
+  server.paths_without_auth = options.paths_without_auth;
+  Result<std::unique_ptr<http::Server>> started = http::Server::start(make_router(), server);
+  if (started.ok() || !options.any_port || server.port == 0) return started;
+  logger().info("the port is taken: a free one instead", {{"port", server.port}});
+  server.port = 0;
+  return http::Server::start(make_router(), std::move(server));
+}
+
+std::string server_url(const std::string& host, std::uint16_t port) {
+  return "http://" + http::Url{host, port, "/"}.authority();
+}
+
+void MainLoop::request_end() {
+  end_requested_ = true;
+  wakeups_.wake();
+}
+
+void MainLoop::run(std::chrono::milliseconds interval, const std::function<bool()>& look) {
+  while (!wait_for_signal(interval) && !end_requested_ && !look()) {
+  }
+}
+
+bool MainLoop::wait_for_signal(std::chrono::milliseconds patience) const {
+  return wakeups_.wait_for_signal(static_cast<int>(patience.count()));
+}
+
+bool MainLoop::run_until_signal(std::jthread& thread, const char* name,
+                                std::function<void()> work) {
+  work_done_ = false;
+  thread = base::start_thread(name, [this, work = std::move(work)] {
+    work();
+    work_done_ = true;
+    wakeups_.wake();
+  });
+  while (!work_done_) {
+    if (wakeups_.wait_for_signal(-1)) return false;
+  }
+  return true;
+}
+
+}  // namespace llorch::api
