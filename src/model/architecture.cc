@@ -54,21 +54,6 @@ Result<const Architecture*> find_architecture(const formats::WeightFile& file) {
 
 namespace {
 
-bool is_rms_norm(Role role) {
-  switch (role) {
-    case Role::OutputNormWeight:
-    case Role::AttnNormWeight:
-    case Role::QNormWeight:
-    case Role::KNormWeight:
-    case Role::PostAttnNormWeight:
-    case Role::FfnNormWeight:
-    case Role::PostFfnNormWeight:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Checkpoints of a model without its head are saved without the first part of the names ("model.").
 std::string_view omitted_prefix(const Architecture& architecture, const formats::WeightFile& file) {
   const std::string_view first = architecture.tensors.front().hf;
@@ -98,7 +83,8 @@ std::vector<TensorSpec> list_tensors(const Architecture& architecture, const Mod
       spec.shape = {spec.shape[1], spec.shape[0]};
       spec.transposed = true;
     }
-    spec.plus_one = !gguf && architecture.gguf_form.norms_plus_one && is_rms_norm(row.role);
+    spec.plus_one =
+        !gguf && architecture.gguf_form.norms_plus_one && row.hf.ends_with("norm.weight");
     specs.push_back(std::move(spec));
   };
   const std::span<const TensorRow> rows = architecture.tensors;

@@ -22,21 +22,6 @@ Error report(const formats::WeightFile& file, const std::vector<std::string>& pr
 
 }  // namespace
 
-bool is_matrix(Role role) {
-  switch (role) {
-    case Role::TokenEmbedding:
-    case Role::PositionEmbedding:
-    case Role::Output:
-    case Role::Qkv:
-    case Role::AttnOut:
-    case Role::FfnIn:
-    case Role::FfnOut:
-      return true;
-    default:
-      return false;
-  }
-}
-
 Result<std::vector<MappedTensor>> map_tensors(
     std::vector<TensorSpec> specs, const formats::WeightFile& file,
     const std::function<bool(std::string_view)>& is_ignored) {

@@ -40,8 +40,6 @@ enum class Role : std::uint8_t {
   PostFfnNormWeight,  // of the MLP's output, before the residual
 };
 
-bool is_matrix(Role role);
-
 struct TensorSpec {
   Role role = Role::TokenEmbedding;
   std::int32_t layer = -1;  // -1: not part of a layer
@@ -50,6 +48,8 @@ struct TensorSpec {
   bool transposed = false;  // a matrix stored (in, out) instead of (out, in)
   bool required = true;
   bool plus_one = false;  // a norm whose file keeps weight - 1
+
+  bool is_matrix() const { return shape.rank() == 2; }  // else a vector
 };
 
 struct MappedTensor {

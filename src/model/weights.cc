@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <variant>
+
+#include <algorithm>
 
 #include "compute/dequantize.h"
 
@@ -72,87 +76,89 @@ Result<TensorView> load_vector(const MappedTensor& mapped, Backend& backend, flo
   return TensorView(target, DType::F32, {elems});
 }
 
-void place_matrix(ModelWeights& weights, const TensorSpec& spec, Weight weight) {
-  LayerWeights* layer =
-      spec.layer < 0 ? nullptr : &weights.layers[static_cast<std::size_t>(spec.layer)];
-  switch (spec.role) {
-    case Role::TokenEmbedding:
-      weights.token_embedding = std::move(weight);
-      return;
-    case Role::PositionEmbedding:
-      weights.position_embedding = std::move(weight);
-      return;
-    case Role::Output:
-      weights.output = std::move(weight);
-      return;
-    case Role::Qkv:
-      layer->qkv.push_back({std::move(weight), {}});
-      return;
-    case Role::AttnOut:
-      layer->attn_out.weight = std::move(weight);
-      return;
-    case Role::FfnIn:
-      layer->ffn_in.push_back({std::move(weight), {}});
-      return;
-    case Role::FfnOut:
-      layer->ffn_out.weight = std::move(weight);
-      return;
-    default:
-      CHECK(false, "a vector role among the matrices");
-  }
-}
+// Where the tensor of a role goes. A bias belongs to the projection placed last where there are
+// several: specs list each bias right after its matrix.
+struct Place {
+  Role role;
+  std::variant<Weight ModelWeights::*, std::optional<Weight> ModelWeights::*, Norm ModelWeights::*,
+               Norm LayerWeights::*, Linear LayerWeights::*, std::vector<Linear> LayerWeights::*>
+      member;
+  bool is_bias = false;
+};
 
-// The bias belongs to the projection placed last: specs list each bias right after its matrix.
-void place_vector(ModelWeights& weights, const TensorSpec& spec, TensorView vector) {
-  LayerWeights* layer =
-      spec.layer < 0 ? nullptr : &weights.layers[static_cast<std::size_t>(spec.layer)];
-  switch (spec.role) {
-    case Role::OutputNormWeight:
-      weights.output_norm.weight = vector;
-      return;
-    case Role::OutputNormBias:
-      weights.output_norm.bias = vector;
-      return;
-    case Role::AttnNormWeight:
-      layer->attn_norm.weight = vector;
-      return;
-    case Role::AttnNormBias:
-      layer->attn_norm.bias = vector;
-      return;
-    case Role::QkvBias:
-      layer->qkv.back().bias = vector;
-      return;
-    case Role::QNormWeight:
-      layer->q_norm.weight = vector;
-      return;
-    case Role::KNormWeight:
-      layer->k_norm.weight = vector;
-      return;
-    case Role::AttnOutBias:
-      layer->attn_out.bias = vector;
-      return;
-    case Role::PostAttnNormWeight:
-      layer->post_attn_norm.weight = vector;
-      return;
-    case Role::FfnNormWeight:
-      layer->ffn_norm.weight = vector;
-      return;
-    case Role::FfnNormBias:
-      layer->ffn_norm.bias = vector;
-      return;
-    case Role::FfnInBias:
-      layer->ffn_in.back().bias = vector;
-      return;
-    case Role::FfnOutBias:
-      layer->ffn_out.bias = vector;
-      return;
-    case Role::PostFfnNormWeight:
-      layer->post_ffn_norm.weight = vector;
-      return;
-    default:
-      CHECK(false, "a matrix role among the vectors");
+constexpr std::array kPlaces = {
+    Place{Role::TokenEmbedding, &ModelWeights::token_embedding},
+    Place{Role::PositionEmbedding, &ModelWeights::position_embedding},
+    Place{Role::Output, &ModelWeights::output},
+    Place{Role::OutputNormWeight, &ModelWeights::output_norm},
+    Place{Role::OutputNormBias, &ModelWeights::output_norm, true},
+    Place{Role::AttnNormWeight, &LayerWeights::attn_norm},
+    Place{Role::AttnNormBias, &LayerWeights::attn_norm, true},
+    Place{Role::Qkv, &LayerWeights::qkv},
+    Place{Role::QkvBias, &LayerWeights::qkv, true},
+    Place{Role::QNormWeight, &LayerWeights::q_norm},
+    Place{Role::KNormWeight, &LayerWeights::k_norm},
+    Place{Role::AttnOut, &LayerWeights::attn_out},
+    Place{Role::AttnOutBias, &LayerWeights::attn_out, true},
+    Place{Role::PostAttnNormWeight, &LayerWeights::post_attn_norm},
+    Place{Role::FfnNormWeight, &LayerWeights::ffn_norm},
+    Place{Role::FfnNormBias, &LayerWeights::ffn_norm, true},
+    Place{Role::FfnIn, &LayerWeights::ffn_in},
+    Place{Role::FfnInBias, &LayerWeights::ffn_in, true},
+    Place{Role::FfnOut, &LayerWeights::ffn_out},
+    Place{Role::FfnOutBias, &LayerWeights::ffn_out, true},
+    Place{Role::PostFfnNormWeight, &LayerWeights::post_ffn_norm},
+};
+static_assert(std::ranges::is_sorted(kPlaces, {}, &Place::role));
+
+// The table's row and the layer of a tensor, to be asked for the member it goes to.
+class Target {
+ public:
+  Target(ModelWeights& model, const TensorSpec& spec)
+      : model_(model),
+        layer_(spec.layer < 0 ? nullptr : &model.layers[static_cast<std::size_t>(spec.layer)]),
+        place_(kPlaces[static_cast<std::size_t>(spec.role)]) {}
+
+  void put(Weight weight) const {
+    if (auto* one = of_model<Weight>()) {
+      *one = std::move(weight);
+    } else if (auto* maybe = of_model<std::optional<Weight>>()) {
+      *maybe = std::move(weight);
+    } else if (auto* list = of_layer<std::vector<Linear>>()) {
+      list->push_back({std::move(weight), {}});
+    } else {
+      of_layer<Linear>()->weight = std::move(weight);
+    }
   }
-}
+
+  void put(TensorView vector) const {
+    Norm* norm = of_model<Norm>();
+    if (norm == nullptr) norm = of_layer<Norm>();
+    if (norm != nullptr) {
+      (place_.is_bias ? norm->bias : norm->weight) = vector;
+    } else if (auto* list = of_layer<std::vector<Linear>>()) {
+      list->back().bias = vector;
+    } else {
+      of_layer<Linear>()->bias = vector;
+    }
+  }
+
+ private:
+  template <class T>
+  T* of_model() const {
+    const auto* member = std::get_if<T ModelWeights::*>(&place_.member);
+    return member == nullptr ? nullptr : &(model_.**member);
+  }
+  template <class T>
+  T* of_layer() const {
+    const auto* member = std::get_if<T LayerWeights::*>(&place_.member);
+    return member == nullptr ? nullptr : &(layer_->**member);
+  }
+
+  ModelWeights& model_;
+  LayerWeights* layer_;
+  const Place& place_;
+};
 
 }  // namespace
 
@@ -163,7 +169,7 @@ Result<ModelWeights> load_weights(const formats::WeightFile& file, const ModelPl
   std::int64_t vector_elems = 0;
   for (const MappedTensor& mapped : plan.tensors) {
     weights.bytes += static_cast<std::int64_t>(mapped.tensor->bytes.size());
-    if (!is_matrix(mapped.spec.role)) vector_elems += padded(mapped.tensor->shape.elements());
+    if (!mapped.spec.is_matrix()) vector_elems += padded(mapped.tensor->shape.elements());
   }
   for (const RopeConfig& rope : plan.config.ropes)
     vector_elems += padded(static_cast<std::int64_t>(rope.frequencies.size()));
@@ -178,15 +184,15 @@ Result<ModelWeights> load_weights(const formats::WeightFile& file, const ModelPl
     if (progress && !progress(done, weights.bytes))
       return Error{ErrorCode::Cancelled, "loading was given up"};
     done += static_cast<std::int64_t>(mapped.tensor->bytes.size());
-    if (is_matrix(mapped.spec.role)) {
+    if (mapped.spec.is_matrix()) {
       Result<Weight> weight = load_matrix(mapped, plan, backend);
       if (!weight.ok()) return weight.error();
       if (weight->data != mapped.tensor->bytes.data()) file.forget(mapped.tensor->bytes);
-      place_matrix(weights, mapped.spec, weight.take());
+      Target(weights, mapped.spec).put(weight.take());
     } else {
       Result<TensorView> vector = load_vector(mapped, backend, next_vector);
       if (!vector.ok()) return vector.error();
-      place_vector(weights, mapped.spec, vector.value());
+      Target(weights, mapped.spec).put(vector.value());
       next_vector += padded(mapped.tensor->shape.elements());
     }
   }
