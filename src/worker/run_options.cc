@@ -1,6 +1,7 @@
 #include "worker/run_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "base/version.h"
 #include "contract/backend_kind.h"
 #include "contract/worker_info.h"
+#include "template/chat_template.h"
 
 namespace llorch::worker {
 namespace {
@@ -73,6 +75,10 @@ void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerO
       ->check(alias_rule())
       ->allow_extra_args(false)
       ->take_all();
+  app.add_option("--chat-template", options.chat_template,
+                 "instead of the model's own: a file with a Jinja template, or one of " +
+                     fmt::format("{}", fmt::join(jinja::builtin_template_names(), ", ")))
+      ->type_name("NAME|FILE");
   app.add_option("--callback-url", options.callback_url, "told by POST when the worker is ready");
   app.add_option("--host", options.host, "address to listen on; any but loopback needs a token")
       ->capture_default_str();

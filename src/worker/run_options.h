@@ -25,6 +25,7 @@ struct WorkerOptions {
   std::string model;
   std::uint16_t port = 0;
   std::vector<std::string> aliases;  // further names of the model for clients
+  std::string chat_template;         // a built-in one's name or a file; empty: the model's own
   std::string callback_url;          // empty: nobody is told
   std::string callback_mark;  // from the environment: proves to whoever started us that it is us
   std::string host = "127.0.0.1";

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/file.h"
 #include "base/host_limits.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -29,6 +30,7 @@ constexpr int kSamplingThreadsMax = 4;  // more wait for memory
 constexpr double kOpened = 0.05;        // of the progress: files opened, tokenizer made
 constexpr double kLoaded = 0.95;        // weights in place
 constexpr std::chrono::minutes kWarmUpPatience{10};
+constexpr std::size_t kTemplateBytesMax = std::size_t{1} << 20;
 
 const base::Logger& logger() {
   static const base::Logger instance("worker");
@@ -88,16 +90,10 @@ std::optional<jinja::ChatTemplate> parse_template(const tokenizer::Tokenizer& to
   return std::nullopt;
 }
 
-std::string piece_of(const tokenizer::Tokenizer& tokenizer, std::optional<std::int32_t> id) {
-  return id ? base::to_valid_utf8(tokenizer.piece(*id)) : std::string();
-}
-
-// How the model calls tools and thinks, by the template that it would be told of tools by.
-void add_style(const tokenizer::Tokenizer& tokenizer, ServingModel& model) {
-  const std::string* source = tokenizer.chat_template("tool_use");
-  if (source == nullptr) source = tokenizer.chat_template("default");
+void add_style(std::string_view template_source, ServingModel& model) {
+  const tokenizer::Tokenizer& tokenizer = *model.tokenizer;
   openai::AnswerStyle& style = model.info.style;
-  style = openai::detect_answer_style(source != nullptr ? *source : std::string());
+  style = openai::detect_answer_style(template_source);
   for (const std::string_view marker : openai::known_markers()) {
     const std::optional<tokenizer::TokenId> id = tokenizer.find_piece(marker);
     if (!id || !tokenizer.is_special(*id) || tokenizer.is_end(*id)) continue;
@@ -107,8 +103,45 @@ void add_style(const tokenizer::Tokenizer& tokenizer, ServingModel& model) {
   std::sort(model.marker_ids.begin(), model.marker_ids.end());
 }
 
-Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
+// What --chat-template names.
+Result<std::string> read_template(const std::string& name) {
+  if (const auto builtin = jinja::find_builtin_template(name)) return std::string(*builtin);
+  Result<std::string> source = base::read_text_file(name, kTemplateBytesMax);
+  if (source.ok()) return source;
+  return Error{source.error().code,
+               fmt::format("--chat-template: {} is no built-in template ({}), and as a file: {}",
+                           base::quoted(name), fmt::join(jinja::builtin_template_names(), ", "),
+                           source.error().message)};
+}
+
+// The templates that chats are rendered with, and how the model calls tools and thinks, by the one
+// that it would be told of tools by.
+Status add_templates(const std::string& chosen, ServingModel& model) {
+  const tokenizer::Tokenizer& tokenizer = *model.tokenizer;
+  if (chosen.empty()) {
+    model.chat = parse_template(tokenizer, "default");
+    model.chat_with_tools = parse_template(tokenizer, "tool_use");
+    const std::string* source = tokenizer.chat_template("tool_use");
+    if (source == nullptr) source = tokenizer.chat_template("default");
+    add_style(source != nullptr ? *source : std::string(), model);
+    return ok_status();
+  }
+  const Result<std::string> source = read_template(chosen);
+  if (!source.ok()) return source.error();
+  Result<jinja::ChatTemplate> parsed = jinja::ChatTemplate::parse(*source);
+  if (!parsed.ok()) return parsed.error().in("--chat-template " + chosen);
+  model.chat = parsed.take();
+  add_style(*source, model);
+  return ok_status();
+}
+
+std::string piece_of(const tokenizer::Tokenizer& tokenizer, std::optional<std::int32_t> id) {
+  return id ? base::to_valid_utf8(tokenizer.piece(*id)) : std::string();
+}
+
+Status add_tokenizer(const WorkerOptions& options, const formats::WeightFile& file,
                      ServingModel& model) {
+  const std::string& path = options.model;
   Result<tokenizer::Tokenizer> loaded = path == contract::kBuiltinModel
                                             ? tokenizer::from_gguf(file.metadata())
                                             : tokenizer::load_tokenizer(path);
@@ -118,9 +151,7 @@ Status add_tokenizer(const std::string& path, const formats::WeightFile& file,
   TokenTexts texts = make_token_texts(tokenizer);
   model.mask_table = grammar::TokenTable::create(texts.generated, tokenizer.end_ids());
   model.texts = std::make_shared<const TokenTexts>(std::move(texts));
-  model.chat = parse_template(tokenizer, "default");
-  model.chat_with_tools = parse_template(tokenizer, "tool_use");
-  add_style(tokenizer, model);
+  if (Status added = add_templates(options.chat_template, model); !added.ok()) return added;
   model.fill_tokens = find_fill_tokens(file.metadata(), tokenizer);
   model.info.fills_in_middle = model.fill_tokens.has_value();
   model.bos_token = piece_of(tokenizer, tokenizer.bos());
@@ -213,7 +244,7 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
                   {{"defaults", fmt::format("{}", fmt::join(config.assumed, ", "))}});
   }
   auto model = std::make_unique<ServingModel>();
-  if (Status made = add_tokenizer(options.model, *file, *model); !made.ok()) return made.error();
+  if (Status made = add_tokenizer(options, *file, *model); !made.ok()) return made.error();
   if (!progress(kOpened)) return Error{ErrorCode::Cancelled, "loading was given up"};
 
   Result<std::unique_ptr<compute::Backend>> compute =

@@ -81,7 +81,7 @@ std::optional<Refusal> render_prompt(const InferenceBackend& backend, TextBody& 
   if (!backend.model()->has_chat_template) {
     return Refusal{{ErrorCode::InvalidArgument,
                     "this model has no chat template, so messages have no defined form for it; use "
-                    "/v1/completions with a prompt, or serve a model that was made for chat"},
+                    "/v1/completions with a prompt, or start the worker with --chat-template"},
                    "messages",
                    "no_chat_template"};
   }

@@ -158,6 +158,8 @@ TEST(WorkerStart, FailuresAreOneClearLine) {
   const auto taken = http::test::start(http::Router());
   const std::string short_token = folder / "token";
   std::ofstream(short_token) << "short\n";
+  const std::string bad_template = folder / "bad.jinja";
+  std::ofstream(bad_template) << "{% if";
   expect_failures({
       {with("/nowhere/model.gguf"), 1, "/nowhere/model.gguf"},
       {with(folder.path().string()), 1, folder.path().string()},
@@ -165,6 +167,8 @@ TEST(WorkerStart, FailuresAreOneClearLine) {
       {with(good.string(), {"--kv-memory", "1"}), 1, "--kv-memory"},
       {with(good.string(), {"--callback-url", "ftp://x"}), 1, "--callback-url"},
       {with(good.string(), {"--host", "0.0.0.0"}), 1, "token"},
+      {with(good.string(), {"--chat-template", "chatlm"}), 1, "no built-in template (chatml, "},
+      {with(good.string(), {"--chat-template", bad_template}), 1, bad_template},
       {with(good.string(), {"--api-token-file", "/nowhere/token"}), 1, "--api-token-file"},
       {with(good.string(), {"--api-token-file", short_token}), 1, "16"},
       {with(good.string(), {"--host", "192.0.2.1", "--api-token-file", short_token}), 1, "16"},

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <thread>
 
 #include "base/utf8.h"
@@ -351,6 +352,40 @@ TEST(WorkerOpenAi, ChatUsesTheModelsTemplate) {
     EXPECT_EQ(token.at("logprob"), token.at("top_logprobs").at(0).at("logprob"))
         << "greedy takes the best";
     EXPECT_LE(token.at("logprob").to_number<double>(), 0);
+  }
+}
+
+TEST(WorkerOpenAi, AChosenTemplateReplacesTheModelsOwn) {
+  const TempDir folder;
+  const std::string file = folder / "mine.jinja";
+  std::ofstream(file) << "Q: {{ messages[0].content }} A:";
+  const std::pair<std::string, std::string> cases[] = {
+      {file, "Q: hi A:"},
+      {"chatml", "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"},
+  };
+  for (const auto& [name, prompt] : cases) {
+    WorkerFixture worker(kQuick, {"--chat-template", name});
+    ASSERT_TRUE(worker.wait_until_healthy()) << name;
+    const json::Value chat = parse(
+        worker
+            .post("/v1/chat/completions",
+                  R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":6,"temperature":0})")
+            .body);
+    const json::Value tokens =
+        parse(worker
+                  .post("/tokenize",
+                        json::serialize(json::Object{{"text", prompt}, {"parse_special", true}}))
+                  .body);
+    EXPECT_EQ(chat.at("usage").at("prompt_tokens"), tokens.at("count")) << name;
+    const json::Value plain = parse(
+        worker
+            .post("/v1/completions",
+                  json::serialize(json::Object{
+                      {"prompt", tokens.at("tokens")}, {"max_tokens", 6}, {"temperature", 0}}))
+            .body);
+    EXPECT_EQ(plain.at("choices").at(0).at("text"),
+              chat.at("choices").at(0).at("message").at("content"))
+        << name;
   }
 }
 
