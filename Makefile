@@ -49,7 +49,7 @@ check: test
 
 # `make test` fails when this would change a file.
 format:
-	@scripts/setup.sh test
+	@command -v clang-format-14 >/dev/null || scripts/setup.sh test
 	@scripts/format.sh
 
 clean:
