@@ -2,7 +2,8 @@
 # Installs the Debian / Ubuntu packages that the build needs and that are not there yet.
 #   scripts/setup.sh          compilers, libraries, test tools
 #   scripts/setup.sh clang    also clang, clang-tidy and libFuzzer
-#   scripts/setup.sh test     also clang-format 14, node and the npm packages that are clients in tests
+#   scripts/setup.sh test     also clang-format 14, node and the npm packages that are clients in tests, sshd, and shells that
+#                             logins may have
 # Quick and offline when nothing is missing.
 set -euo pipefail
 
@@ -25,6 +26,7 @@ if [ "${1:-}" = test ]; then
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
   command -v clang-format-14 >/dev/null || missing+=(clang-format-14)  # as scripts/format.sh wants it
+  packages+=(openssh-client openssh-server fish tcsh)
 fi
 for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
 

@@ -64,7 +64,7 @@ struct ChildPlan {
   const char* program;
   char* const* arguments;
   char* const* environment;
-  int null_fd;
+  int input_fd;
   int output_fd;
   int error_fd;      // gets errno when the program could not be executed
   int go_fd = -1;    // where a byte must come before it may be executed; -1: at once
@@ -129,7 +129,7 @@ void wait_for_go(const ChildPlan& plan) {
   if (got != 1) ::_exit(kExecFailed);
 }
 
-[[noreturn]] void become_program(const ChildPlan& plan) {
+[[noreturn]] void become_child(const ChildPlan& plan) {
   const bool is_held = plan.go_fd >= 0;
   if (is_held ? ::setsid() < 0 : ::setpgid(0, 0) != 0) fail_in_child(plan);
   if (plan.parent != 0) {
@@ -137,7 +137,7 @@ void wait_for_go(const ChildPlan& plan) {
     if (::getppid() != plan.parent) ::_exit(kExecFailed);  // it died before the call
   }
   reset_signals();
-  if (::dup2(plan.null_fd, STDIN_FILENO) < 0 || ::dup2(plan.output_fd, STDOUT_FILENO) < 0 ||
+  if (::dup2(plan.input_fd, STDIN_FILENO) < 0 || ::dup2(plan.output_fd, STDOUT_FILENO) < 0 ||
       ::dup2(plan.output_fd, STDERR_FILENO) < 0) {
     fail_in_child(plan);
   }
@@ -184,27 +184,60 @@ std::string ExitStatus::describe() const {
   return fmt::format("was ended by signal {} ({})", signal, what != nullptr ? what : "unknown");
 }
 
+std::filesystem::path find_program(std::string_view name, std::string_view search_path) {
+  while (!search_path.empty()) {
+    const std::size_t colon = search_path.find(':');
+    const std::string_view folder = search_path.substr(0, colon);
+    search_path.remove_prefix(colon == std::string_view::npos ? search_path.size() : colon + 1);
+    if (!folder.starts_with('/')) continue;
+    std::filesystem::path program = std::filesystem::path(folder) / name;
+    std::error_code error;
+    if (std::filesystem::is_regular_file(program, error) && ::access(program.c_str(), X_OK) == 0)
+      return program;
+  }
+  return {};
+}
+
+Error become_program(const std::filesystem::path& program, std::vector<std::string> words,
+                     const std::vector<std::string>& variables) {
+  const auto name_of = [](std::string_view entry) { return entry.substr(0, entry.find('=')); };
+  std::vector<std::string> all = variables;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const bool is_replaced = std::any_of(
+        variables.begin(), variables.end(),
+        [&](const std::string& variable) { return name_of(variable) == name_of(*entry); });
+    if (!is_replaced) all.emplace_back(*entry);
+  }
+  const CStrings arguments(std::move(words));
+  const CStrings environment(std::move(all));
+  ::execve(program.c_str(), arguments.get(), environment.get());
+  return spawn_error(program, errno);
+}
+
 Result<std::unique_ptr<Process>> Process::spawn(const ProcessOptions& options) {
   Pipe output;
   Pipe failure;
-  const Fd null_file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (null_file.get() < 0 || !open_pipe(output) || !open_pipe(failure)) {
-    return spawn_error(options.program, errno);
+  const std::filesystem::path input = options.input_file.empty() ? "/dev/null" : options.input_file;
+  const Fd input_file(::open(input.c_str(), O_RDONLY | O_CLOEXEC));
+  if (input_file.get() < 0) {
+    return Error{ErrorCode::NotFound,
+                 fmt::format("{} cannot be read: {}", input.string(), std::strerror(errno))};
   }
+  if (!open_pipe(output) || !open_pipe(failure)) return spawn_error(options.program, errno);
   const std::string program = options.program.string();
   const CStrings arguments(with_program(options.program, options.arguments));
   const CStrings environment(options.environment.value_or(std::vector<std::string>()));
   const ChildPlan plan{.program = program.c_str(),
                        .arguments = arguments.get(),
                        .environment = options.environment ? environment.get() : ::environ,
-                       .null_fd = null_file.get(),
+                       .input_fd = input_file.get(),
                        .output_fd = output.write.get(),
                        .error_fd = failure.write.get(),
                        .parent = options.dies_with_parent ? ::getpid() : 0,
                        .confinement = options.confinement.get()};
   const pid_t pid = ::fork();
   if (pid < 0) return spawn_error(options.program, errno);
-  if (pid == 0) become_program(plan);
+  if (pid == 0) become_child(plan);
   ::setpgid(pid, pid);  // also here: signals may be sent before the child gets to it
   output.write.reset();
   failure.write.reset();
@@ -333,13 +366,13 @@ Result<std::unique_ptr<HeldProcess>> HeldProcess::spawn(const std::filesystem::p
   const ChildPlan plan{.program = path.c_str(),
                        .arguments = words.get(),
                        .environment = variables.get(),
-                       .null_fd = null_file.get(),
+                       .input_fd = null_file.get(),
                        .output_fd = null_file.get(),
                        .error_fd = failure.write.get(),
                        .go_fd = go.read.get()};
   const pid_t pid = ::fork();
   if (pid < 0) return spawn_error(program, errno);
-  if (pid == 0) become_program(plan);
+  if (pid == 0) become_child(plan);
   std::unique_ptr<HeldProcess> held(new HeldProcess());
   held->program_ = program;
   held->go_fd_ = go.write.release();

@@ -36,6 +36,7 @@ struct ProcessOptions {
   std::filesystem::path program;  // a path; PATH is not searched
   std::vector<std::string> arguments;
   std::optional<std::vector<std::string>> environment;  // "NAME=value"; none: our own
+  std::filesystem::path input_file;                     // its standard input; empty: none
   // Every byte of its output (both streams, as they came), on a thread of the Process. The child
   // waits while it runs.
   std::function<void(std::string_view bytes)> on_output;
@@ -48,7 +49,17 @@ struct ProcessOptions {
   std::shared_ptr<const Confinement> confinement;  // null: none
 };
 
-// One child with empty standard input. Its signals are reset to their defaults, and it inherits no
+// The program of that name in the first of the folders that has one; `search_path` is what PATH
+// holds. Relative folders are passed over. Empty: none has it.
+std::filesystem::path find_program(std::string_view name, std::string_view search_path);
+
+// Becomes the program, in this process: with its words (the first is its own name), our
+// environment plus `variables` ("NAME=value", which replace those of the same name), our open
+// standard files, process group and signals. Returns only when that failed: NotFound, Forbidden.
+Error become_program(const std::filesystem::path& program, std::vector<std::string> words,
+                     const std::vector<std::string>& variables);
+
+// One child. Its signals are reset to their defaults, and it inherits no
 // other open files. All functions may be called from any thread, together.
 class Process {
  public:

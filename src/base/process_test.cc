@@ -318,6 +318,53 @@ TEST(ProcessTable, FindsProcessesByWhatTheyInherit) {
   EXPECT_TRUE(eventually([&] { return processes_with_variable(mark).empty(); }));
 }
 
+TEST(Process, ReadsItsInputFromAFile) {
+  const test::TempDir folder;
+  std::ofstream(folder / "in") << "one\ntwo\n";
+  ProcessOptions options;
+  options.program = "/bin/cat";
+  options.input_file = folder / "in";
+  Result<std::unique_ptr<Process>> process = Process::spawn(options);
+  ASSERT_TRUE(process.ok());
+  ASSERT_TRUE((*process)->wait_for(seconds(20)));
+  EXPECT_EQ((*process)->output_tail(), "one\ntwo\n");
+  options.input_file = folder / "absent";
+  const Result<std::unique_ptr<Process>> refused = Process::spawn(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::NotFound);
+  EXPECT_THAT(refused.error().message, HasSubstr("absent cannot be read"));
+}
+
+TEST(Process, FindsProgramsInAbsoluteFoldersOnly) {
+  const test::TempDir folder;
+  std::filesystem::create_directories(folder / "a/tool");
+  std::filesystem::create_directories(folder / "b");
+  std::ofstream(folder / "b/tool") << "#!/bin/sh\n";
+  const std::string path =
+      "relative::" + (folder / "a").string() + ":" + (folder / "b").string() + ":/bin";
+  EXPECT_EQ(find_program("tool", path), "");
+  std::filesystem::permissions(folder / "b/tool", std::filesystem::perms::owner_all);
+  EXPECT_EQ(find_program("tool", path), folder / "b/tool");
+  EXPECT_EQ(find_program("sh", path), "/bin/sh");
+  EXPECT_EQ(find_program("sh", ""), "");
+}
+
+TEST(Process, BecomesAnotherProgramOrSaysWhyNot) {
+  EXPECT_EQ(become_program("/absent/program", {"program"}, {}).code, ErrorCode::NotFound);
+  EXPECT_EXIT(
+      {
+        ::setenv("LLORCH_TEST_KEPT", "kept", 1);
+        ::setenv("LLORCH_TEST_WORD", "replaced", 1);
+        [[maybe_unused]] const Error error = become_program(
+            "/bin/sh",
+            {"sh", "-c",
+             "test \"$0$LLORCH_TEST_WORD $LLORCH_TEST_KEPT\" = \"a b; c kept\" && exit 7", "a b"},
+            {"LLORCH_TEST_WORD=; c"});
+        ::_exit(1);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
 TEST(ProcessTable, ReadsMemory) {
   const ProcessMemory memory = read_process_memory(::getpid());
   EXPECT_GT(memory.resident_bytes, 0);

@@ -1,12 +1,12 @@
 #include "fetch/source.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <system_error>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "base/utf8.h"
 #include "fetch/source_providers.h"
 
@@ -47,20 +47,6 @@ std::string find_hf_token(const base::Environment& environment) {
   return text.ok() ? trimmed(*text) : std::string();
 }
 
-fs::path find_program(const base::Environment& environment, std::string_view name) {
-  std::string_view folders;
-  const std::string path = text_of(environment, "PATH");
-  for (folders = path; !folders.empty();) {
-    const std::size_t colon = folders.find(':');
-    const std::string_view folder = folders.substr(0, colon);
-    folders.remove_prefix(colon == std::string_view::npos ? folders.size() : colon + 1);
-    if (!folder.starts_with('/')) continue;
-    fs::path program = fs::path(folder) / name;
-    if (::access(program.c_str(), X_OK) == 0) return program;
-  }
-  return {};
-}
-
 Error not_a_source(const ModelRef& ref) {
   return {
       ErrorCode::InvalidArgument,
@@ -89,7 +75,7 @@ SourceOptions source_options(const base::Environment& environment) {
   if (options.hf_endpoint.empty()) options.hf_endpoint = kPublicHub;
   while (options.hf_endpoint.ends_with('/')) options.hf_endpoint.pop_back();
   options.hf_token = find_hf_token(environment);
-  options.npm_program = find_program(environment, "npm");
+  options.npm_program = base::find_program("npm", text_of(environment, "PATH"));
   options.ca_file = text_of(environment, "SSL_CERT_FILE");
   return options;
 }
