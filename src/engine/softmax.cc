@@ -201,10 +201,14 @@ void Weighing::weigh(std::span<const float> logits, std::span<Weight> weights) c
   for (std::size_t i = 0; i < logits.size(); i += kLanes) {
     const std::size_t count = std::min(kLanes, logits.size() - i);
     Vector<kLanes>::Float x = {};
-    std::memcpy(&x, logits.data() + i, count * sizeof(float));
+    if (count == kLanes) {
+      std::memcpy(&x, logits.data() + i, sizeof x);
+    } else {
+      std::memcpy(&x, logits.data() + i, count * sizeof(float));
+    }
     weigh_lanes<kLanes>(x, max_, factor_);
     for (std::size_t lane = 0; lane < count; ++lane)
-      weights[i + lane] = static_cast<Weight>(x[lane]);
+      weights[i + lane] = static_cast<Weight>(static_cast<std::int64_t>(x[lane]));
   }
 }
 

@@ -13,7 +13,6 @@
 namespace llorch::worker {
 namespace {
 
-constexpr std::int32_t kStepTokens = 64;
 constexpr std::int32_t kLogitRows = 8;
 
 }  // namespace
@@ -51,7 +50,8 @@ Result<std::unique_ptr<model::TransformerRunner>> make_runner(
   if (!blocks.ok()) return blocks.error();
   model::RunnerOptions runner;
   runner.kv_dtype = options.kv_dtype;
-  runner.limits.rows = std::max(kStepTokens, options.max_batch);
+  // How many rows a step has is the runner's answer; each sequence has one.
+  runner.limits.rows = std::max(runner.limits.rows, options.max_batch);
   // One for each sequence; where there are few, enough for a prompt that is scored to get on.
   runner.limits.logit_rows = std::max(kLogitRows, options.max_batch);
   runner.limits.sequences = options.max_batch;
