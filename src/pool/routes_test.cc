@@ -208,11 +208,11 @@ TEST(PoolOpenApi, QueriesAreThoseOfTheParsers) {
   contract::PoolWorker worker = a_worker("m", PoolWorkerState::Ready);
   pool.workers.put(worker);
   for (const Endpoint& endpoint : endpoints()) {
-    if (endpoint.query.empty()) continue;
+    if (endpoint.text.query.empty()) continue;
     std::string path(endpoint.text.path);
     if (const std::size_t at = path.find("{id}"); at != std::string::npos) path.replace(at, 4, "m");
     path += "?surely_unknown=1";
-    const json::Value query = json::parse(endpoint.query).value();
+    const json::Value query = json::parse(endpoint.text.query).value();
     for (const auto& parameter : query.get_object())
       path += fmt::format("&{}=wrong", json::view(parameter.key()));
     const std::string response = pool.send(http::method_name(endpoint.text.method), path);
