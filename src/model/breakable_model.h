@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -72,5 +73,15 @@ class BreakableModel {
   std::vector<std::unique_ptr<std::vector<float>>> owned_values_;
   std::vector<std::unique_ptr<formats::WeightTensor>> owned_tensors_;
 };
+
+// The frequencies of a rotation that no scaling has changed.
+inline std::vector<float> unscaled(std::size_t count, double theta) {
+  std::vector<float> frequencies(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    frequencies[i] =
+        static_cast<float>(std::pow(theta, -static_cast<double>(i) / static_cast<double>(count)));
+  }
+  return frequencies;
+}
 
 }  // namespace llorch::model

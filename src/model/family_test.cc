@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -29,15 +28,6 @@ struct Breakage {
   int rung;
   void (*change)(BreakableModel& model);
 };
-
-std::vector<float> unscaled(std::size_t count, double theta) {
-  std::vector<float> frequencies(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    frequencies[i] =
-        static_cast<float>(std::pow(theta, -static_cast<double>(i) / static_cast<double>(count)));
-  }
-  return frequencies;
-}
 
 const Breakage kBreakages[] = {
     {"LlamaRotatesNeighbours", "families/llama", 4,
