@@ -139,6 +139,7 @@ void dispatched(Io& io, R& r) {
   io.field(r.worker);
   io.field(r.why);
   io.field(r.at_ms);
+  io.field(r.exactness);
 }
 
 template <class Io, class R>

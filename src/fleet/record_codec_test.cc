@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
+#include "fleet/dice.h"
 
 namespace llorch::fleet {
 namespace {
@@ -88,9 +88,8 @@ TEST(RecordCodec, RefusesWhatBreaksTheForm) {
 }
 
 TEST(RecordCodec, SurvivesEveryCutAndManyFlippedBytes) {
-  const std::uint32_t seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  Dice random;
+  SCOPED_TRACE(random.trace());
   for (const Record& record : samples()) {
     const std::string bytes = encode_record(record);
     for (std::size_t cut = 0; cut <= bytes.size(); ++cut)

@@ -75,6 +75,7 @@ struct DispatchedRecord {
   std::string worker;
   std::string why;  // the score sheet as text, for `llorch why` once the job has ended
   UnixMs at_ms = 0;
+  std::uint64_t exactness = 0;  // equal numbers: the same arithmetic, bit for bit
 };
 
 struct StartedRecord {

@@ -1,0 +1,37 @@
+// Which idle workers leave a device when another model needs their memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fleet/handles.h"
+
+namespace llorch::fleet {
+
+struct Tenant {
+  WorkerIndex worker = kNone;
+  std::int64_t bytes = 0;
+  double reload_ms = 0;  // what it would cost to have it back
+  double idle_s = 0;
+  double age_s = 0;        // since it became ready
+  bool is_busy = false;    // or loading, or leaving already
+  bool is_pinned = false;  // somebody started it by hand
+};
+
+// Milliseconds of loading that a byte of its memory saves, fading with a time of ten minutes.
+double keep_value(const Tenant& tenant);
+// A worker that was loaded a moment ago stays: two models must not take turns in throwing each
+// other out.
+bool may_leave(const Tenant& tenant);
+
+// The cheapest workers to lose that free at least this much, and none that is not needed for it.
+// None: it cannot be freed.
+std::optional<std::vector<WorkerIndex>> choose_evictions(std::span<const Tenant> tenants,
+                                                         std::int64_t needed_bytes);
+
+// Whether a worker without work has been kept long enough.
+bool is_past_idle_time(const Tenant& tenant);
+
+}  // namespace llorch::fleet

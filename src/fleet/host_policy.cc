@@ -1,0 +1,254 @@
+#include "fleet/host_policy.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace llorch::fleet {
+namespace {
+
+constexpr std::array<std::string_view, 7> kStates = {
+    "unknown", "preflight", "installing", "starting", "connected", "degraded", "gone"};
+constexpr std::array<std::string_view, 6> kActions = {"preflight", "install", "start",
+                                                      "roll_back", "connect", "stop"};
+constexpr std::chrono::hours kNothingToDo{1};
+
+void enter(HostFacts& facts, HostState state, TimePoint now) {
+  facts.state = state;
+  facts.since = now;
+  facts.was_seen = false;
+}
+
+// Twice as long each time, and between a half and the whole of that.
+Millis back_off(const HostFacts& facts) {
+  const std::uint32_t doublings = std::min(facts.tries, 10U);
+  const Millis whole = std::min(kLongestBackOff, kFirstBackOff * (1U << doublings));
+  const std::uint32_t mixed = (facts.jitter + facts.tries) * 2654435761U;
+  return whole / 2 + whole / 2 * (mixed >> 16U) / 65536;
+}
+
+void lose(HostFacts& facts, HostStep& step, TimePoint now) {
+  enter(facts, HostState::Gone, now);
+  facts.next_try = now + kGoneRetry;
+  step.was_lost = true;
+}
+
+void act(HostFacts& facts, HostStep& step, HostAction action) {
+  if (facts.under_way) return;
+  facts.under_way = action;
+  step.actions.push_back(action);
+}
+
+void connect_again(HostFacts& facts, HostStep& step, TimePoint now, Millis pause) {
+  if (facts.kind == HostKind::Joined || facts.by_hand || facts.under_way) return;
+  if (now < facts.next_try) return;
+  ++facts.tries;
+  facts.next_try = now + pause;
+  act(facts, step, facts.kind == HostKind::Local ? HostAction::Start : HostAction::Connect);
+}
+
+bool come_up(HostFacts& facts, HostStep& step, TimePoint now) {
+  enter(facts, HostState::Connected, now);
+  facts.tries = 0;
+  facts.rolled_back = false;
+  facts.was_installed = true;
+  facts.reason.clear();
+  step.came_up = true;
+  return true;
+}
+
+bool advance_starting(HostFacts& facts, HostStep& step, TimePoint now) {
+  if (facts.was_seen) return come_up(facts, step, now);
+  if (facts.start_due && !facts.under_way) {
+    facts.start_due = false;
+    act(facts, step, HostAction::Start);
+  }
+  if (facts.under_way || now < facts.since + kStartPatience) return false;
+  if (facts.kind == HostKind::Ssh && !facts.rolled_back) {
+    facts.rolled_back = true;
+    facts.since = now;
+    facts.reason = "its pool did not answer within 30 s; the version before is put back";
+    act(facts, step, HostAction::RollBack);
+    return false;
+  }
+  facts.reason = "its pool was started and did not answer within 30 s";
+  lose(facts, step, now);
+  return true;
+}
+
+bool advance_degraded(HostFacts& facts, HostStep& step, TimePoint now) {
+  if (facts.was_seen) return come_up(facts, step, now);
+  if (now >= facts.last_seen + kHeartbeatsMissed * kHeartbeat) {
+    lose(facts, step, now);
+    return true;
+  }
+  connect_again(facts, step, now, back_off(facts));
+  return false;
+}
+
+bool advance_connected(HostFacts& facts, HostStep& step, TimePoint now) {
+  const bool is_silent = now > facts.last_seen + kHeartbeat;
+  if (facts.reason.empty() && !is_silent) return false;
+  if (facts.reason.empty()) facts.reason = "its pool has not answered for 15 s";
+  enter(facts, HostState::Degraded, now);
+  facts.tries = 0;
+  facts.next_try = now;
+  step.went_down = true;
+  return true;
+}
+
+bool advance_gone(HostFacts& facts, HostStep& step, TimePoint now) {
+  if (facts.was_seen) return come_up(facts, step, now);
+  const bool sets_up = facts.kind == HostKind::Ssh && !facts.was_installed && !facts.by_hand;
+  if (sets_up && !facts.under_way && now >= facts.next_try) {
+    enter(facts, HostState::Preflight, now);
+    return true;
+  }
+  if (!sets_up) connect_again(facts, step, now, std::chrono::duration_cast<Millis>(kGoneRetry));
+  return false;
+}
+
+void advance_down(HostFacts& facts, HostStep& step) {
+  if (std::exchange(facts.loss_due, false)) step.was_lost = true;
+  if (!facts.stop_due || facts.under_way) return;
+  facts.stop_due = false;
+  act(facts, step, HostAction::Stop);
+}
+
+// One transition; false when the state stays.
+bool advance(HostFacts& facts, HostStep& step, TimePoint now) {
+  switch (facts.state) {
+    case HostState::Unknown:
+      advance_down(facts, step);
+      return false;
+    case HostState::Preflight:
+      act(facts, step, HostAction::Preflight);
+      return false;
+    case HostState::Installing:
+      act(facts, step, HostAction::Install);
+      return false;
+    case HostState::Starting:
+      return advance_starting(facts, step, now);
+    case HostState::Connected:
+      return advance_connected(facts, step, now);
+    case HostState::Degraded:
+      return advance_degraded(facts, step, now);
+    case HostState::Gone:
+      return advance_gone(facts, step, now);
+  }
+  return false;
+}
+
+TimePoint find_wake(const HostFacts& facts, TimePoint now) {
+  TimePoint wake = now + kNothingToDo;
+  const auto at = [&wake](TimePoint time) { wake = std::min(wake, time); };
+  const bool tries = facts.kind != HostKind::Joined && !facts.by_hand && !facts.under_way;
+  if (facts.state == HostState::Starting && !facts.under_way) at(facts.since + kStartPatience);
+  if (facts.state == HostState::Connected) at(facts.last_seen + kHeartbeat + Millis(1));
+  if (facts.state == HostState::Degraded) at(facts.last_seen + kHeartbeatsMissed * kHeartbeat);
+  if (facts.state >= HostState::Degraded && tries) at(facts.next_try);
+  return wake;
+}
+
+void fail(HostFacts& facts, const HostStepOutcome& outcome, TimePoint now) {
+  facts.reason = outcome.reason;
+  facts.by_hand = outcome.is_final;
+  // Its workers, if it ever had any, were lost before: a host is set up only from there.
+  enter(facts, HostState::Gone, now);
+  facts.next_try = now + kGoneRetry;
+}
+
+}  // namespace
+
+std::string_view name(HostState state) {
+  return kStates[static_cast<std::size_t>(state)];
+}
+
+std::string_view name(HostAction action) {
+  return kActions[static_cast<std::size_t>(action)];
+}
+
+void ask_up(HostFacts& facts, TimePoint now) {
+  facts.by_hand = false;
+  facts.stop_due = false;
+  const bool is_up = facts.state == HostState::Connected || facts.state == HostState::Starting ||
+                     facts.state == HostState::Preflight || facts.state == HostState::Installing;
+  if (is_up) return;
+  facts.reason.clear();
+  facts.tries = 0;
+  facts.next_try = now;
+  facts.rolled_back = false;
+  if (facts.kind == HostKind::Ssh) {
+    enter(facts, HostState::Preflight, now);
+  } else if (facts.kind == HostKind::Local) {
+    enter(facts, HostState::Starting, now);
+    facts.start_due = true;
+  } else {
+    enter(facts, HostState::Gone, now);  // until it comes
+  }
+}
+
+void ask_down(HostFacts& facts, TimePoint now) {
+  if (facts.state == HostState::Unknown) return;
+  facts.loss_due = true;
+  facts.stop_due = facts.kind != HostKind::Joined;
+  facts.start_due = false;
+  enter(facts, HostState::Unknown, now);
+  facts.reason = "was taken down";
+}
+
+void note_seen(HostFacts& facts, TimePoint now) {
+  if (facts.state == HostState::Unknown) return;
+  facts.last_seen = now;
+  facts.was_seen = facts.state != HostState::Connected;
+  if (facts.state == HostState::Connected) facts.reason.clear();
+}
+
+void note_lost(HostFacts& facts, std::string reason, TimePoint now) {
+  if (facts.state != HostState::Connected) return;
+  facts.last_seen = std::min(facts.last_seen, now);
+  facts.reason = reason.empty() ? "the connection to its pool was lost" : std::move(reason);
+}
+
+void note_step(HostFacts& facts, HostAction action, HostStepOutcome outcome, TimePoint now) {
+  if (facts.under_way != action) return;  // of another life
+  facts.under_way.reset();
+  const bool is_start = action == HostAction::Start || action == HostAction::RollBack;
+  switch (facts.state) {
+    case HostState::Preflight:
+      if (action != HostAction::Preflight) return;  // of the time before it was asked up
+      if (outcome.ok) return enter(facts, HostState::Installing, now);
+      return fail(facts, outcome, now);
+    case HostState::Installing:
+      if (action != HostAction::Install) return;
+      if (!outcome.ok) return fail(facts, outcome, now);
+      enter(facts, HostState::Starting, now);
+      facts.was_installed = true;
+      facts.start_due = true;
+      return;
+    case HostState::Starting:
+      if (!is_start) return;
+      if (!outcome.ok && facts.rolled_back) return fail(facts, outcome, now);
+      facts.since = outcome.ok ? now : now - kStartPatience;
+      return;
+    case HostState::Degraded:
+    case HostState::Gone:
+      if (outcome.ok) return;  // it will be seen
+      facts.reason = outcome.reason;
+      facts.by_hand = outcome.is_final;
+      return;
+    case HostState::Unknown:
+    case HostState::Connected:
+      return;
+  }
+}
+
+HostStep next_step(HostFacts& facts, TimePoint now) {
+  HostStep step;
+  while (advance(facts, step, now)) {
+  }
+  step.wake = find_wake(facts, now);
+  return step;
+}
+
+}  // namespace llorch::fleet
