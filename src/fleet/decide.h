@@ -1,0 +1,25 @@
+// The orchestrator's decisions: an event goes in, the facts move on, effects come out.
+#pragma once
+
+#include "fleet/effects.h"
+#include "fleet/events.h"
+#include "fleet/fleet.h"
+#include "fleet/placement.h"
+
+namespace llorch::fleet {
+
+// Deterministic: the same fleet, event and time give the same effects in the same order. Effects
+// must not call back; their answers are later events.
+void decide(Fleet& fleet, const Event& event, TimePoint now, FleetEffects& effects);
+
+// Why a live job is or would be placed where: every candidate of now.
+ScoreSheet explain(const Fleet& fleet, const JobId& job, TimePoint now);
+std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet);
+
+// After a start, before the first event: begin, then every job that the store calls open, then
+// every key's usage. Nothing is sent before each known host has answered, at most kRecoveryHold
+// later. Corrupt: these are not the records of a job; it is left out.
+void begin_recovery(Fleet& fleet, UnixMs wall_ms, TimePoint now);
+Status recover_job(Fleet& fleet, const JobRecords& records, TimePoint now, FleetEffects& effects);
+
+}  // namespace llorch::fleet

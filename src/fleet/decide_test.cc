@@ -1,0 +1,292 @@
+// The life of jobs by hand: one event after the other, and what came out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/job_fold.h"
+#include "fleet/test_house.h"
+
+namespace llorch::fleet {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using DecideJob = House;
+
+TEST_F(DecideJob, ATaskIsPromisedOnceItIsDurable) {
+  add_host("a", {worker("w")});
+  const JobId id = submit();
+  EXPECT_EQ(phase(id), Phase::Accepting);
+  EXPECT_THAT(out.replies, IsEmpty());
+  EXPECT_THAT(out.attempts, IsEmpty());
+  ASSERT_THAT(out.writes, SizeIs(1));
+  EXPECT_TRUE(out.writes[0].eager);
+  sync();
+  EXPECT_TRUE(out.replies.at(1).status.ok());
+  EXPECT_EQ(phase(id), Phase::Dispatched);
+}
+
+TEST_F(DecideJob, ARequestOfAConnectionDoesNotWaitForTheDisk) {
+  add_host("a", {worker("w")});
+  const JobId id = submit({.holder = Holder::Connection});
+  EXPECT_EQ(phase(id), Phase::Dispatched);
+  for (const JobWrite& write : out.writes) EXPECT_FALSE(write.eager);
+  end_attempt(AttemptEnd::Completed, 5);
+  EXPECT_FALSE(is_live(id));
+  EXPECT_EQ(told_end().state, JobState::Completed);
+}
+
+TEST_F(DecideJob, ATaskHearsItsEndOnceThatIsDurable) {
+  add_host("a", {worker("w")});
+  const JobId id = submit_task();
+  begin_attempt();
+  EXPECT_EQ(phase(id), Phase::Running);
+  end_attempt(AttemptEnd::Completed, 42);
+  EXPECT_EQ(phase(id), Phase::Closing);
+  const std::size_t notices = out.notices.size();
+  sync();
+  ASSERT_EQ(out.notices.size(), notices + 1);
+  EXPECT_EQ(told_end().state, JobState::Completed);
+  EXPECT_EQ(told_end().tokens_out, 42U);
+  EXPECT_FALSE(is_live(id));
+  const auto folded = fold_job({.job = id, .records = stored[id]});
+  ASSERT_TRUE(folded.ok()) << folded.error().message;
+  EXPECT_EQ(folded->state, JobState::Completed);
+  EXPECT_EQ(folded->attempts, 1U);
+  EXPECT_THAT(folded->why, HasSubstr("a w: finish"));
+}
+
+TEST_F(DecideJob, AnEndThatCouldNotBeWrittenIsWrittenAgain) {
+  add_host("a", {worker("w")});
+  const JobId id = submit_task();
+  sync();
+  end_attempt(AttemptEnd::Completed, 1);
+  sync(WriteOutcome::Failed);
+  EXPECT_TRUE(is_live(id));
+  EXPECT_THAT(out.writes, IsEmpty());
+  pass(seconds(1));
+  ASSERT_THAT(out.writes, SizeIs(1));
+  EXPECT_EQ(out.writes[0].expected_seq, stored[id].size());
+  sync();
+  EXPECT_FALSE(is_live(id));
+  EXPECT_EQ(told_end().state, JobState::Completed);
+}
+
+TEST_F(DecideJob, AJobThatCouldNotBeStoredIsRefused) {
+  add_host("a", {worker("w")});
+  const JobId id = submit();
+  sync(WriteOutcome::Failed);
+  EXPECT_FALSE(is_live(id));
+  EXPECT_EQ(out.replies.at(1).status.error().code, ErrorCode::Unavailable);
+  submit();
+  sync(WriteOutcome::Conflict);
+  EXPECT_EQ(out.replies.at(2).status.error().code, ErrorCode::Conflict);
+}
+
+TEST_F(DecideJob, ALostAttemptGoesOnElsewhereFromWhatWasTold) {
+  add_host("a", {worker("w")});
+  add_host("b", {worker("x")});
+  const JobId id = submit_task();
+  begin_attempt();
+  const AttemptOrder first = out.attempts.back();
+  EXPECT_FALSE(first.resumes);
+  now += Millis(100);
+  end_attempt(AttemptEnd::Lost, 12, LossCause::Link);
+  ASSERT_THAT(out.attempts, SizeIs(2));
+  const AttemptOrder second = out.attempts.back();
+  EXPECT_TRUE(second.resumes);
+  EXPECT_TRUE(second.is_exact);
+  EXPECT_EQ(second.attempt.number, 2U);
+  EXPECT_EQ(second.attempt.boot, 3U);
+  EXPECT_EQ(second.from_host, first.host);
+  now += Millis(40);
+  begin_attempt();
+  EXPECT_EQ(out.notices.back().kind, NoticeKind::Migrated);
+  EXPECT_EQ(out.notices.back().at_token, 12U);
+  EXPECT_NEAR(out.notices.back().gap_ms, 40, 1);
+  EXPECT_EQ(phase(id), Phase::Running);
+}
+
+TEST_F(DecideJob, LateAndRepeatedEventsAreDropped) {
+  add_host("a", {worker("w")});
+  add_host("b", {worker("x")});
+  const JobId id = submit_task();
+  const AttemptId first = out.attempts.back().attempt;
+  end_attempt(AttemptEnd::Lost, 3, LossCause::Link);
+  EXPECT_EQ(phase(id), Phase::Dispatched);
+  const std::uint64_t late = fleet.counters.late_events;
+  feed(AttemptEnded{.attempt = first, .end = AttemptEnd::Completed});
+  feed(AttemptStarted{first});
+  AttemptId other_boot = out.attempts.back().attempt;
+  other_boot.boot = 2;
+  feed(AttemptEnded{.attempt = other_boot, .end = AttemptEnd::Completed});
+  feed(AttemptEnded{.attempt = {{9, 9}, 3, 1}, .end = AttemptEnd::Completed});
+  EXPECT_EQ(phase(id), Phase::Dispatched);
+  EXPECT_EQ(fleet.counters.late_events, late + 4);
+}
+
+TEST_F(DecideJob, ARequestThatKilledTwoWorkersIsNotTriedOnAThird) {
+  add_host("a", {worker("w")});
+  add_host("b", {worker("x")});
+  add_host("c", {worker("y")});
+  const JobId id = submit_task();
+  // The stream is cut at once, the cause comes later by the pool; the first move does not wait.
+  const HostId first = out.attempts.back().host;
+  SeenWorker dead = worker(out.attempts.back().worker);
+  dead.state = SeenState::Ended;
+  dead.cause = LossCause::Crash;
+  end_attempt(AttemptEnd::Lost, 4);
+  ASSERT_THAT(out.attempts, SizeIs(2));
+  feed(report(first, {dead}));
+  EXPECT_EQ(job(id).suspicion.kills, 1);
+  const HostId second = out.attempts.back().host;
+  EXPECT_NE(second, first);
+  dead.id = out.attempts.back().worker;
+  end_attempt(AttemptEnd::Lost, 4);
+  EXPECT_EQ(phase(id), Phase::Moving) << "waits for the cause";
+  EXPECT_THAT(out.attempts, SizeIs(2));
+  feed(report(second, {dead}));
+  EXPECT_EQ(phase(id), Phase::Closing);
+  sync();
+  EXPECT_EQ(told_end().state, JobState::Failed);
+  EXPECT_THAT(told_end().message, HasSubstr("two workers"));
+  EXPECT_THAT(out.attempts, SizeIs(2));
+}
+
+TEST_F(DecideJob, ACauseThatNobodyTellsAcquits) {
+  add_host("a", {worker("w", 1, 1)});
+  const JobId id = submit_task();
+  end_attempt(AttemptEnd::Lost, 0);
+  pass(Millis(250));
+  end_attempt(AttemptEnd::Lost, 0);
+  EXPECT_EQ(phase(id), Phase::Moving);
+  EXPECT_THAT(out.attempts, SizeIs(2));
+  pass(seconds(6));
+  EXPECT_THAT(out.attempts, SizeIs(3));
+  EXPECT_EQ(phase(id), Phase::Dispatched);
+}
+
+TEST_F(DecideJob, ARefusedJobGoesBackToTheFront) {
+  add_host("a", {worker("w", 1, 1)});
+  const JobId first = submit_task();
+  const JobId second = submit_task();
+  end_attempt(AttemptEnd::Refused);
+  EXPECT_EQ(phase(first), Phase::Queued);
+  EXPECT_THAT(out.attempts, SizeIs(1)) << "not there again at once";
+  pass(seconds(1));
+  ASSERT_THAT(out.attempts, SizeIs(2));
+  EXPECT_EQ(out.attempts.back().attempt.job, first);
+  EXPECT_EQ(phase(second), Phase::Queued);
+}
+
+TEST_F(DecideJob, AnErrorThatOthersWouldGiveTooEndsIt) {
+  add_host("a", {worker("w")});
+  submit_task();
+  end_attempt(AttemptEnd::Failed);
+  sync();
+  EXPECT_EQ(told_end().state, JobState::Failed);
+  EXPECT_EQ(told_end().code, ErrorCode::InvalidArgument);
+}
+
+TEST_F(DecideJob, CancelEndsAWaitingJobAtOnceAndARunningOneAfterItsAttempt) {
+  add_host("a", {worker("w", 1, 1)});
+  const JobId running = submit_task();
+  const JobId waiting = submit_task();
+  feed(StopAsked{waiting, StopCause::Asked, 70});
+  EXPECT_EQ(phase(waiting), Phase::Closing);
+  feed(StopAsked{running, StopCause::Asked, 71});
+  feed(StopAsked{running, StopCause::Asked, 72});
+  EXPECT_EQ(phase(running), Phase::Ending);
+  ASSERT_THAT(out.cuts, SizeIs(1));
+  sync();
+  EXPECT_EQ(out.replies.at(70).state, JobState::Cancelled);
+  EXPECT_FALSE(out.replies.contains(71));
+  now += Millis(30);
+  end_attempt(AttemptEnd::Completed, 9);  // it was done by chance
+  sync();
+  EXPECT_EQ(told_end().state, JobState::Cancelled) << "that was promised";
+  EXPECT_NEAR(out.replies.at(71).stop_ms, 30, 1);
+  EXPECT_TRUE(out.replies.contains(72));
+  feed(StopAsked{running, StopCause::Asked, 73});
+  EXPECT_EQ(out.replies.at(73).status.error().code, ErrorCode::NotFound);
+}
+
+TEST_F(DecideJob, ADeadlineEndsItWhereverItIs) {
+  add_host("a", {worker("w", 1, 1)});
+  const JobId running = submit_task({.deadline_ms = kWall + 5000});
+  const JobId waiting = submit_task({.deadline_ms = kWall + 5000});
+  pass(seconds(5));
+  EXPECT_EQ(phase(running), Phase::Ending);
+  EXPECT_EQ(phase(waiting), Phase::Closing);
+  end_attempt(AttemptEnd::Cut);
+  sync();
+  EXPECT_EQ(told_end().state, JobState::Failed);
+  EXPECT_EQ(told_end().code, ErrorCode::DeadlineExceeded);
+  submit({.deadline_ms = kWall + 4000});
+  EXPECT_EQ(out.replies.at(next_job).status.error().code, ErrorCode::DeadlineExceeded);
+}
+
+TEST_F(DecideJob, AFollowedTaskHasTenSecondsToBeFollowedAgain) {
+  add_host("a", {worker("w")});
+  const JobId id = submit_task({.holder = Holder::Followed});
+  feed(FollowersChanged{id, 0});
+  pass(seconds(9));
+  feed(FollowersChanged{id, 1});
+  pass(seconds(9));
+  EXPECT_EQ(phase(id), Phase::Dispatched);
+  feed(FollowersChanged{id, 0});
+  pass(seconds(10));
+  EXPECT_EQ(phase(id), Phase::Ending);
+  feed(report("a", {worker("w")}));
+  const JobId held = submit({.holder = Holder::Connection});
+  feed(FollowersChanged{held, 0});
+  EXPECT_EQ(phase(held), Phase::Ending) << "gone with its connection";
+  const JobId alone = submit_task();
+  feed(FollowersChanged{alone, 0});
+  pass(seconds(14));
+  EXPECT_NE(phase(alone), Phase::Ending);
+}
+
+TEST_F(DecideJob, ARevokedKeyCutsItsJobs) {
+  add_host("a", {worker("w")});
+  const JobId mine = submit_task({.key = {7}});
+  const JobId other = submit_task({.key = {8}});
+  feed(KeyChanged{{7}, {.name = "k", .revoked = true}});
+  EXPECT_EQ(phase(mine), Phase::Ending);
+  EXPECT_EQ(phase(other), Phase::Dispatched);
+  submit({.key = {7}});
+  EXPECT_EQ(out.replies.at(next_job).status.error().code, ErrorCode::Unauthorized);
+}
+
+TEST_F(DecideJob, AdmissionIsBoundedForAllAndForEachKey) {
+  add_host("a", {worker("w", 1, 1)});
+  for (int i = 0; i < 4; ++i) submit_task({.key = {1}});
+  submit({.key = {1}});
+  EXPECT_EQ(out.replies.at(5).status.error().code, ErrorCode::QueueFull) << "half of it";
+  EXPECT_GE(out.replies.at(5).retry_after_ms, 1000);
+  for (int i = 0; i < 4; ++i) submit_task({.key = {2}});
+  submit({.key = {3}});
+  EXPECT_EQ(out.replies.at(10).status.error().code, ErrorCode::QueueFull);
+  submit({.model = {77, 77}});
+  EXPECT_EQ(out.replies.at(11).status.error().code, ErrorCode::NotFound);
+  EXPECT_EQ(out.replies.at(9).position, 7U);
+  EXPECT_GT(out.replies.at(9).predicted_start_ms, 0);
+}
+
+TEST_F(DecideJob, PinnedToAHostItWaitsForThatHost) {
+  add_host("a", {worker("w")});
+  add_host("b", {worker("x", 1, 1)});
+  submit_task({.mode = Mode::Pin, .pin_host = "b"});
+  EXPECT_EQ(out.attempts.back().host, "b");
+  const JobId second = submit_task({.mode = Mode::Pin, .pin_host = "b"});
+  EXPECT_EQ(phase(second), Phase::Queued);
+  const JobId third = submit_task();
+  EXPECT_EQ(phase(third), Phase::Dispatched) << "others pass";
+  submit({.mode = Mode::Pin, .pin_host = "nowhere"});
+  EXPECT_EQ(out.replies.at(next_job).status.error().code, ErrorCode::NotFound);
+}
+
+}  // namespace
+}  // namespace llorch::fleet

@@ -1,0 +1,378 @@
+// From the front of a line to a worker, or to a load that makes one.
+#include <algorithm>
+#include <limits>
+
+#include "fleet/decide.h"
+#include "fleet/eviction.h"
+#include "fleet/turn.h"
+
+namespace llorch::fleet {
+namespace {
+
+constexpr Millis kLookPause{1000};  // between two considerations of a load for one line
+constexpr std::size_t kLinesMax = 4096;
+constexpr std::size_t kParkedPerLook = 64;
+constexpr std::size_t kLinesInText = 8;
+constexpr double kGuessedLinkBytesPerSecond = 20e6;
+constexpr double kDrainMs = 500;  // an idle worker leaves quickly
+constexpr double kBytesPerToken = 4;
+
+double remaining_ms(const Job& job, TimePoint now) {
+  return job.deadline == TimePoint::max() ? std::numeric_limits<double>::infinity()
+                                          : millis_between(now, job.deadline);
+}
+
+JobView view_of(const Fleet& fleet, const Job& job, TimePoint now,
+                std::span<const PrefixHit> hits) {
+  const double output =
+      fleet.speeds.expected_output(job.facts.key, job.model, job.facts.max_tokens) *
+      std::max(1U, job.facts.choices);
+  const bool resumes = job.told > 0 && job.facts.kind != JobKind::Embedding;
+  return {.mode = job.facts.mode,
+          .pin = job.pin,
+          .labels = job.labels,
+          .is_suspect = job.suspicion.is_suspect(),
+          .must_resume = resumes,
+          .must_be_exact = resumes && now < job.exact_until && job.exactness != 0,
+          .exactness = resumes ? job.exactness : 0,
+          .prompt_tokens = static_cast<double>(job.prompt_tokens + job.told),
+          .expected_output = std::max(1.0, output - static_cast<double>(job.told)),
+          .tokens_per_block = kPrefixBlockBytes / kBytesPerToken,
+          .needed_context = job.prompt_tokens + 1,
+          .remaining_ms = remaining_ms(job, now),
+          .hits = hits};
+}
+
+std::vector<Tenant> tenants_of(const Fleet& fleet, DeviceIndex device, TimePoint now) {
+  std::vector<Tenant> tenants;
+  for (const WorkerIndex index : fleet.hosts[fleet.devices[device].host].workers) {
+    const Worker& worker = fleet.workers[index];
+    if (worker.device != device || worker.view == kNone || worker.is_leaving) continue;
+    const WorkerView& view = fleet.models[worker.model].views[worker.view];
+    tenants.push_back({.worker = index,
+                       .bytes = worker.bytes,
+                       .reload_ms = fleet.speeds.row(view.speed).start_ms,
+                       .idle_s = millis_between(worker.idle_since, now) / 1000,
+                       .age_s = millis_between(worker.ready_at, now) / 1000,
+                       .is_busy = !worker.running.empty() || worker.state != SeenState::Serving,
+                       .is_pinned = worker.is_pinned});
+  }
+  return tenants;
+}
+
+// As its pool saw it, less what was ordered since, and with what has been told to leave.
+std::int64_t free_bytes(const Fleet& fleet, DeviceIndex index) {
+  const Device& device = fleet.devices[index];
+  std::int64_t free = device.seen.free_bytes;
+  for (const WorkerIndex known : fleet.hosts[device.host].workers) {
+    const Worker& worker = fleet.workers[known];
+    if (worker.device != index) continue;
+    if (worker.id.empty()) free -= worker.bytes;
+    if (worker.is_leaving) free += worker.bytes;
+  }
+  return free;
+}
+
+Refusal find_load_refusal(const Fleet& fleet, const Host& host, const Device& device,
+                          const SeenModel& seen, ModelIndex model, TimePoint now) {
+  if (!takes_work(host.facts)) return Refusal::HostDown;
+  if (device.number >= 64 || ((seen.devices >> device.number) & 1U) == 0) return Refusal::NoBackend;
+  if (seen.need_bytes > device.seen.total_bytes) return Refusal::TooBig;
+  if (seen.missing_bytes > host.disk_free_bytes) return Refusal::DiskFull;
+  const auto pause = host.load_pauses.find(model);
+  if (pause != host.load_pauses.end() && now < pause->second) return Refusal::LoadFailed;
+  for (const WorkerIndex index : host.workers) {
+    const Worker& worker = fleet.workers[index];
+    const bool is_loading = worker.view != kNone && worker.state == SeenState::Loading;
+    if (is_loading && worker.model == model) return Refusal::AlreadyLoading;
+  }
+  return Refusal::None;
+}
+
+DeviceView make_device_view(Fleet& fleet, ModelIndex model, DeviceIndex index, TimePoint now) {
+  const Device& device = fleet.devices[index];
+  const Host& host = fleet.hosts[device.host];
+  const SeenModel& seen = host.models.find(model)->second;
+  DeviceView view{.device = index,
+                  .host = device.host,
+                  .closed = find_load_refusal(fleet, host, device, seen, model, now),
+                  .labels = host.labels,
+                  .context = seen.context};
+  view.speed = fleet.speeds.find_or_add(
+      model, index, {device.seen.bytes_per_second, static_cast<double>(seen.weight_bytes)});
+  if (view.closed != Refusal::None) return view;
+  view.load_ms = fleet.speeds.row(view.speed).start_ms;
+  const double link =
+      host.link_bytes_per_second > 0 ? host.link_bytes_per_second : kGuessedLinkBytesPerSecond;
+  view.load_ms += 1000 * static_cast<double>(seen.missing_bytes) / link;
+  const std::int64_t missing = seen.need_bytes - free_bytes(fleet, index);
+  if (missing > 0) {
+    const auto leaving = choose_evictions(tenants_of(fleet, index, now), missing);
+    if (!leaving) view.closed = Refusal::MemoryInUse;
+    view.load_ms += kDrainMs;
+  }
+  return view;
+}
+
+// At most once a second for each model: loads take longer than that anyway.
+void refresh_devices(Fleet& fleet, ModelIndex index, TimePoint now) {
+  Model& model = fleet.models[index];
+  if (!model.devices.empty() && now < model.devices_at + kLookPause) return;
+  model.devices_at = now;
+  model.devices.clear();
+  for (const HostIndex host : model.hosts) {
+    for (const DeviceIndex device : fleet.hosts[host].devices) {
+      const DeviceView view = make_device_view(fleet, index, device, now);
+      fleet.models[index].devices.push_back(view);
+    }
+  }
+}
+
+// How long the last one in its line would wait once a slot is free.
+double line_ms(const Fleet& fleet, const Job& job) {
+  const double others_s = std::max(0.0, fleet.queue.cost_s(job.line) - job.cost_s);
+  return 1000 * others_s / std::max(1U, fleet.models[job.model].slots);
+}
+
+Decision place_job(Fleet& fleet, const Job& job, TimePoint now) {
+  refresh_devices(fleet, job.model, now);
+  std::array<PrefixHit, PrefixTable::kHitsMax> hits;
+  const auto start_of = [&fleet](WorkerIndex worker) {
+    return worker < fleet.workers.size() ? fleet.workers[worker].start : 0;
+  };
+  const std::size_t count =
+      job.prefix.empty() ? 0 : fleet.prefixes.find(job.prefix, hits, start_of);
+  const Model& model = fleet.models[job.model];
+  const Snapshot snapshot{.workers = model.views,
+                          .devices = model.devices,
+                          .speeds = &fleet.speeds,
+                          .line_ms = line_ms(fleet, job),
+                          .now = now};
+  return place(snapshot, view_of(fleet, job, now, std::span(hits).first(count)), fleet.sheet);
+}
+
+void start_load(Turn& turn, const Job& job, const Decision& decision) {
+  Fleet& fleet = turn.fleet;
+  const DeviceIndex index = decision.device;
+  const Device& device = fleet.devices[index];
+  const Host& host = fleet.hosts[device.host];
+  const SeenModel& seen = host.models.find(job.model)->second;
+  LoadPlan plan{.load = fleet.next_load,
+                .model = job.facts.model,
+                .model_name = seen.name,
+                .device = device.number,
+                .first_stop = {}};
+  const std::int64_t missing = seen.need_bytes - free_bytes(fleet, index);
+  if (missing > 0) {
+    const auto leaving = choose_evictions(tenants_of(fleet, index, turn.now), missing);
+    fleet.models[job.model].devices_at = TimePoint{};
+    if (!leaving) return;  // somebody has got work since the devices were looked at
+    for (const WorkerIndex evicted : *leaving) {
+      fleet.workers[evicted].is_leaving = true;
+      fleet.workers[evicted].leaving_since = turn.now;
+      plan.first_stop.push_back(fleet.workers[evicted].id);
+      ++fleet.counters.evictions;
+      refresh_view(fleet, evicted, turn.now);
+    }
+  }
+  ++fleet.counters.loads;
+  ++fleet.next_load;
+  add_worker(fleet, {.load = plan.load,
+                     .host = device.host,
+                     .device = index,
+                     .model = job.model,
+                     .state = SeenState::Loading,
+                     .bytes = seen.need_bytes,
+                     .ready_at = after_millis(turn.now, decision.start_ms),
+                     .load_began = turn.now});
+  fleet.models[job.model].devices_at = TimePoint{};  // memory and loads have changed
+  turn.effects.start_worker(host.id, plan);
+  turn.effects.tell(job.id,
+                    {.kind = NoticeKind::Loading, .eta_ms = decision.start_ms, .host = host.id});
+}
+
+// It can go nowhere although others of its line could: it steps aside.
+void park(Fleet& fleet, Job& job) {
+  fleet.queue.take(index_of(fleet, job));
+  job.is_parked = true;
+  fleet.parked.push_back(job.id);
+}
+
+bool only_failed_loads_are_left(const ScoreSheet& sheet) {
+  for (std::size_t i = static_cast<std::size_t>(kLastLasting) + 1; i < kRefusals; ++i) {
+    if (i != static_cast<std::size_t>(Refusal::LoadFailed) && sheet.refusals[i] > 0) return false;
+  }
+  return sheet.scored == 0 && sheet.refusals[static_cast<std::size_t>(Refusal::LoadFailed)] > 0;
+}
+
+enum class Step : std::uint8_t { Sent, Gone, Blocked };
+
+// Nobody can take it now. Either that passes, or it is told so.
+Step hold_or_fail(Turn& turn, Job& job) {
+  Fleet& fleet = turn.fleet;
+  const Model& model = fleet.models[job.model];
+  if (only_failed_loads_are_left(fleet.sheet)) {
+    fail(turn, job, ErrorCode::LoadFailed,
+         "model '" + job.facts.model_name + "' could not be loaded: " + model.load_error);
+    return Step::Gone;
+  }
+  if (fleet.sheet.scored == 0 && turn.now - job.phase_since >= kNoCandidatePatience) {
+    fail(turn, job, ErrorCode::Unavailable,
+         "nothing can run model '" + job.facts.model_name +
+             "' for it: " + sheet_text(fleet, fleet.sheet));
+    return Step::Gone;
+  }
+  if (model.free_slots > 0) {
+    park(fleet, job);
+    return Step::Gone;
+  }
+  return Step::Blocked;
+}
+
+Step place_front(Turn& turn, Job& job) {
+  const Decision decision = place_job(turn.fleet, job, turn.now);
+  switch (decision.choice) {
+    case Choice::UseWorker:
+      dispatch(turn, job, decision);
+      return Step::Sent;
+    case Choice::Load:
+      start_load(turn, job, decision);
+      return Step::Blocked;
+    case Choice::TooLate:
+      fail(turn, job, ErrorCode::DeadlineExceeded, "it would begin after its deadline");
+      return Step::Gone;
+    case Choice::Wait:
+      if (decision.worker != kNone) return Step::Blocked;  // for one that is worth it
+      return hold_or_fail(turn, job);
+    case Choice::Refuse:
+      return hold_or_fail(turn, job);
+  }
+  return Step::Blocked;
+}
+
+// Serves one line as long as somebody can be sent. Bounded by the slots and the jobs it ends.
+bool pump_line(Turn& turn, LineIndex index) {
+  Fleet& fleet = turn.fleet;
+  bool has_sent = false;
+  while (true) {
+    const JobIndex front = fleet.queue.front(index, turn.now);
+    if (front == kNone) return has_sent;
+    Line& line = fleet.lines[index];
+    const bool has_room = fleet.models[line.model].free_slots > 0;
+    if (!has_room && turn.now < line.next_look) return has_sent;
+    if (!has_room) line.next_look = turn.now + kLookPause;
+    const Step step = place_front(turn, fleet.jobs[front]);
+    if (step == Step::Blocked) return has_sent;
+    has_sent |= step == Step::Sent;
+  }
+}
+
+}  // namespace
+
+double predict_cost_s(const Fleet& fleet, const Job& job) {
+  const SpeedRow& row = fleet.speeds.row(fleet.models[job.model].speed);
+  const double output =
+      fleet.speeds.expected_output(job.facts.key, job.model, job.facts.max_tokens);
+  const std::uint64_t prompt = std::max(job.prompt_tokens, job.facts.prompt_tokens);
+  return static_cast<double>(prompt + job.told) / row.prefill_tps +
+         output * std::max(1U, job.facts.choices) / row.decode_tps[0];
+}
+
+double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s) {
+  const Model& model = fleet.models[job.model];
+  if (model.free_slots > 0 && ahead_s <= 0) return 0;
+  const double line_ms = 1000 * ahead_s / std::max(1U, model.slots);
+  double first_ms = std::numeric_limits<double>::infinity();  // until a slot is free
+  for (std::size_t i = 0; i < std::min<std::size_t>(model.views.size(), 64); ++i) {
+    const double free_ms = millis_between(job.submitted, model.views[i].next_free);
+    if (model.views[i].closed == Refusal::None)
+      first_ms = std::min(first_ms, std::max(0.0, free_ms));
+  }
+  if (first_ms == std::numeric_limits<double>::infinity())
+    first_ms = fleet.speeds.row(model.speed).start_ms;
+  return (line_ms + first_ms) * fleet.speeds.wait_ratio(job.line);
+}
+
+std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet) {
+  const auto ms = [](float value) { return std::to_string(static_cast<std::int64_t>(value)); };
+  std::string text;
+  for (std::size_t i = 0; i < std::min(sheet.best.size(), kLinesInText); ++i) {
+    const ScoreLine& line = sheet.best[i];
+    text += fleet.hosts[line.host].id;
+    text += ' ';
+    text += line.worker != kNone
+                ? fleet.workers[line.worker].id
+                : "load on device " + std::to_string(fleet.devices[line.device].number);
+    text += ": finish " + ms(line.finish_ms) + " = wait " + ms(line.wait_ms) + " + load " +
+            ms(line.load_ms) + " + prefill " + ms(line.prefill_ms) + " + decode " +
+            ms(line.decode_ms) + " + harm " + ms(line.harm_ms) + " ms\n";
+  }
+  if (sheet.scored > kLinesInText)
+    text += std::to_string(sheet.scored - kLinesInText) + " more candidates\n";
+  for (std::size_t i = 1; i < kRefusals; ++i) {
+    if (sheet.refusals[i] == 0) continue;
+    text += std::to_string(sheet.refusals[i]) + " refused: ";
+    text += name(static_cast<Refusal>(i));
+    text += '\n';
+  }
+  return text.empty() ? "no worker and no device for this model\n" : text;
+}
+
+LineIndex line_for(Fleet& fleet, ModelIndex model, HostIndex pin, std::uint64_t labels) {
+  const std::pair needs{model, std::pair{pin, labels}};
+  if (const auto found = fleet.line_by_needs.find(needs); found != fleet.line_by_needs.end())
+    return found->second;
+  // Whoever asks for ever new combinations of labels shares a line with others of its model.
+  if (fleet.lines.size() >= kLinesMax && !fleet.models[model].lines.empty())
+    return fleet.models[model].lines.front();
+  const auto index = static_cast<LineIndex>(fleet.lines.size());
+  fleet.lines.push_back({.model = model, .pin = pin, .labels = labels});
+  fleet.line_by_needs.emplace(needs, index);
+  fleet.models[model].lines.push_back(index);
+  return index;
+}
+
+void pump_model(Turn& turn, ModelIndex index) {
+  Fleet& fleet = turn.fleet;
+  if (index == kNone || turn.now < fleet.hold_until) return;
+  const std::size_t count = fleet.models[index].lines.size();
+  // Another line begins each time, so that none has the first choice for ever.
+  const std::size_t first = fleet.models[index].next_line++;
+  for (std::size_t i = 0; i < count; ++i)
+    pump_line(turn, fleet.models[index].lines[(first + i) % count]);
+}
+
+void look_at_parked(Turn& turn) {
+  Fleet& fleet = turn.fleet;
+  std::vector<JobId> looked;
+  const std::size_t count = std::min(fleet.parked.size(), kParkedPerLook);
+  looked.assign(fleet.parked.begin(), fleet.parked.begin() + static_cast<std::ptrdiff_t>(count));
+  fleet.parked.erase(fleet.parked.begin(),
+                     fleet.parked.begin() + static_cast<std::ptrdiff_t>(count));
+  for (const JobId& id : looked) {
+    Job* job = find_job(fleet, id);
+    if (job == nullptr || !std::exchange(job->is_parked, false)) continue;
+    if (turn.now < fleet.hold_until || place_front(turn, *job) == Step::Blocked) {
+      job = find_job(fleet, id);
+      if (job == nullptr || job->is_parked || job->worker != kNone) continue;
+      job->is_parked = true;
+      fleet.parked.push_back(id);
+    }
+  }
+}
+
+ScoreSheet explain(const Fleet& fleet, const JobId& id, TimePoint now) {
+  const Job* job = find_job(fleet, id);
+  ScoreSheet sheet;
+  if (job == nullptr) return sheet;
+  const Model& model = fleet.models[job->model];
+  place({.workers = model.views,
+         .devices = model.devices,
+         .speeds = &fleet.speeds,
+         .line_ms = line_ms(fleet, *job),
+         .now = now},
+        view_of(fleet, *job, now, {}), sheet);
+  return sheet;
+}
+
+}  // namespace llorch::fleet

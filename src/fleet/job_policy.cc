@@ -1,0 +1,388 @@
+// The state machine of one job, from its submission to its last record. README.md has its picture.
+#include <algorithm>
+
+#include "base/check.h"
+#include "fleet/turn.h"
+
+namespace llorch::fleet {
+namespace {
+
+constexpr double kRetryMsMin = 1000;
+constexpr double kRetryMsMax = 60'000;
+constexpr Millis kWriteRetry{1000};
+
+void enter(Job& job, Phase phase, TimePoint now) {
+  job.phase = phase;
+  job.phase_since = now;
+}
+
+// How long until a job leaves the line that this one would join.
+double retry_after_ms(const Fleet& fleet, ModelIndex model) {
+  const Model& row = fleet.models[model];
+  double cost_s = 0;
+  std::size_t waiting = 0;
+  for (const LineIndex line : row.lines) {
+    cost_s += fleet.queue.cost_s(line);
+    waiting += fleet.queue.waiting(line);
+  }
+  const double each_ms = waiting == 0 ? 0 : 1000 * cost_s / static_cast<double>(waiting);
+  return std::clamp(each_ms / std::max(1U, row.slots), kRetryMsMin, kRetryMsMax);
+}
+
+struct Refused {
+  Error error;
+  double retry_after_ms = 0;
+};
+
+// Whether there is room: for all, and for one key at most half of it.
+std::optional<Refused> find_no_room(const Fleet& fleet, const Key& key, ModelIndex model,
+                                    std::int64_t bytes) {
+  const FleetLimits& limits = fleet.limits;
+  const bool is_full =
+      fleet.job_by_id.size() >= limits.jobs_max || fleet.body_bytes + bytes > limits.body_bytes_max;
+  if (is_full) {
+    return Refused{{ErrorCode::QueueFull,
+                    "the queue is full: " + std::to_string(fleet.job_by_id.size()) + " jobs, " +
+                        std::to_string(fleet.body_bytes >> 20U) + " MiB; try again later"},
+                   retry_after_ms(fleet, model)};
+  }
+  const bool has_half = key.jobs >= std::max<std::size_t>(1, limits.jobs_max / 2) ||
+                        key.body_bytes + bytes > limits.body_bytes_max / 2;
+  if (has_half) {
+    return Refused{{ErrorCode::QueueFull, "this key has " + std::to_string(key.jobs) +
+                                              " jobs here, half of what the queue holds; wait for "
+                                              "some of them to end"},
+                   retry_after_ms(fleet, model)};
+  }
+  return std::nullopt;
+}
+
+std::int64_t tokens_at_most(const Fleet& fleet, const SubmittedRecord& facts, ModelIndex model) {
+  const double each =
+      facts.max_tokens > 0 ? facts.max_tokens : fleet.speeds.expected_output(facts.key, model, 0);
+  return facts.prompt_tokens + static_cast<std::int64_t>(each * std::max(1U, facts.choices));
+}
+
+std::optional<Refused> find_refusal(Turn& turn, const SubmittedRecord& facts, ModelIndex model) {
+  Fleet& fleet = turn.fleet;
+  if (model == kNone) {
+    return Refused{
+        {ErrorCode::NotFound, "model '" + facts.model_name + "' is in no catalog of this fleet"}};
+  }
+  if (facts.mode == Mode::Pin && find_host(fleet, facts.pin_host) == kNone)
+    return Refused{{ErrorCode::NotFound, "there is no host '" + facts.pin_host + "'"}};
+  const UnixMs wall = wall_ms(fleet, turn.now);
+  if (facts.deadline_ms != 0 && facts.deadline_ms <= wall)
+    return Refused{{ErrorCode::DeadlineExceeded, "its deadline has passed"}};
+  Key& key = fleet.keys[find_or_add_key(fleet, facts.key)];
+  if (auto no_room = find_no_room(fleet, key, model, facts.body_bytes)) return no_room;
+  // Last, because it takes from the key's budget.
+  auto refusal = admit(key.facts, key.usage, facts.model_name, tokens_at_most(fleet, facts, model),
+                       wall, turn.now);
+  if (refusal) return Refused{std::move(refusal->error), refusal->retry_after_ms};
+  return std::nullopt;
+}
+
+void free_job(Fleet& fleet, Job& job) {
+  CHECK(job.worker == kNone, "a job leaves after its attempt");
+  const JobIndex index = index_of(fleet, job);
+  CHECK(!fleet.queue.holds(index), "a job leaves the queue before it leaves");
+  Key& key = fleet.keys[job.key];
+  --key.jobs;
+  key.body_bytes -= job.facts.body_bytes;
+  fleet.body_bytes -= job.facts.body_bytes;
+  fleet.job_by_id.erase(job.id);
+  job = Job{};
+  fleet.free_jobs.push_back(index);
+}
+
+void give_tokens_back(Turn& turn, Job& job, std::int64_t used) {
+  Key& key = turn.fleet.keys[job.key];
+  settle(key.usage, job.tokens_reserved, used, wall_ms(turn.fleet, turn.now));
+  job.tokens_reserved = 0;
+  key.is_dirty = true;
+}
+
+// Its end is durable, or needs not be: everybody hears of it.
+void close(Turn& turn, Job& job) {
+  CHECK(job.phase == Phase::Closing, "an end is told once, after it was written");
+  turn.effects.tell(job.id, {.kind = NoticeKind::Ended, .end = job.end});
+  for (const auto& [request, asked_at] : job.stop_requests) {
+    turn.effects.answer(
+        request,
+        {.job = job.id, .state = job.end.state, .stop_ms = millis_between(asked_at, turn.now)});
+  }
+  free_job(turn.fleet, job);
+}
+
+void write_end(Turn& turn, Job& job) {
+  job.end_seq = job.next_seq;
+  append(turn, job, job.end, job.facts.holder != Holder::Connection);
+}
+
+void finish(Turn& turn, Job& job, EndedRecord end) {
+  CHECK(job.phase != Phase::Closing, "a job ends once");
+  CHECK(job.worker == kNone, "a job ends after its attempt");
+  Fleet& fleet = turn.fleet;
+  fleet.queue.take(index_of(fleet, job));
+  job.is_parked = false;
+  end.prompt_tokens = job.prompt_tokens;
+  end.tokens_out = static_cast<std::uint32_t>(job.told);
+  end.attempts = job.attempts;
+  end.device_ms = static_cast<std::int64_t>(job.device_ms);
+  end.at_ms = wall_ms(fleet, turn.now);
+  job.end = std::move(end);
+  enter(job, Phase::Closing, turn.now);
+  FleetCounters& counters = fleet.counters;
+  ++(job.end.state == JobState::Completed ? counters.completed
+     : job.end.state == JobState::Failed  ? counters.failed
+                                          : counters.cancelled);
+  give_tokens_back(turn, job, job.prompt_tokens + static_cast<std::int64_t>(job.told));
+  write_end(turn, job);
+  if (job.facts.holder == Holder::Connection) close(turn, job);
+}
+
+EndedRecord stopped_end(StopCause cause) {
+  switch (cause) {
+    case StopCause::Deadline:
+      return {.state = JobState::Failed,
+              .code = ErrorCode::DeadlineExceeded,
+              .message = "its deadline passed before it was done"};
+    case StopCause::FollowersGone:
+      return {.state = JobState::Cancelled,
+              .code = ErrorCode::Cancelled,
+              .message = "nobody followed it any more"};
+    case StopCause::KeyRevoked:
+      return {.state = JobState::Cancelled,
+              .code = ErrorCode::Cancelled,
+              .message = "its key was revoked"};
+    case StopCause::Asked:
+      break;
+  }
+  return {.state = JobState::Cancelled, .code = ErrorCode::Cancelled, .message = "was cancelled"};
+}
+
+void accept(Turn& turn, Job& job) {
+  CHECK(job.phase == Phase::Accepting, "a job is accepted once");
+  const QueuePlace place = turn.fleet.queue.place_at_end(job.line, job.key, job.facts.cls);
+  job.predicted_wait_ms = predict_wait_ms(turn.fleet, job, place.ahead_s);
+  if (job.submit_request != 0) {
+    turn.effects.answer(
+        job.submit_request,
+        {.job = job.id, .position = place.position, .predicted_start_ms = job.predicted_wait_ms});
+  }
+  enter(job, Phase::Queued, turn.now);
+  if (job.stop) {
+    finish(turn, job, stopped_end(*job.stop));
+    return;
+  }
+  turn.effects.tell(
+      job.id,
+      {.kind = NoticeKind::Queued, .position = place.position, .eta_ms = job.predicted_wait_ms});
+  job.told_eta_ms = job.predicted_wait_ms;
+  job.told_eta_at = turn.now;
+  const ModelIndex model = job.model;
+  enter_queue(turn, job);
+  pump_model(turn, model);
+}
+
+// The store could not take its first record: nothing was promised, nobody has to remember it.
+void drop(Turn& turn, Job& job, WriteOutcome outcome) {
+  Status status =
+      outcome == WriteOutcome::Conflict
+          ? Status(Error{ErrorCode::Conflict,
+                         "another request with this Idempotency-Key came at the same time"})
+          : Status(Error{ErrorCode::Unavailable, "the job could not be stored; try again later"});
+  if (job.submit_request != 0) {
+    turn.effects.answer(job.submit_request,
+                        {.job = job.id, .status = status, .retry_after_ms = kRetryMsMin});
+  }
+  for (const auto& [request, asked_at] : job.stop_requests)
+    turn.effects.answer(request, {.job = job.id, .status = status});
+  give_tokens_back(turn, job, 0);
+  free_job(turn.fleet, job);
+}
+
+}  // namespace
+
+void append(Turn& turn, Job& job, Record record, bool eager) {
+  if (!job.has_record) return;  // of a connection, and the disk was full: nothing to add to
+  ++job.writes_open;
+  turn.effects.append({.job = job.id,
+                       .expected_seq = job.next_seq++,
+                       .record = std::move(record),
+                       .eager = eager,
+                       .body = nullptr});
+}
+
+void set_timer(Fleet& fleet, const Job& job, TimePoint at) {
+  fleet.timers.push({at, index_of(fleet, job), job.id});
+}
+
+Job& add_job(Fleet& fleet, const JobId& id, SubmittedRecord facts) {
+  JobIndex index = static_cast<JobIndex>(fleet.jobs.size());
+  if (fleet.free_jobs.empty()) {
+    fleet.jobs.emplace_back();
+  } else {
+    index = fleet.free_jobs.back();
+    fleet.free_jobs.pop_back();
+  }
+  CHECK(fleet.job_by_id.emplace(id, index).second, "a job is added once");
+  Job& job = fleet.jobs[index];
+  job.id = id;
+  job.facts = std::move(facts);
+  job.key = find_or_add_key(fleet, job.facts.key);
+  job.model = find_or_add_model(fleet, job.facts.model);
+  job.labels = needed_labels(fleet, job.facts.labels);
+  if (job.facts.mode == Mode::Pin) job.pin = find_host(fleet, job.facts.pin_host);
+  job.line = line_for(fleet, job.model, job.pin, job.labels);
+  job.tokens_reserved = tokens_at_most(fleet, job.facts, job.model);
+  job.cost_s = predict_cost_s(fleet, job);
+  Key& key = fleet.keys[job.key];
+  ++key.jobs;
+  key.body_bytes += job.facts.body_bytes;
+  fleet.body_bytes += job.facts.body_bytes;
+  return job;
+}
+
+void enter_queue(Turn& turn, Job& job) {
+  turn.fleet.queue.push({.job = index_of(turn.fleet, job),
+                         .line = job.line,
+                         .key = job.key,
+                         .cls = job.facts.cls,
+                         .cost_s = job.cost_s,
+                         .submitted = job.submitted},
+                        turn.now);
+}
+
+void submit(Turn& turn, const Submitted& event) {
+  Fleet& fleet = turn.fleet;
+  if (find_job(fleet, event.job) != nullptr) {
+    ++fleet.counters.late_events;
+    return;
+  }
+  const ModelIndex model = find_model(fleet, event.facts.model);
+  auto refused = find_refusal(turn, event.facts, model);
+  if (refused) {
+    ++fleet.counters.refused;
+    if (event.request != 0) {
+      turn.effects.answer(event.request, {.job = event.job,
+                                          .status = Status(std::move(refused->error)),
+                                          .retry_after_ms = refused->retry_after_ms});
+    }
+    return;
+  }
+  ++fleet.counters.submitted;
+  Job& job = add_job(fleet, event.job, event.facts);
+  job.prefix = event.prefix;
+  job.submit_request = event.request;
+  job.submitted = turn.now;
+  enter(job, Phase::Accepting, turn.now);
+  job.prompt_tokens = job.facts.prompt_tokens;
+  if (job.facts.deadline_ms != 0) {
+    job.deadline = turn.now + Millis(job.facts.deadline_ms - wall_ms(fleet, turn.now));
+    set_timer(fleet, job, job.deadline);
+  }
+  const bool waits_for_disk = job.facts.holder != Holder::Connection;
+  append(turn, job, job.facts, waits_for_disk);
+  if (!waits_for_disk) accept(turn, job);
+}
+
+void note_written(Turn& turn, const Written& event) {
+  Job* job = find_job(turn.fleet, event.job);
+  if (job == nullptr || job->writes_open == 0) return;  // held by a connection that is gone
+  --job->writes_open;
+  const bool is_stored = event.outcome == WriteOutcome::Durable;
+  if (!is_stored) job->first_failed_seq = std::min(job->first_failed_seq, event.seq);
+  if (job->phase == Phase::Accepting) {
+    return is_stored ? accept(turn, *job) : drop(turn, *job, event.outcome);
+  }
+  // A conflict at the end although all before it is stored: the end is there, from a write that was
+  // said to have failed.
+  const bool is_there =
+      event.outcome == WriteOutcome::Conflict && job->first_failed_seq == event.seq;
+  const bool has_end = is_stored || is_there;
+  if (job->phase == Phase::Closing && event.seq == job->end_seq && has_end)
+    return close(turn, *job);
+  if (job->first_failed_seq == 0) {
+    job->has_record = false;
+    return;
+  }
+  if (job->writes_open == 0 && job->first_failed_seq != kNone) {
+    job->next_seq = std::exchange(job->first_failed_seq, kNone);
+    if (job->phase == Phase::Closing) {
+      job->end_seq = kNone;
+      set_timer(turn.fleet, *job, turn.now + kWriteRetry);
+    }
+  }
+}
+
+void stop(Turn& turn, Job& job, StopCause cause, RequestId request) {
+  if (request != 0) job.stop_requests.emplace_back(request, turn.now);
+  if (job.stop || job.phase == Phase::Closing) return;
+  job.stop = cause;
+  job.stop_at = turn.now;
+  switch (job.phase) {
+    case Phase::Accepting:  // ends as soon as it is accepted
+    case Phase::Ending:
+    case Phase::Closing:
+      return;
+    case Phase::Queued:
+    case Phase::Moving:
+      finish(turn, job, stopped_end(cause));
+      return;
+    case Phase::Dispatched:
+    case Phase::Running:
+      enter(job, Phase::Ending, turn.now);
+      append(turn, job, StopRecord{cause, wall_ms(turn.fleet, turn.now)},
+             job.facts.holder != Holder::Connection);
+      if (!std::exchange(job.is_cut, true))
+        turn.effects.cut_attempt({job.id, turn.fleet.boot, job.attempts});
+      return;
+  }
+}
+
+void fail(Turn& turn, Job& job, ErrorCode code, std::string message) {
+  finish(turn, job, {.state = JobState::Failed, .code = code, .message = std::move(message)});
+}
+
+void complete(Turn& turn, Job& job, std::string stop_reason) {
+  finish(turn, job, {.state = JobState::Completed, .stop_reason = std::move(stop_reason)});
+}
+
+void finish_stopped(Turn& turn, Job& job) {
+  CHECK(job.stop.has_value(), "it was told to stop");
+  finish(turn, job, stopped_end(*job.stop));
+}
+
+void note_followers(Turn& turn, const FollowersChanged& event) {
+  Job* job = find_job(turn.fleet, event.job);
+  if (job == nullptr) return;
+  job->followers = event.followers;
+  job->follower_patience = kFollowerPatience;
+  if (event.followers > 0) {
+    job->unfollowed_since = TimePoint::max();
+    return;
+  }
+  if (job->facts.holder == Holder::Connection) {
+    stop(turn, *job, StopCause::FollowersGone, 0);
+  } else if (job->facts.holder == Holder::Followed) {
+    job->unfollowed_since = turn.now;
+    set_timer(turn.fleet, *job, turn.now + job->follower_patience);
+  }
+}
+
+void note_due(Turn& turn, Job& job) {
+  if (job.phase == Phase::Closing) {
+    if (job.end_seq == kNone && job.writes_open == 0) write_end(turn, job);
+    return;
+  }
+  if (turn.now >= job.deadline) {
+    stop(turn, job, StopCause::Deadline, 0);
+  } else if (job.unfollowed_since != TimePoint::max() &&
+             turn.now - job.unfollowed_since >= job.follower_patience) {
+    stop(turn, job, StopCause::FollowersGone, 0);
+  }
+}
+
+}  // namespace llorch::fleet

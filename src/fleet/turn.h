@@ -1,0 +1,55 @@
+// Turn: what every decision has at hand. Private to the module.
+#pragma once
+
+#include "fleet/effects.h"
+#include "fleet/fleet.h"
+
+namespace llorch::fleet {
+
+struct Turn {
+  Fleet& fleet;
+  TimePoint now;
+  FleetEffects& effects;
+};
+
+// worker_table.cc: rows of workers, what pools say about them, hosts that come and go.
+void apply_pool(Turn& turn, const PoolSeen& seen);
+void end_load(Turn& turn, const LoadEnded& ended);
+void advance_host(Turn& turn, HostIndex host);
+// After anything about it changed: its view, and the slots of its model.
+void refresh_view(Fleet& fleet, WorkerIndex worker, TimePoint now);
+WorkerIndex add_worker(Fleet& fleet, Worker worker);
+void release_slot(Fleet& fleet, WorkerIndex worker, JobIndex job, TimePoint now);
+
+// dispatch.cc: from the front of a line to a worker.
+void pump_model(Turn& turn, ModelIndex model);
+void look_at_parked(Turn& turn);
+LineIndex line_for(Fleet& fleet, ModelIndex model, HostIndex pin, std::uint64_t labels);
+// The sheet for people: the best candidates with their terms, the others by reason.
+std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet);
+double predict_cost_s(const Fleet& fleet, const Job& job);
+double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s);
+
+// job_policy.cc: the state machine of one job.
+void submit(Turn& turn, const Submitted& event);
+void note_written(Turn& turn, const Written& event);
+void stop(Turn& turn, Job& job, StopCause cause, RequestId request);
+void note_followers(Turn& turn, const FollowersChanged& event);
+void note_due(Turn& turn, Job& job);
+void fail(Turn& turn, Job& job, ErrorCode code, std::string message);
+void complete(Turn& turn, Job& job, std::string stop_reason);
+void finish_stopped(Turn& turn, Job& job);
+void enter_queue(Turn& turn, Job& job);
+void append(Turn& turn, Job& job, Record record, bool eager);
+Job& add_job(Fleet& fleet, const JobId& id, SubmittedRecord facts);
+void set_timer(Fleet& fleet, const Job& job, TimePoint at);
+
+// attempt_policy.cc: one try on one worker.
+void dispatch(Turn& turn, Job& job, const Decision& decision);
+void note_started(Turn& turn, const AttemptStarted& event);
+void note_progress(Turn& turn, const Progress& event);
+void end_attempt(Turn& turn, const AttemptEnded& event);
+void explain_death(Turn& turn, std::uint64_t life, std::optional<LossCause> cause);
+void cut(Turn& turn, Job& job, LossCause cause);
+
+}  // namespace llorch::fleet
