@@ -315,7 +315,9 @@ class InstallOverSsh : public SshRun {
       const Status whole = check_assembled(manifest, script(plan.assemble_script).output);
       EXPECT_TRUE(whole.ok()) << whole.error().message;
     }
-    if (!plan.switch_script.empty()) EXPECT_TRUE(script(plan.switch_script).success());
+    if (!plan.switch_script.empty()) {
+      EXPECT_TRUE(script(plan.switch_script).success());
+    }
     EXPECT_TRUE(script(plan.clean_script).success());
     return plan.to_send.size();
   }
