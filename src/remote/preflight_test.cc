@@ -73,7 +73,7 @@ TEST(Preflight, EachThingFailsForItself) {
       {"libc", [](HostFacts& f) { f.libc = "musl libc (x86_64)"; }, "has no glibc (musl libc"},
       {"libc", [](HostFacts& f) { f.libc = ""; }, "does not say"},
       {"disk", [](HostFacts& f) { f.free_bytes = 5 << 20; },
-       "5 MiB free, our programs need 100 MiB: make room"},
+       "5.00 MiB free, our programs need 100 MiB: make room"},
       {"disk", [](HostFacts& f) { f.can_write = false; }, "cannot be written to"},
       {"tools", [](HostFacts& f) { f.has_tools = false; }, "install coreutils"},
   };
