@@ -9,7 +9,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build ccache pkg-config python3 git
           libfmt-dev libspdlog-dev libcli11-dev libhwy-dev libssl-dev
-          libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libarchive-dev libseccomp-dev libtomlplusplus-dev libedit-dev
+          libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libarchive-dev libseccomp-dev libtomlplusplus-dev libedit-dev libsqlite3-dev
           libgtest-dev libgmock-dev libbenchmark-dev)
 if [ "${1:-}" = clang ]; then packages+=(clang clang-tidy clang-format); fi
 

@@ -17,7 +17,7 @@ CONFINED = {
     "cuda": ["compute/cuda/"],
     "cublas": ["compute/cuda/"],
     "openssl/": ["http/tls", "base/digest"],
-    "sqlite3.h": ["orchestrator/job_store"],
+    "sqlite3.h": ["job_store/sqlite"],
     "boost/asio": ["http/"],
     "boost/beast": ["http/"],
     "boost/json": ["base/json"],
