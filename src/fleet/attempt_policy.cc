@@ -14,6 +14,8 @@ constexpr double kTokenAgeMinMs = 10'000;
 constexpr double kTokenGapsMax = 20;
 constexpr double kPrefillsMax = 4;  // times as long as predicted
 constexpr std::uint32_t kTokensToLearn = 8;
+constexpr const char* kPoisonText =
+    "two workers died while they ran this request; it is not tried on a third";
 constexpr float kTrustWeight = 1.0F / 8;
 
 void enter(Job& job, Phase phase, TimePoint now) {
@@ -47,7 +49,7 @@ void note_answer(Fleet& fleet, Job& job, const Worker& worker, std::uint64_t tol
   const bool was_pending = job.suspicion.pending > 0;
   note_told(job.suspicion, job.told);
   if (!was_pending || job.suspicion.is_suspect()) return;
-  for (Obituary& obituary : fleet.obituaries) std::erase(obituary.jobs, job.id);
+  std::erase_if(fleet.obituaries, [&job](const Obituary& o) { return o.job == job.id; });
 }
 
 void learn(Turn& turn, const Job& job, const Worker& worker, const AttemptEnded& event) {
@@ -130,8 +132,7 @@ void move_or_fail(Turn& turn, Job& job) {
       fleet.queue.push_mover(waiting_of(fleet, job), replay_tokens(job));
       return;
     case LossVerdict::Poison:
-      return fail(turn, job, ErrorCode::Internal,
-                  "two workers died while they ran this request; it is not tried on a third");
+      return fail(turn, job, ErrorCode::Internal, kPoisonText);
     case LossVerdict::TooManyMoves:
       return fail(turn, job, ErrorCode::Unavailable,
                   "it lost its worker " + std::to_string(job.moves + 1) +
@@ -149,15 +150,15 @@ void lose(Turn& turn, Job& job, const Worker& worker, std::optional<LossCause> c
   Fleet& fleet = turn.fleet;
   if (!cause && worker.state == SeenState::Ended)
     cause = worker.cause.value_or(LossCause::WorkerError);
-  note_loss(job.suspicion, cause, job.told);
-  if (!cause) {
-    auto found = std::find_if(fleet.obituaries.begin(), fleet.obituaries.end(),
-                              [&worker](const Obituary& o) { return o.life == worker.life; });
-    if (found == fleet.obituaries.end()) {
-      fleet.obituaries.push_back({worker.life, turn.now, {}});
-      found = fleet.obituaries.end() - 1;
-    }
-    found->jobs.push_back(job.id);
+  // A worker dies once: a job that was sent to a dead one has not killed it again.
+  const bool is_counted =
+      worker.life == job.killed_life ||
+      std::any_of(fleet.obituaries.begin(), fleet.obituaries.end(),
+                  [&](const Obituary& o) { return o.life == worker.life && o.job == job.id; });
+  if (!is_counted) {
+    note_loss(job.suspicion, cause, job.told);
+    if (!cause) fleet.obituaries.push_back({worker.life, turn.now, job.id});
+    if (cause && can_be_its_doing(*cause)) job.killed_life = worker.life;
   }
   job.lost_at = turn.now;
   job.from_host = worker.host;
@@ -185,6 +186,24 @@ void refuse(Turn& turn, Job& job, const AttemptEnded& event) {
     turn.fleet.queue.push_mover(waiting_of(turn.fleet, job), replay_tokens(job));
   } else {
     turn.fleet.queue.push_front(waiting_of(turn.fleet, job), turn.now);
+  }
+}
+
+// The cause of one loss is known, or (none) will never be.
+void settle_cause(Turn& turn, const Obituary& obituary, std::optional<LossCause> cause) {
+  Fleet& fleet = turn.fleet;
+  Job* job = find_job(fleet, obituary.job);
+  if (job == nullptr) return;
+  note_cause(job->suspicion, cause);
+  if (cause && can_be_its_doing(*cause)) job->killed_life = obituary.life;
+  if (job->phase != Phase::Moving) return;
+  const ModelIndex model = job->model;
+  const bool waits_for_cause = !job->is_parked && !fleet.queue.holds(index_of(fleet, *job));
+  if (waits_for_cause) {
+    move_or_fail(turn, *job);
+    pump_model(turn, model);
+  } else if (job->suspicion.kills >= kKillsMax) {
+    fail(turn, *job, ErrorCode::Internal, kPoisonText);
   }
 }
 
@@ -348,27 +367,21 @@ void end_attempt(Turn& turn, const AttemptEnded& event) {
 }
 
 void explain_death(Turn& turn, std::uint64_t life, std::optional<LossCause> cause) {
-  Fleet& fleet = turn.fleet;
-  const auto found = std::find_if(fleet.obituaries.begin(), fleet.obituaries.end(),
-                                  [life](const Obituary& o) { return o.life == life; });
-  if (found == fleet.obituaries.end()) return;
-  const std::vector<JobId> jobs = std::move(found->jobs);
-  fleet.obituaries.erase(found);
-  for (const JobId& id : jobs) {
-    Job* job = find_job(fleet, id);
-    if (job == nullptr) continue;
-    note_cause(job->suspicion, cause);
-    const ModelIndex model = job->model;
-    const bool waits_for_cause =
-        job->phase == Phase::Moving && !job->is_parked && !fleet.queue.holds(index_of(fleet, *job));
-    if (waits_for_cause) {
-      move_or_fail(turn, *job);
-      pump_model(turn, model);
-    } else if (job->suspicion.kills >= kKillsMax && job->worker == kNone &&
-               job->phase == Phase::Moving) {
-      fail(turn, *job, ErrorCode::Internal,
-           "two workers died while they ran this request; it is not tried on a third");
-    }
+  std::vector<Obituary> about;
+  std::erase_if(turn.fleet.obituaries, [&](const Obituary& obituary) {
+    if (obituary.life != life) return false;
+    about.push_back(obituary);
+    return true;
+  });
+  for (const Obituary& obituary : about) settle_cause(turn, obituary, cause);
+}
+
+void acquit_unexplained(Turn& turn) {
+  std::vector<Obituary>& obituaries = turn.fleet.obituaries;
+  while (!obituaries.empty() && turn.now - obituaries.front().at >= kCausePatience) {
+    const Obituary oldest = obituaries.front();
+    obituaries.erase(obituaries.begin());
+    settle_cause(turn, oldest, std::nullopt);
   }
 }
 

@@ -10,6 +10,7 @@ namespace llorch::fleet {
 namespace {
 
 constexpr std::size_t kEtaSlice = 512;
+constexpr std::size_t kUsageSlice = 512;
 constexpr Millis kEtaPause{2000};
 constexpr double kEtaChange = 0.1;
 
@@ -75,17 +76,13 @@ void reopen_workers(Fleet& fleet, TimePoint now) {
 }
 
 void keep_usage(Turn& turn) {
-  for (Key& key : turn.fleet.keys) {
-    if (!std::exchange(key.is_dirty, false)) continue;
+  std::vector<KeyIndex>& dirty = turn.fleet.dirty_keys;
+  for (std::size_t i = 0; i < kUsageSlice && !dirty.empty(); ++i) {
+    Key& key = turn.fleet.keys[dirty.back()];
+    dirty.pop_back();
+    key.is_dirty = false;
     turn.effects.keep(Bucket::Usage, text(key.id), usage_text(key.usage));
   }
-}
-
-// Deaths that nobody has explained within the patience never will be.
-void acquit(Turn& turn) {
-  std::vector<Obituary>& obituaries = turn.fleet.obituaries;
-  while (!obituaries.empty() && turn.now - obituaries.front().at >= kCausePatience)
-    explain_death(turn, obituaries.front().life, std::nullopt);
 }
 
 void end_hold(Fleet& fleet, TimePoint now) {
@@ -102,7 +99,7 @@ void tick(Turn& turn, const Tick& event) {
       event.wall_ms - std::chrono::duration_cast<Millis>(turn.now.time_since_epoch()).count();
   for (HostIndex host = 0; host < fleet.hosts.size(); ++host) advance_host(turn, host);
   run_timers(turn);
-  acquit(turn);
+  acquit_unexplained(turn);
   reopen_workers(fleet, turn.now);
   look_at_parked(turn);
   for (ModelIndex model = 0; model < fleet.models.size(); ++model) pump_model(turn, model);

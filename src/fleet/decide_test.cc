@@ -74,6 +74,23 @@ TEST_F(DecideJob, AnEndThatCouldNotBeWrittenIsWrittenAgain) {
   EXPECT_EQ(told_end().state, JobState::Completed);
 }
 
+TEST_F(DecideJob, AnEndBehindALostRecordIsNotTakenForStored) {
+  add_host("a", {worker("w")});
+  const JobId id = submit_task();
+  end_attempt(AttemptEnd::Completed, 1);
+  ASSERT_THAT(out.writes, SizeIs(2));  // Dispatched, Ended
+  out.writes.clear();
+  feed(Written{id, 1, WriteOutcome::Failed});
+  feed(Written{id, 2, WriteOutcome::Conflict});
+  EXPECT_TRUE(is_live(id));
+  pass(seconds(1));
+  ASSERT_THAT(out.writes, SizeIs(1));
+  EXPECT_EQ(out.writes[0].expected_seq, 1U);
+  sync();
+  EXPECT_FALSE(is_live(id));
+  EXPECT_EQ(told_end().state, JobState::Completed);
+}
+
 TEST_F(DecideJob, AJobThatCouldNotBeStoredIsRefused) {
   add_host("a", {worker("w")});
   const JobId id = submit();

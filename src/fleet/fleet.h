@@ -91,6 +91,7 @@ struct Job {
 
   // Losses.
   Suspicion suspicion;
+  std::uint64_t killed_life = 0;  // of the worker it was last held to have killed
   std::uint8_t moves = 0;
   std::uint32_t refusals = 0;
   TimePoint lost_at{};
@@ -220,11 +221,11 @@ struct Timer {
   bool operator<(const Timer& other) const { return at > other.at; }  // the earliest on top
 };
 
-// Jobs that were on a worker which died of a cause that is not known yet.
+// A job was lost with a worker, and the cause is not known yet.
 struct Obituary {
-  std::uint64_t life = 0;
+  std::uint64_t life = 0;  // of the worker
   TimePoint at{};
-  std::vector<JobId> jobs;
+  JobId job;
 };
 
 struct Fleet {
@@ -257,10 +258,11 @@ struct Fleet {
   std::uint64_t next_life = 1;
   std::uint64_t next_load = 1;
   std::vector<WorkerIndex> reopening;  // closed for a time; the tick looks when it is over
-  std::vector<Obituary> obituaries;
-  TimePoint hold_until{};  // after a start, until the hosts have answered
+  std::vector<Obituary> obituaries;    // by time
+  TimePoint hold_until{};              // after a start, until the hosts have answered
 
   std::vector<Key> keys;
+  std::vector<KeyIndex> dirty_keys;  // whose usage is to be kept
   std::unordered_map<KeyId, KeyIndex, KeyIdHash> key_by_id;
   Speeds speeds;
   PrefixTable prefixes;

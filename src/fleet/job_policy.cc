@@ -100,7 +100,7 @@ void give_tokens_back(Turn& turn, Job& job, std::int64_t used) {
   Key& key = turn.fleet.keys[job.key];
   settle(key.usage, job.tokens_reserved, used, wall_ms(turn.fleet, turn.now));
   job.tokens_reserved = 0;
-  key.is_dirty = true;
+  if (!std::exchange(key.is_dirty, true)) turn.fleet.dirty_keys.push_back(job.key);
 }
 
 // Its end is durable, or needs not be: everybody hears of it.

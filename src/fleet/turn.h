@@ -50,6 +50,7 @@ void note_started(Turn& turn, const AttemptStarted& event);
 void note_progress(Turn& turn, const Progress& event);
 void end_attempt(Turn& turn, const AttemptEnded& event);
 void explain_death(Turn& turn, std::uint64_t life, std::optional<LossCause> cause);
+void acquit_unexplained(Turn& turn);
 void cut(Turn& turn, Job& job, LossCause cause);
 
 }  // namespace llorch::fleet
