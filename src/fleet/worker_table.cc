@@ -108,12 +108,12 @@ void apply_things(Fleet& fleet, HostIndex index, const PoolSeen& seen) {
       fleet.devices.push_back({index, device.number, device});
     }
   }
-  for (const auto& [model, old] : host.models) {
-    std::vector<HostIndex>& hosts = fleet.models[model].hosts;
-    const bool stays = std::any_of(seen.models.begin(), seen.models.end(), [&](const SeenModel& m) {
-      return m.model == fleet.models[model].hash;
-    });
-    if (!stays) hosts.erase(std::find(hosts.begin(), hosts.end(), index));
+  for (const auto& [known, old] : host.models) {
+    Model& model = fleet.models[known];
+    const bool stays =
+        std::any_of(seen.models.begin(), seen.models.end(),
+                    [&model](const SeenModel& one) { return one.model == model.hash; });
+    if (!stays) model.hosts.erase(std::find(model.hosts.begin(), model.hosts.end(), index));
   }
   std::unordered_map<ModelIndex, SeenModel> models;
   for (const SeenModel& model : seen.models) {
