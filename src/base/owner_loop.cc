@@ -26,9 +26,10 @@ void log_failure(const Error& error) {
 
 int poll_patience(Clock::TimePoint until) {
   if (until == Clock::TimePoint::max()) return -1;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(until - real_clock().now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, std::numeric_limits<int>::max()));
+  const Clock::TimePoint now = real_clock().now();
+  if (until <= now) return 0;  // perhaps too far back to subtract from
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+  return static_cast<int>(std::min<std::int64_t>(left, std::numeric_limits<int>::max()));
 }
 
 }  // namespace

@@ -82,6 +82,15 @@ TEST(OwnerLoop, TurnsComeAtTheirTimeAndAfterJobs) {
   EXPECT_GE(loop.ask([&] { return turns; }), 4);  // the first question brought one more
 }
 
+TEST(OwnerLoop, ARestUntilTheBeginningOfTimeIsNone) {
+  std::promise<void> again;
+  const OwnerLoop loop("test", 8, [&again, turns = 0]() mutable -> OwnerLoop::Rest {
+    if (++turns == 2) again.set_value();
+    return {turns < 2 ? Clock::TimePoint::min() : Clock::TimePoint::max(), {}};
+  });
+  again.get_future().wait();
+}
+
 TEST(OwnerLoop, AReadableFileEndsItsRest) {
   const int file = ::eventfd(0, EFD_CLOEXEC);
   std::promise<void> seen;
