@@ -146,20 +146,24 @@ void move_or_fail(Turn& turn, Job& job) {
   }
 }
 
+// A worker dies once: a job that was sent to a dead one has not killed it again. An older loss on
+// the same worker (its link broke, say) is one with this one, and waits for its cause from now on.
+void count_loss(Turn& turn, Job& job, std::uint64_t life, std::optional<LossCause> cause) {
+  if (life == job.killed_life) return;
+  std::vector<Obituary>& obituaries = turn.fleet.obituaries;
+  const std::size_t older = std::erase_if(
+      obituaries, [&](const Obituary& o) { return o.life == life && o.job == job.id; });
+  if (older > 0) note_cause(job.suspicion, std::nullopt);
+  note_loss(job.suspicion, cause, job.told);
+  if (!cause) obituaries.push_back({life, turn.now, job.id});
+  if (cause && can_be_its_doing(*cause)) job.killed_life = life;
+}
+
 void lose(Turn& turn, Job& job, const Worker& worker, std::optional<LossCause> cause) {
   Fleet& fleet = turn.fleet;
   if (!cause && worker.state == SeenState::Ended)
     cause = worker.cause.value_or(LossCause::WorkerError);
-  // A worker dies once: a job that was sent to a dead one has not killed it again.
-  const bool is_counted =
-      worker.life == job.killed_life ||
-      std::any_of(fleet.obituaries.begin(), fleet.obituaries.end(),
-                  [&](const Obituary& o) { return o.life == worker.life && o.job == job.id; });
-  if (!is_counted) {
-    note_loss(job.suspicion, cause, job.told);
-    if (!cause) fleet.obituaries.push_back({worker.life, turn.now, job.id});
-    if (cause && can_be_its_doing(*cause)) job.killed_life = worker.life;
-  }
+  count_loss(turn, job, worker.life, cause);
   job.lost_at = turn.now;
   job.from_host = worker.host;
   job.from_worker = worker.id;

@@ -185,6 +185,22 @@ TEST_F(DecideJob, ACauseThatNobodyTellsAcquits) {
   EXPECT_EQ(phase(id), Phase::Dispatched);
 }
 
+TEST_F(DecideJob, AnOlderLossOnTheSameWorkerDoesNotHideItsDeath) {
+  add_host("a", {worker("w", 1, 1)});
+  const JobId id = submit_task();
+  end_attempt(AttemptEnd::Lost, 0);  // its link broke
+  pass(Millis(4000));
+  ASSERT_THAT(out.attempts, SizeIs(2));
+  end_attempt(AttemptEnd::Lost, 0);  // now it has died
+  pass(Millis(1500));
+  SeenWorker dead = worker("w", 1, 1);
+  dead.state = SeenState::Ended;
+  dead.cause = LossCause::Crash;
+  feed(report("a", {dead}));
+  EXPECT_EQ(job(id).suspicion.kills, 1);
+  EXPECT_EQ(job(id).suspicion.pending, 0);
+}
+
 TEST_F(DecideJob, ARefusedJobGoesBackToTheFront) {
   add_host("a", {worker("w", 1, 1)});
   const JobId first = submit_task();

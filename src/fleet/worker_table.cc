@@ -290,17 +290,21 @@ void apply_pool(Turn& turn, const PoolSeen& seen) {
   for (const SeenWorker& worker : seen.workers) apply_worker(turn, host, worker);
   const std::vector<WorkerIndex> known = fleet.hosts[host].workers;
   for (const WorkerIndex index : known) {
-    const Worker& worker = fleet.workers[index];
+    Worker& worker = fleet.workers[index];
+    if (worker.id.empty()) continue;  // its load has not named it yet
     const bool is_seen = std::any_of(seen.workers.begin(), seen.workers.end(),
                                      [&](const SeenWorker& w) { return w.id == worker.id; });
-    // One that a load has just named may be missing in a report that was under way.
-    if (!is_seen && !worker.id.empty() && worker.load == 0) bury(turn, index, std::nullopt);
+    // One that a load has just named may be missing in reports that were under way.
+    const bool is_new = worker.load != 0 && turn.now - worker.ready_at < 2 * kHeartbeat;
+    if (is_seen) {
+      worker.load = 0;
+    } else if (!is_new) {
+      bury(turn, index, std::nullopt);
+    }
   }
   std::vector<ModelIndex> models;
-  for (const WorkerIndex index : fleet.hosts[host].workers) {
-    fleet.workers[index].load = fleet.workers[index].id.empty() ? fleet.workers[index].load : 0;
+  for (const WorkerIndex index : fleet.hosts[host].workers)
     models.push_back(fleet.workers[index].model);
-  }
   for (const ModelIndex model : models) pump_model(turn, model);
 }
 
