@@ -5,7 +5,7 @@ namespace {
 
 TEST_F(TransferTest, ACancelledCallIsTakenUp) {
   put(40);
-  throttle(2 << 20);
+  throttle(512 << 10);
   fetch_and_cancel(*remote_.size / 2);
   hub_.clear_faults();
   hub_.forget_requests();
