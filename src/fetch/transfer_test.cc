@@ -191,7 +191,8 @@ TEST_F(TransferTest, BeginsAgainOnceWhenTheFileChanges) {
   EXPECT_GT(num_requests(), 13U);
   fs::remove(target_);
   hub_.add_fault({.path = "/m.gguf", .skip = 5, .times = 1, .etag = "\"two\""});
-  hub_.add_fault({.path = "/m.gguf", .skip = 8, .times = 1, .etag = "\"three\""});
+  // After the twelve requests that the first attempt can make at most, so in the second.
+  hub_.add_fault({.path = "/m.gguf", .skip = 14, .times = 1, .etag = "\"three\""});
   EXPECT_EQ(expect_failure(fetch()), ErrorCode::Unavailable);
   EXPECT_NE(message_.find("changed"), std::string::npos) << message_;
 }
