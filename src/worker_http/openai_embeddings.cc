@@ -12,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/base64.h"
 #include "openai/request.h"
 #include "worker_http/answers.h"
 #include "worker_http/openai_endpoints.h"
@@ -64,29 +65,13 @@ void normalize(std::vector<float>& values) {
   for (float& value : values) value = static_cast<float>(value * scale);
 }
 
-std::string to_base64(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t word = 0;
-    const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
-    for (std::size_t k = 0; k < 3; ++k)
-      word = word << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    for (std::size_t k = 0; k < 4; ++k)
-      out += k <= count ? kDigits[word >> (18 - 6 * k) & 63U] : '=';
-  }
-  return out;
-}
-
 std::string vector_text(std::vector<float>& values, bool base64) {
   normalize(values);
   if (!base64) return json::serialize(json::Array(values.begin(), values.end()));
   static_assert(std::endian::native == std::endian::little, "base64 vectors are little-endian");
   std::string bytes(values.size() * sizeof(float), '\0');
   std::memcpy(bytes.data(), values.data(), bytes.size());
-  return '"' + to_base64(bytes) + '"';
+  return '"' + base::to_base64(bytes) + '"';
 }
 
 // The inputs of a request, prepared, and how the vectors are wanted.
