@@ -51,7 +51,11 @@ if(LLORCH_SANITIZE)
   add_link_options(-fsanitize=${LLORCH_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     # gcc's names, by which sources tell what a sanitizer cannot do; clang 14 has none of its own.
-    add_compile_definitions($<IF:$<STREQUAL:${LLORCH_SANITIZE},thread>,__SANITIZE_THREAD__=1,__SANITIZE_ADDRESS__=1>)
+    if(LLORCH_SANITIZE MATCHES "address")
+      add_compile_definitions(__SANITIZE_ADDRESS__=1)
+    elseif(LLORCH_SANITIZE MATCHES "thread")
+      add_compile_definitions(__SANITIZE_THREAD__=1)
+    endif()
   endif()
   if(LLORCH_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     add_compile_options(-fno-sanitize=function)  # clang 14 cannot assemble it into a split coroutine
