@@ -160,6 +160,18 @@ TEST(Gpt2, ReadsTheNumbersOfConfigJson) {
   EXPECT_EQ(count_parameters(plan), 211 * 48 + 64 * 48 + 3 * (12 * 48 * 48 + 13 * 48) + 2 * 48);
 }
 
+TEST(Gpt2, ReadsTheEpsilonOfAGgufAndWhetherItsOutputIsTied) {
+  const test::TempDir dir;
+  const auto config_of = [&dir](const GgufOptions& options) {
+    const formats::WeightFile file = formats::open_weights(write_gguf(dir, options)).take();
+    return plan_model(file).take().config;
+  };
+  const ModelConfig tied = config_of({.epsilon = 3e-3F});
+  EXPECT_FLOAT_EQ(tied.norm_epsilon, 3e-3F);
+  EXPECT_TRUE(tied.tied_output);
+  EXPECT_FALSE(config_of({.separate_output = true}).tied_output);
+}
+
 TEST(Gpt2, ReadsAnExplicitInnerWidth) {
   const formats::WeightFile file =
       formats::open_weights(test::source_path("tests/golden/gpt2_bf16")).take();
