@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <thread>
 
@@ -19,7 +18,6 @@
 #include "api/daemon.h"
 #include "base/confinement.h"
 #include "base/file.h"
-#include "base/json_fields.h"
 #include "base/log.h"
 #include "base/own_program.h"
 #include "base/positioned_file.h"
@@ -45,8 +43,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kIoThreads = 2;
 constexpr int kWorkThreads = 4;
 constexpr std::size_t kWorkWaitingMax = 256;
-constexpr milliseconds kLastAnswers{2'000};  // for what was answered but not yet read
-constexpr std::size_t kAddressBytesMax = 4096;
+constexpr milliseconds kLastAnswers{2'000};       // for what was answered but not yet read
 constexpr std::size_t kDescriptorReserve = 1024;  // for workers, probes, downloads, logs, files
 constexpr std::size_t kCallbackConnections = 64;
 constexpr std::int64_t kLogBytesMax = std::int64_t{8} << 20;  // of our own log, with --log-file
@@ -100,16 +97,6 @@ std::string describe_confinement(bool is_wanted) {
   any.network.emplace().connect.push_back(1);
   const auto prepared = base::Confinement::prepare(any);
   return prepared.ok() ? (*prepared)->describe() : "none: " + prepared.error().message;
-}
-
-Status write_address(const base::Home& home, const std::string& url) {
-  const std::optional<base::ProcessIdentity> self = base::identify_process(::getpid());
-  json::Object object{{"pid", ::getpid()}, {"url", url}, {"version", base::version()}};
-  if (self) {
-    object["start_ticks"] = self->start_ticks;
-    object["boot_id"] = self->boot_id;
-  }
-  return base::write_file_atomically(address_file(home), json::serialize(object) + "\n");
 }
 
 // Everything that runs, in the order in which it is made.
@@ -189,7 +176,8 @@ class PoolProcess {
     manager_ = started.take();
     workers_.set(*manager_);
     make_catalog();
-    if (Status written = write_address(home_, url); !written.ok()) return written;
+    if (Status written = api::write_daemon_address(address_file(home_), url); !written.ok())
+      return written;
     phase_ = PoolPhase::Serving;
     announce(url);
     return ok_status();
@@ -352,21 +340,7 @@ std::filesystem::path address_file(const base::Home& home) {
 }
 
 std::optional<PoolAddress> read_pool_address(const base::Home& home) {
-  const Result<std::string> text = base::read_text_file(address_file(home), kAddressBytesMax);
-  if (!text.ok()) return std::nullopt;
-  const Result<json::Value> value = json::parse(*text);
-  if (!value.ok() || !value->is_object()) return std::nullopt;
-  json::FieldReader reader(value->get_object());
-  PoolAddress address;
-  address.url = reader.required_string("url");
-  address.process.pid =
-      static_cast<int>(reader.required_integer("pid", 1, std::numeric_limits<int>::max()));
-  address.process.start_ticks =
-      reader.required_integer("start_ticks", 0, std::numeric_limits<std::int64_t>::max());
-  address.process.boot_id = reader.required_string("boot_id");
-  reader.ignore("version");
-  if (!reader.finish().empty() || !base::is_running(address.process)) return std::nullopt;
-  return address;
+  return api::read_daemon_address(address_file(home));
 }
 
 }  // namespace llorch::pool

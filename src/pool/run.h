@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "api/daemon_address.h"
 #include "base/home.h"
-#include "base/process_table.h"
 
 namespace llorch::pool {
 
@@ -20,10 +20,7 @@ int run_pool(std::string_view program, const std::vector<std::string>& arguments
              const base::Environment& environment);
 
 // Where the manager of this home listens, as it wrote when it was ready: Home::state/pool.json.
-struct PoolAddress {
-  std::string url;
-  base::ProcessIdentity process;
-};
+using PoolAddress = api::DaemonAddress;
 std::filesystem::path address_file(const base::Home& home);
 // Nothing when there is no such file, it is damaged, or its process does not run.
 std::optional<PoolAddress> read_pool_address(const base::Home& home);

@@ -19,10 +19,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kConnectTimeout{1'000};
 constexpr milliseconds kLook{100};
 
-Result<json::Value> parse_answer(const Result<http::Response>& response) {
+Result<json::Value> parse_answer(const Result<http::Response>& response, std::string_view who) {
   if (!response.ok()) return response.error();
   Result<json::Value> value = json::parse(response->body);
-  if (!value.ok()) return value.error().in("the pool manager's answer");
+  if (!value.ok()) return value.error().in(fmt::format("{}'s answer", who));
   return value;
 }
 
@@ -76,8 +76,10 @@ PoolClient::PoolClient(PoolAddress address)
 }
 
 http::ClientRequest PoolClient::make_request(http::Method method, std::string_view path,
-                                             const CallLimits& limits) const {
+                                             const CallLimits& limits,
+                                             http::Headers headers) const {
   http::ClientRequest request(method, address_.url + std::string(path));
+  request.headers = std::move(headers);
   if (!address_.token.empty()) request.headers.set("Authorization", "Bearer " + address_.token);
   request.connect_timeout = kConnectTimeout;
   request.total_timeout = limits.total;
@@ -97,7 +99,7 @@ Error PoolClient::refusal_of(const http::Response& response) const {
 Result<http::Response> PoolClient::send(const http::ClientRequest& request) const {
   Result<http::Response> response = client_->send(request);
   if (!response.ok()) {
-    return Error{response.error().code, fmt::format("the pool manager at {} does not answer: {}",
+    return Error{response.error().code, fmt::format("{} at {} does not answer: {}", address_.who,
                                                     url(), response.error().message)};
   }
   if (response->status / 100 != 2) return refusal_of(*response);
@@ -105,31 +107,32 @@ Result<http::Response> PoolClient::send(const http::ClientRequest& request) cons
 }
 
 Result<json::Value> PoolClient::call(http::Method method, std::string_view path,
-                                     const json::Object* body, const CallLimits& limits) const {
-  http::ClientRequest request = make_request(method, path, limits);
+                                     const json::Object* body, const CallLimits& limits,
+                                     const http::Headers& headers) const {
+  http::ClientRequest request = make_request(method, path, limits, headers);
   if (body != nullptr) {
     request.headers.set("Content-Type", "application/json");
     request.body = json::serialize(*body);
   }
-  return parse_answer(send(request));
+  return parse_answer(send(request), address_.who);
 }
 
 Result<json::Value> PoolClient::get(std::string_view path, const CallLimits& limits) const {
-  return call(http::Method::Get, path, nullptr, limits);
+  return call(http::Method::Get, path, nullptr, limits, {});
 }
 
 Result<json::Value> PoolClient::remove(std::string_view path, const CallLimits& limits) const {
-  return call(http::Method::Delete, path, nullptr, limits);
+  return call(http::Method::Delete, path, nullptr, limits, {});
 }
 
 Result<json::Value> PoolClient::post(std::string_view path, const json::Object& body,
-                                     const CallLimits& limits) const {
-  return call(http::Method::Post, path, &body, limits);
+                                     const CallLimits& limits, const http::Headers& headers) const {
+  return call(http::Method::Post, path, &body, limits, headers);
 }
 
 Result<json::Value> PoolClient::patch(std::string_view path, const json::Object& body,
                                       const CallLimits& limits) const {
-  return call(http::Method::Patch, path, &body, limits);
+  return call(http::Method::Patch, path, &body, limits, {});
 }
 
 Result<std::string> PoolClient::get_text(std::string_view path, const CallLimits& limits) const {
@@ -145,18 +148,18 @@ Result<json::Array> PoolClient::get_list(std::string_view path, std::string_view
   json::Object* object = answer->if_object();
   json::Value* list = object != nullptr ? object->if_contains(name) : nullptr;
   if (list == nullptr || !list->is_array())
-    return Error{ErrorCode::Internal, fmt::format("the pool manager's answer has no {}", name)};
+    return Error{ErrorCode::Internal, fmt::format("{}'s answer has no {}", address_.who, name)};
   return std::move(list->get_array());
 }
 
 Status PoolClient::read_events(std::string_view path,
                                const std::function<bool(const http::SseEvent& event)>& on_event,
-                               const CallLimits& limits) const {
+                               const CallLimits& limits, const http::Headers& headers) const {
   http::SseReader reader;
   Status readable = ok_status();
   bool is_enough = false;
-  const Result<http::Response> response =
-      client_->stream(make_request(http::Method::Get, path, limits), [&](std::string_view bytes) {
+  const Result<http::Response> response = client_->stream(
+      make_request(http::Method::Get, path, limits, headers), [&](std::string_view bytes) {
         std::vector<http::SseEvent> events;
         readable = reader.feed(bytes, events);
         is_enough = readable.ok() && !std::all_of(events.begin(), events.end(), on_event);
@@ -173,7 +176,7 @@ Result<json::Object> PoolClient::health(const CallLimits& limits) const {
   request.connect_timeout = kConnectTimeout;
   request.total_timeout = limits.total;
   request.stop = limits.stop;
-  Result<json::Value> value = parse_answer(client_->send(request));
+  Result<json::Value> value = parse_answer(client_->send(request), address_.who);
   if (!value.ok()) return value.error();
   if (!value->is_object() || !value->get_object().contains("pool_id")) {
     return Error{ErrorCode::Unavailable,

@@ -28,6 +28,7 @@ struct PoolAddress {
   std::string url;             // http://host:port
   std::string token{};         // may be empty
   std::string token_advice{};  // what a message adds where the token is refused; may be empty
+  std::string who{"the pool manager"};  // who answers there, in messages
 };
 
 // Every call blocks, and any thread may make one. An answer other than 2xx is the error that it
@@ -41,7 +42,7 @@ class PoolClient {
   // The JSON of the answer.
   Result<json::Value> get(std::string_view path, const CallLimits& limits = {}) const;
   Result<json::Value> post(std::string_view path, const json::Object& body,
-                           const CallLimits& limits = {}) const;
+                           const CallLimits& limits = {}, const http::Headers& headers = {}) const;
   Result<json::Value> patch(std::string_view path, const json::Object& body,
                             const CallLimits& limits = {}) const;
   Result<json::Value> remove(std::string_view path, const CallLimits& limits = {}) const;
@@ -54,7 +55,7 @@ class PoolClient {
   // Each event of a stream, until it ends or `on_event` returns false; both are ok.
   Status read_events(std::string_view path,
                      const std::function<bool(const http::SseEvent& event)>& on_event,
-                     const CallLimits& limits) const;
+                     const CallLimits& limits, const http::Headers& headers = {}) const;
 
   // GET /health whatever its status; Unavailable when something else than a manager answers.
   Result<json::Object> health(const CallLimits& limits = {.total = std::chrono::seconds(2)}) const;
@@ -67,10 +68,10 @@ class PoolClient {
 
  private:
   http::ClientRequest make_request(http::Method method, std::string_view path,
-                                   const CallLimits& limits) const;
+                                   const CallLimits& limits, http::Headers headers = {}) const;
   Result<http::Response> send(const http::ClientRequest& request) const;
   Result<json::Value> call(http::Method method, std::string_view path, const json::Object* body,
-                           const CallLimits& limits) const;
+                           const CallLimits& limits, const http::Headers& headers) const;
   Error refusal_of(const http::Response& response) const;
 
   PoolAddress address_;

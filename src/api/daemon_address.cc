@@ -1,0 +1,48 @@
+#include "api/daemon_address.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/json_fields.h"
+#include "base/version.h"
+
+namespace llorch::api {
+namespace {
+
+constexpr std::size_t kAddressBytesMax = 4096;
+
+}  // namespace
+
+Status write_daemon_address(const std::filesystem::path& file, const std::string& url) {
+  const std::optional<base::ProcessIdentity> self = base::identify_process(::getpid());
+  json::Object object{{"pid", ::getpid()}, {"url", url}, {"version", base::version()}};
+  if (self) {
+    object["start_ticks"] = self->start_ticks;
+    object["boot_id"] = self->boot_id;
+  }
+  return base::write_file_atomically(file, json::serialize(object) + "\n");
+}
+
+std::optional<DaemonAddress> read_daemon_address(const std::filesystem::path& file) {
+  const Result<std::string> text = base::read_text_file(file, kAddressBytesMax);
+  if (!text.ok()) return std::nullopt;
+  const Result<json::Value> value = json::parse(*text);
+  if (!value.ok() || !value->is_object()) return std::nullopt;
+  json::FieldReader reader(value->get_object());
+  DaemonAddress address;
+  address.url = reader.required_string("url");
+  address.process.pid =
+      static_cast<int>(reader.required_integer("pid", 1, std::numeric_limits<int>::max()));
+  address.process.start_ticks =
+      reader.required_integer("start_ticks", 0, std::numeric_limits<std::int64_t>::max());
+  address.process.boot_id = reader.required_string("boot_id");
+  reader.ignore_others();
+  if (!reader.finish().empty() || !base::is_running(address.process)) return std::nullopt;
+  return address;
+}
+
+}  // namespace llorch::api

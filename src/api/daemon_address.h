@@ -1,0 +1,25 @@
+// Where a daemon of a home listens: a file that it writes once it is ready and takes away at its
+// end, so that commands find it and trust no stranger on the usual port.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/process_table.h"
+#include "base/result.h"
+
+namespace llorch::api {
+
+struct DaemonAddress {
+  std::string url;
+  base::ProcessIdentity process;
+};
+
+// Says in `file` that this process listens at `url`.
+Status write_daemon_address(const std::filesystem::path& file, const std::string& url);
+
+// Nothing when there is no such file, it is damaged, or its process does not run.
+std::optional<DaemonAddress> read_daemon_address(const std::filesystem::path& file);
+
+}  // namespace llorch::api
