@@ -9,6 +9,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -51,16 +52,15 @@ bool is_own_shortage(const beast::error_code& error) {
 Result<std::string> format_request(const ClientRequest& request, const Url& url, bool keep_alive) {
   if (request.method == Method::Other) {
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("request to {}: no method given", url.authority())};
+                 fmt::format("request to {}: no method given", url.peer())};
   }
   std::string out =
       fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: {}\r\n", method_name(request.method),
                   url.target, url.authority(), keep_alive ? "keep-alive" : "close");
   for (const auto& [name, value] : request.headers) {
     if (base::has_control_characters(name) || base::has_control_characters(value)) {
-      return Error{
-          ErrorCode::InvalidArgument,
-          fmt::format("request to {}: a header contains control characters", url.authority())};
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("request to {}: a header contains control characters", url.peer())};
     }
     out += fmt::format("{}: {}\r\n", name, value);
   }
@@ -89,40 +89,40 @@ class Client::IdlePool {
   bool is_enabled() const { return capacity_ > 0; }
 
   // A connection the peer has neither closed nor written to.
-  std::optional<tcp::socket> take(const std::string& authority,
-                                  const asio::any_io_executor& executor) {
+  std::optional<Transport::Socket> take(const std::string& peer,
+                                        const asio::any_io_executor& executor) {
     const base::MutexLock lock(mutex_);
     for (std::size_t i = idle_.size(); i-- > 0;) {
-      if (idle_[i].authority != authority) continue;
+      if (idle_[i].peer != peer) continue;
       const Idle idle = idle_[i];
       idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
       char byte = 0;
       const bool is_silent = ::recv(idle.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
                              (errno == EAGAIN || errno == EWOULDBLOCK);
-      tcp::socket socket(executor);
+      Transport::Socket socket(executor);
       beast::error_code error;
-      if (is_silent) socket.assign(idle.is_v6 ? tcp::v6() : tcp::v4(), idle.fd, error);
+      if (is_silent) socket.assign(Transport::Protocol(idle.family, 0), idle.fd, error);
       if (is_silent && !error) return socket;
       ::close(idle.fd);
     }
     return std::nullopt;
   }
 
-  void give(const std::string& authority, tcp::socket& socket) {
+  void give(const std::string& peer, Transport::Socket& socket) {
     beast::error_code error;
-    const bool is_v6 = socket.local_endpoint(error).address().is_v6();
+    const int family = socket.local_endpoint(error).protocol().family();
     if (error) return;
     const base::MutexLock lock(mutex_);
     if (idle_.size() >= capacity_) return;
     const int fd = socket.release(error);
-    if (!error) idle_.push_back({authority, fd, is_v6});
+    if (!error) idle_.push_back({peer, fd, family});
   }
 
  private:
   struct Idle {
-    std::string authority;
+    std::string peer;
     int fd;
-    bool is_v6;
+    int family;
   };
   const std::size_t capacity_;
   base::Mutex mutex_;
@@ -180,44 +180,50 @@ Error ResponseStream::Impl::failure(std::string_view doing, const beast::error_c
   if (is_own_shortage(error)) {
     return {ErrorCode::OutOfMemory, fmt::format("{}: this process is short of something: {} while "
                                                 "{}",
-                                                url_.authority(), error.message(), doing)};
+                                                url_.peer(), error.message(), doing)};
   }
   const auto elapsed =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
   if (is_timeout(error)) {
-    return {ErrorCode::DeadlineExceeded, fmt::format("{}: timed out after {} ms while {}",
-                                                     url_.authority(), elapsed.count(), doing)};
+    return {ErrorCode::DeadlineExceeded,
+            fmt::format("{}: timed out after {} ms while {}", url_.peer(), elapsed.count(), doing)};
+  }
+  if (error == boost::system::errc::no_such_file_or_directory) {
+    return {
+        ErrorCode::Unavailable,
+        fmt::format("{}: there is no such socket; whoever serves it does not run", url_.peer())};
   }
   if (error == asio::error::connection_refused) {
     return {ErrorCode::Unavailable,
-            fmt::format("{}: connection refused; nothing listens there", url_.authority())};
+            fmt::format("{}: connection refused; nothing listens there", url_.peer())};
   }
   if (error == asio::error::eof || error == asio::error::connection_reset ||
       error == asio::error::broken_pipe) {
-    return {
-        ErrorCode::Unavailable,
-        fmt::format("{}: the peer closed the connection early, while {}", url_.authority(), doing)};
+    return {ErrorCode::Unavailable,
+            fmt::format("{}: the peer closed the connection early, while {}", url_.peer(), doing)};
   }
   return {ErrorCode::Unavailable,
-          fmt::format("{}: {} while {}", url_.authority(), error.message(), doing)};
+          fmt::format("{}: {} while {}", url_.peer(), error.message(), doing)};
 }
 
 Task<Status> ResponseStream::Impl::connect(const asio::any_io_executor& executor) {
   beast::error_code error;
-  std::vector<tcp::endpoint> endpoints;
+  std::vector<Transport::Endpoint> endpoints;
   const asio::ip::address address = asio::ip::make_address(url_.host, error);
-  if (!error) {
-    endpoints.emplace_back(address, url_.port);
+  if (!url_.unix_path.empty()) {
+    endpoints.emplace_back(asio::local::stream_protocol::endpoint(url_.unix_path));
+  } else if (!error) {
+    endpoints.emplace_back(tcp::endpoint(address, url_.port));
   } else {
     tcp::resolver resolver(executor);
     const auto [lookup_error, found] = co_await resolver.async_resolve(
         url_.host, std::to_string(url_.port), asio::as_tuple(asio::use_awaitable));
     if (lookup_error) {
       co_return Error{ErrorCode::Unavailable,
-                      fmt::format("{}: cannot find the host '{}': {}", url_.authority(), url_.host,
+                      fmt::format("{}: cannot find the host '{}': {}", url_.peer(), url_.host,
                                   lookup_error.message())};
     }
-    for (const auto& entry : found) endpoints.push_back(entry.endpoint());
+    for (const auto& entry : found) endpoints.emplace_back(entry.endpoint());
   }
   error = co_await transport_.connect(std::move(endpoints), deadline(request_.connect_timeout));
   if (error) co_return failure("connecting", error);
@@ -247,9 +253,9 @@ Task<Result<bool>> ResponseStream::Impl::exchange_heads(const asio::any_io_execu
 
 Task<Status> ResponseStream::Impl::open() {
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
-  std::optional<tcp::socket> idle;
+  std::optional<Transport::Socket> idle;
   if (pool_.is_enabled() && is_repeatable(request_.method))
-    idle = pool_.take(url_.authority(), executor);
+    idle = pool_.take(url_.peer(), executor);
   if (idle) {
     transport_.socket() = std::move(*idle);
     const Result<bool> reused = co_await exchange_heads(executor, true);
@@ -287,7 +293,7 @@ Task<Status> ResponseStream::Impl::read_head() {
       if (!*more) co_return failure(kDoing, asio::error::eof);
     } else if (error) {
       co_return Error{ErrorCode::Corrupt, fmt::format("{}: the response is not valid HTTP: {}",
-                                                      url_.authority(), error.message())};
+                                                      url_.peer(), error.message())};
     } else if (parser_->is_header_done()) {
       if (parser_->get().result_int() >= 200) break;
       parser_.emplace();  // an interim response, such as 100 Continue
@@ -319,8 +325,8 @@ Task<Result<std::string>> ResponseStream::Impl::read_some() {
       if (error && error != beast::http::error::need_more &&
           error != beast::http::error::need_buffer) {
         co_return Error{ErrorCode::Corrupt,
-                        fmt::format("{}: the response's body is not valid HTTP: {}",
-                                    url_.authority(), error.message())};
+                        fmt::format("{}: the response's body is not valid HTTP: {}", url_.peer(),
+                                    error.message())};
       }
       body_bytes_ += got;
       if (got > 0) {
@@ -332,7 +338,7 @@ Task<Result<std::string>> ResponseStream::Impl::read_some() {
         co_return Error{ErrorCode::Corrupt,
                         fmt::format("{}: the response's chunk extensions or trailers have more "
                                     "than {} bytes",
-                                    url_.authority(), kMaxHeadBytes)};
+                                    url_.peer(), kMaxHeadBytes)};
       }
     }
     const std::string doing =
@@ -351,7 +357,7 @@ Task<Result<std::string>> ResponseStream::Impl::read_some() {
 void ResponseStream::Impl::finish() {
   is_finished_ = true;
   const bool reusable = pool_.is_enabled() && parser_->keep_alive() && buffer_.size() == 0;
-  if (reusable) pool_.give(url_.authority(), transport_.socket());
+  if (reusable) pool_.give(url_.peer(), transport_.socket());
   transport_.close();
 }
 

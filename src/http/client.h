@@ -1,5 +1,5 @@
-// Client: requests to other processes, each with a deadline; whole answers or streams. http://
-// only.
+// Client: requests to other processes, each with a deadline; whole answers or streams. Over TCP
+// (http://) or a unix socket (http+unix://, see url.h).
 #pragma once
 
 #include <chrono>
@@ -64,7 +64,7 @@ struct ClientOptions {
   std::size_t max_idle_connections = 0;
 };
 
-// Errors name the host, the port and what happened: Unavailable (refused, closed early, unknown
+// Errors name the peer and what happened: Unavailable (refused, closed early, unknown
 // host), DeadlineExceeded, TooLarge, Corrupt (not HTTP), InvalidArgument and Unsupported (the URL),
 // OutOfMemory (this process has no descriptors, ports or memory left: says nothing about the peer).
 // A status like 500 is an answer, not an error. Any thread may use one client at the same time.

@@ -122,12 +122,11 @@ class BodyShare {
 
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, ConnectionShared& shared)
-    : shared_(shared), transport_(std::move(socket)), buffer_(kBufferBytesMax) {
+Connection::Connection(Transport::Socket socket, bool is_unix, ConnectionShared& shared)
+    : shared_(shared), transport_(std::move(socket)), is_unix_(is_unix), buffer_(kBufferBytesMax) {
   beast::error_code error;
   transport_.socket().non_blocking(true, error);  // for take_readable_bytes()
-  const auto peer = transport_.socket().remote_endpoint(error);
-  from_loopback_ = !error && peer.address().is_loopback();
+  from_loopback_ = is_unix_ || transport_.is_peer_loopback();
 }
 
 Task<void> Connection::run() {
@@ -319,7 +318,7 @@ Refusal Connection::refuse_stranger(const Request& request) const {
 
 std::optional<Refusal> Connection::find_refusal(const Request& request,
                                                 const Router::Match& match) const {
-  if (shared_.web.has_token && !is_open_path(request.path) &&
+  if (shared_.web.has_token && !is_unix_ && !is_open_path(request.path) &&
       !is_authorized(request.headers, shared_.options.bearer_token))
     return refuse_stranger(request);
   Refusal refusal;
@@ -354,9 +353,12 @@ Connection::Admission Connection::admit(const Parser& parser, Request& request) 
   }
   request.path = std::move(target->path);
   request.query = std::move(target->query);
+  request.raw_query = std::move(target->raw_query);
   Router::Match match = shared_.router.find(request.method, target->segments);
   admission.options = match.options;
-  WebVerdict web = check_web(shared_.web, request.method, request.headers);
+  // No page of a browser reaches a unix socket.
+  WebVerdict web;
+  if (!is_unix_) web = check_web(shared_.web, request.method, request.headers);
   admission.headers = std::move(web.headers);
   admission.is_preflight = web.is_preflight;
   admission.refusal = std::move(web.refusal);
@@ -461,7 +463,7 @@ void Connection::stop_watching() {
 // for the next request.
 void Connection::watch() {
   transport_.socket().async_wait(
-      asio::ip::tcp::socket::wait_read,
+      Transport::Socket::wait_read,
       [self = shared_from_this(), generation = watch_generation_](const beast::error_code& error) {
         if (!error && generation == self->watch_generation_) self->take_readable_bytes();
       });

@@ -33,7 +33,7 @@ struct ConnectionShared {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(boost::asio::ip::tcp::socket socket, ConnectionShared& shared);
+  Connection(Transport::Socket socket, bool is_unix, ConnectionShared& shared);
 
   Task<void> run();     // until the connection ends
   Task<void> refuse();  // says that the server is full, and ends
@@ -83,6 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   ConnectionShared& shared_;
   Transport transport_;
+  const bool is_unix_;  // whoever can open that socket needs no token
   bool from_loopback_ = false;
   boost::beast::flat_buffer buffer_;  // read, not yet parsed; bounded
   std::atomic<bool> waiting_ = true;

@@ -46,6 +46,7 @@ struct Request {
   std::string path;  // as sent, still percent-encoded, without the query
   std::map<std::string, std::string> path_params;  // decoded, by the names of the route's pattern
   std::map<std::string, std::string> query;        // decoded; a name given twice never gets here
+  std::string raw_query;                           // as sent, without the '?'
   Headers headers;
   std::string body;
   std::string correlation_id;  // [A-Za-z0-9-]{1,64}: the client's or a new one

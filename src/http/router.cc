@@ -33,8 +33,17 @@ bool same_pattern(const std::vector<Segment>& a, const std::vector<Segment>& b) 
   });
 }
 
+// The segments of a route that stand for one of the path each.
+std::size_t num_single(const Route& route) {
+  return route.segments.size() - (route.options.takes_rest ? 1 : 0);
+}
+
 bool fits(const Route& route, const std::vector<std::string>& segments) {
-  return std::equal(route.segments.begin(), route.segments.end(), segments.begin(), segments.end(),
+  const std::size_t single = num_single(route);
+  if (route.options.takes_rest ? segments.size() <= single : segments.size() != single)
+    return false;
+  return std::equal(route.segments.begin(),
+                    route.segments.begin() + static_cast<std::ptrdiff_t>(single), segments.begin(),
                     [](const Segment& want, const std::string& have) {
                       return want.is_param ? !have.empty() : want.text == have;
                     });
@@ -48,10 +57,10 @@ bool is_below(const std::vector<Segment>& folder, const std::vector<std::string>
 
 // Both fit the same path; the first segment that is literal in only one of them decides.
 bool more_literal(const Route& a, const Route& b) {
-  for (std::size_t i = 0; i < a.segments.size(); ++i) {
+  for (std::size_t i = 0; i < std::min(a.segments.size(), b.segments.size()); ++i) {
     if (a.segments[i].is_param != b.segments[i].is_param) return b.segments[i].is_param;
   }
-  return false;
+  return b.options.takes_rest && !a.options.takes_rest;
 }
 
 bool answers(const Route& route, Method method) {
@@ -62,6 +71,8 @@ bool answers(const Route& route, Method method) {
 
 void Router::add(Method method, std::string_view pattern, Handler handler, RouteOptions options) {
   Route route{method, parse_pattern(pattern), std::move(handler), std::move(options)};
+  CHECK(!route.options.takes_rest || (!route.segments.empty() && route.segments.back().is_param),
+        pattern);
   for (const Route& other : routes_) {
     CHECK(other.method != method || !same_pattern(other.segments, route.segments), pattern);
   }
@@ -104,7 +115,7 @@ Router::Match Router::find(Method method, const std::vector<std::string>& segmen
     return match;
   }
   match.options = &match.route->options;
-  for (std::size_t i = 0; i < segments.size(); ++i) {
+  for (std::size_t i = 0; i < num_single(*match.route); ++i) {
     const Segment& segment = match.route->segments[i];
     if (segment.is_param) match.params.emplace(segment.text, segments[i]);
   }

@@ -26,6 +26,9 @@ using PlainHandler = std::function<Result<Response>(const Request& request)>;
 struct RouteOptions {
   std::optional<std::size_t> max_body_bytes;  // instead of the server's
   RenderError render_error;                   // instead of the server's
+  // The pattern's last parameter stands for the whole rest of the path, slashes and all, which may
+  // be empty. It is not among path_params: Request::path has it as it was sent.
+  bool takes_rest = false;
 };
 
 // Filled at start, then read by every io thread.

@@ -53,6 +53,26 @@ TEST(Router, HeadUsesTheGetRouteAndEmptySegmentsMatchNothing) {
   EXPECT_EQ(router.find(Method::Get, {"v2", "workers", "x", ""}).route, nullptr);
 }
 
+TEST(Router, ARestTakesEverythingBelowWhateverItIs) {
+  Router router = workers();
+  router.add(Method::Get, "/v2/workers/{id}/api/{path}", nothing(), {.takes_rest = true});
+  router.add(Method::Get, "/v2/workers/{id}/api/{path}/own", nothing());
+  for (const auto& segments : std::vector<std::vector<std::string>>{
+           {"v2", "workers", "w", "api", ""},
+           {"v2", "workers", "w", "api", "health"},
+           {"v2", "workers", "w", "api", "v1", "..", "a/b", ""}}) {
+    const auto match = router.find(Method::Get, segments);
+    ASSERT_NE(match.route, nullptr);
+    EXPECT_TRUE(match.route->options.takes_rest);
+    EXPECT_EQ(match.params, (std::map<std::string, std::string>{{"id", "w"}}));
+  }
+  EXPECT_EQ(router.find(Method::Get, {"v2", "workers", "w", "api"}).route, nullptr);
+  EXPECT_EQ(router.find(Method::Get, {"v2", "workers", "", "api", "x"}).route, nullptr);
+  EXPECT_FALSE(
+      router.find(Method::Get, {"v2", "workers", "w", "api", "x", "own"}).route->options.takes_rest)
+      << "a route without a rest wins";
+}
+
 TEST(RouterDeathTest, TheSameRouteTwiceIsABug) {
   Router router = workers();
   EXPECT_DEATH(router.add(Method::Get, "/v2/workers/{name}", nothing()), "invariant broken");

@@ -1,11 +1,15 @@
 #include "http/server.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
@@ -20,6 +24,7 @@
 #include "base/thread.h"
 #include "http/connection.h"
 #include "http/guard.h"
+#include "http/unix_path.h"
 
 namespace llorch::http {
 
@@ -29,6 +34,11 @@ using asio::ip::tcp;
 namespace {
 
 constexpr std::size_t kMinTokenLength = 16;
+using Acceptor = asio::basic_socket_acceptor<Transport::Protocol>;
+
+// Connections that are taken in one turn: a burst of strangers must not make everybody wait for as
+// many turns of the scheduler.
+constexpr int kAcceptsPerTurn = 32;
 constexpr std::size_t kMaxRefusing = 64;  // connections being told that the server is full
 constexpr std::size_t kMaxLeaving = 64;   // connections that make room and are not gone yet
 constexpr std::chrono::milliseconds kAcceptPause{50};
@@ -59,12 +69,13 @@ Result<tcp::endpoint> listen_endpoint(const ServerOptions& options) {
   return tcp::endpoint(address, options.port);
 }
 
-Status open_acceptor(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
+Status open_acceptor(Acceptor& acceptor, const tcp::endpoint& endpoint) {
   boost::system::error_code error;
   acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.set_option(Acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (!error) acceptor.listen(Acceptor::max_listen_connections, error);
+  if (!error) acceptor.non_blocking(true, error);
   if (!error) return ok_status();
   const std::string address = fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
   if (error == asio::error::address_in_use) {
@@ -78,26 +89,40 @@ Status open_acceptor(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
                fmt::format("cannot listen on {}: {}", address, error.message())};
 }
 
+std::uint16_t port_of(const Acceptor& acceptor) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (::getsockname(const_cast<Acceptor&>(acceptor).native_handle(),
+                    reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return 0;
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                   : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
 }  // namespace
 
 class Server::Impl {
  public:
   Impl(Router router, ServerOptions options)
       : io_(std::make_unique<asio::io_context>(options.io_threads)),
-        acceptor_(std::make_unique<tcp::acceptor>(asio::make_strand(*io_))) {
+        acceptor_(std::make_unique<Acceptor>(asio::make_strand(*io_))),
+        unix_acceptor_(std::make_unique<Acceptor>(asio::make_strand(*io_))) {
     shared_.router = std::move(router);
     shared_.options = std::move(options);
   }
 
   Status start();
+  Status listen_unix(const std::string& path);
   std::uint16_t port() const { return port_; }
   std::size_t num_connections() const;
   void drain(std::chrono::milliseconds patience);
   void stop();
 
  private:
-  Task<void> accept_loop();
-  void admit(tcp::socket socket);
+  void start_accepting(Acceptor& acceptor);
+  Task<void> accept_loop(Acceptor& acceptor);
+  void admit(Transport::Socket socket, bool is_unix);
   void forget(std::uint64_t number, bool refused);
   bool make_room() LLORCH_REQUIRES(mutex_);
   void close_acceptor();
@@ -127,7 +152,10 @@ class Server::Impl {
 
   // Last, so that they go first: the coroutines they hold refer to everything above.
   std::unique_ptr<asio::io_context> io_;
-  std::unique_ptr<tcp::acceptor> acceptor_;  // used on its strand after start()
+  // Used on their strands once they accept.
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Acceptor> unix_acceptor_;
+  UnixPath unix_path_ LLORCH_GUARDED_BY(shut_down_mutex_);
   std::vector<std::jthread> threads_ LLORCH_GUARDED_BY(shut_down_mutex_);
 };
 
@@ -138,20 +166,44 @@ Status Server::Impl::start() {
   const Result<tcp::endpoint> endpoint = listen_endpoint(shared_.options);
   if (!endpoint.ok()) return endpoint.error();
   if (Status opened = open_acceptor(*acceptor_, *endpoint); !opened.ok()) return opened;
-  port_ = acceptor_->local_endpoint().port();
+  port_ = port_of(*acceptor_);
   const ServerOptions& options = shared_.options;
   Result<WebRules> web = make_web_rules(!options.bearer_token.empty(), options.host, port_,
                                         options.more_hosts, options.allowed_origins);
   if (!web.ok()) return web.error();
   shared_.web = web.take();
-  asio::co_spawn(acceptor_->get_executor(), accept_loop(), [](const std::exception_ptr& failure) {
-    if (failure) std::rethrow_exception(failure);
-  });
+  start_accepting(*acceptor_);
   const base::MutexLock lock(shut_down_mutex_);
   for (int i = 0; i < std::max(shared_.options.io_threads, 1); ++i)
     threads_.push_back(base::start_thread("http-io", [this] { run_io(); }));
   logger().info("listening", {{"host", shared_.options.host}, {"port", port_}});
   return ok_status();
+}
+
+Status Server::Impl::listen_unix(const std::string& path) {
+  const base::MutexLock lock(shut_down_mutex_);
+  if (threads_.empty() || unix_path_.is_bound())
+    return Error{ErrorCode::Conflict, "this server has ended, or has a unix socket already"};
+  const Result<int> listener = unix_path_.bind(path);
+  if (!listener.ok()) return listener.error();
+  boost::system::error_code error;
+  unix_acceptor_->assign(asio::local::stream_protocol(), *listener, error);
+  if (error) {
+    ::close(*listener);
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("cannot listen on {}: {}", path, error.message())};
+  }
+  unix_acceptor_->non_blocking(true, error);
+  start_accepting(*unix_acceptor_);
+  logger().info("listening", {{"unix_socket", path}});
+  return ok_status();
+}
+
+void Server::Impl::start_accepting(Acceptor& acceptor) {
+  asio::co_spawn(acceptor.get_executor(), accept_loop(acceptor),
+                 [](const std::exception_ptr& failure) {
+                   if (failure) std::rethrow_exception(failure);
+                 });
 }
 
 // The top frame of an io thread. What arrives here escaped a completion handler, which is gone with
@@ -171,21 +223,28 @@ std::size_t Server::Impl::num_connections() const {
   return connections_.size();
 }
 
-Task<void> Server::Impl::accept_loop() {
-  const asio::any_io_executor executor = acceptor_->get_executor();
-  while (acceptor_->is_open()) {
-    const asio::any_io_executor strand = asio::make_strand(*io_);
-    auto [error, socket] =
-        co_await acceptor_->async_accept(strand, asio::as_tuple(asio::use_awaitable));
-    if (!error) {
+Task<void> Server::Impl::accept_loop(Acceptor& acceptor) {
+  const asio::any_io_executor executor = acceptor.get_executor();
+  const bool is_unix = &acceptor == unix_acceptor_.get();
+  while (acceptor.is_open()) {
+    boost::system::error_code error;
+    for (int taken = 0; taken < kAcceptsPerTurn && !error; ++taken) {
+      Transport::Socket socket(asio::make_strand(*io_));
+      acceptor.accept(socket, error);
+      if (error) break;
       try {
-        admit(std::move(socket));
+        admit(std::move(socket), is_unix);
       } catch (const std::exception& exception) {
         logger().error("a connection cannot be served", {{"what", exception.what()}});
       }
-      continue;
     }
-    if (!acceptor_->is_open()) break;
+    if (!error || error == asio::error::would_block) {
+      const auto [failure] =
+          co_await acceptor.async_wait(Acceptor::wait_read, asio::as_tuple(asio::use_awaitable));
+      error = failure;
+      if (!error) continue;
+    }
+    if (!acceptor.is_open()) break;
     // Out of descriptors, most likely: the connection stays in the backlog until one is free.
     if (const auto left_out = accept_lines_.take(std::chrono::steady_clock::now()))
       logger().warn("cannot accept", {{"why", error.message()}, {"left_out", *left_out}});
@@ -212,9 +271,9 @@ bool Server::Impl::make_room() {
   return false;
 }
 
-void Server::Impl::admit(tcp::socket socket) {
+void Server::Impl::admit(Transport::Socket socket, bool is_unix) {
   const asio::any_io_executor strand = socket.get_executor();
-  const auto connection = std::make_shared<Connection>(std::move(socket), shared_);
+  const auto connection = std::make_shared<Connection>(std::move(socket), is_unix, shared_);
   bool refused = false;
   std::uint64_t number = 0;
   {
@@ -250,10 +309,12 @@ void Server::Impl::close_acceptor() {
     if (!std::exchange(accepting_, false)) return;
   }
   shared_.draining = true;
-  asio::post(acceptor_->get_executor(), [this] {
-    boost::system::error_code ignored;
-    acceptor_->close(ignored);
-  });
+  for (Acceptor* acceptor : {acceptor_.get(), unix_acceptor_.get()}) {
+    asio::post(acceptor->get_executor(), [acceptor] {
+      boost::system::error_code ignored;
+      acceptor->close(ignored);
+    });
+  }
 }
 
 void Server::Impl::tell_connections(void (Connection::*what)()) {
@@ -311,6 +372,8 @@ void Server::Impl::shut_down() {
   io_->stop();
   threads_.clear();
   acceptor_.reset();
+  unix_acceptor_.reset();
+  unix_path_.remove();
   {
     const base::MutexLock lock(mutex_);
     connections_.clear();  // their strands must not outlive the context
@@ -335,6 +398,9 @@ Result<std::unique_ptr<Server>> Server::start(Router router, ServerOptions optio
   }
 }
 
+Status Server::listen_unix(const std::string& path) {
+  return impl_->listen_unix(path);
+}
 std::uint16_t Server::port() const {
   return impl_->port();
 }

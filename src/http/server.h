@@ -60,6 +60,12 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
+  // Serves the same on a unix socket too, from now on, without token and Host checks: only this
+  // user can open it (0600; its folder is made 0700 where it is not there yet). What a process that
+  // is gone left at that path is removed; Conflict when a living one listens there. Once, not from
+  // an io thread. The file goes with the server.
+  Status listen_unix(const std::string& path);
+
   std::uint16_t port() const;
   std::size_t num_connections() const;
 

@@ -2,9 +2,11 @@
 
 #include <array>
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/error.hpp>
+#include <cstring>
 
 namespace llorch::http {
 
@@ -17,8 +19,9 @@ namespace {
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 // Small events must leave at once instead of waiting for the acknowledgement of the ones before.
-void set_no_delay(tcp::socket& socket) {
-  boost::system::error_code ignored;  // the peer may be gone already; the next operation says so
+void set_no_delay(Transport::Socket& socket) {
+  // The peer may be gone already, which the next operation says; a unix socket has no such option.
+  boost::system::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
 }
 
@@ -28,14 +31,13 @@ bool is_timeout(const boost::system::error_code& error) {
   return error == beast::error::timeout;
 }
 
-Transport::Transport(tcp::socket socket) : stream_(std::move(socket)) {
+Transport::Transport(Socket socket) : stream_(std::move(socket)) {
   set_no_delay(stream_.socket());
 }
 
 Transport::Transport(const asio::any_io_executor& executor) : stream_(executor) {}
 
-Task<Transport::ErrorCode> Transport::connect(std::vector<tcp::endpoint> endpoints,
-                                              TimePoint deadline) {
+Task<Transport::ErrorCode> Transport::connect(std::vector<Endpoint> endpoints, TimePoint deadline) {
   stream_.expires_at(deadline);
   const auto [error, endpoint] = co_await stream_.async_connect(endpoints, kAwait);
   if (!error) set_no_delay(stream_.socket());
@@ -57,9 +59,19 @@ Task<Transport::ErrorCode> Transport::write(std::string_view head, std::string_v
   co_return error;
 }
 
+bool Transport::is_peer_loopback() const {
+  ErrorCode error;
+  const Endpoint peer = stream_.socket().remote_endpoint(error);
+  if (error) return false;
+  tcp::endpoint address;
+  if (peer.size() > address.capacity() || peer.protocol().family() == AF_UNIX) return false;
+  std::memcpy(address.data(), peer.data(), peer.size());
+  return address.address().is_loopback();
+}
+
 void Transport::shutdown_send() {
   ErrorCode ignored;  // already disconnected is as good
-  stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+  stream_.socket().shutdown(Socket::shutdown_send, ignored);
 }
 
 void Transport::close() {

@@ -62,6 +62,33 @@ Result<std::uint16_t> parse_port(std::string_view text, std::string_view url) {
   return port;
 }
 
+constexpr std::string_view kUnixScheme = "http+unix://";
+
+// Behind the scheme: the socket's path, then the target.
+Result<Url> parse_unix_url(std::string_view rest, std::string_view text) {
+  const std::size_t end = std::min(rest.find_first_of("/?#"), rest.size());
+  Result<std::string> path = percent_decode(rest.substr(0, end));
+  if (!path.ok()) return path.error();
+  if (!path->starts_with('/')) {
+    return bad(
+        fmt::format("URL '{}': expected the absolute path of a unix socket behind {}, with %2F for "
+                    "each slash, as in {}%2Frun%2Fllorch%2Fpool.sock/health",
+                    text, kUnixScheme, kUnixScheme));
+  }
+  if (path->size() > kUnixPathBytesMax) {
+    return bad(fmt::format("URL '{}': the path of a unix socket has at most {} bytes, not {}", text,
+                           kUnixPathBytesMax, path->size()));
+  }
+  rest.remove_prefix(end);
+  rest = rest.substr(0, rest.find('#'));
+  Url url;
+  url.host = "localhost";
+  url.unix_path = path.take();
+  if (!rest.empty())
+    url.target = rest.starts_with('/') ? std::string(rest) : fmt::format("/{}", rest);
+  return url;
+}
+
 }  // namespace
 
 Result<std::string> percent_decode(std::string_view text) {
@@ -134,6 +161,7 @@ Result<Target> parse_target(std::string_view target) {
     auto query = parse_query(target.substr(question + 1));
     if (!query.ok()) return query.error();
     out.query = query.take();
+    out.raw_query = target.substr(question + 1);
   }
   return out;
 }
@@ -141,6 +169,14 @@ Result<Target> parse_target(std::string_view target) {
 std::string Url::authority() const {
   const bool is_v6 = host.find(':') != std::string::npos;
   return is_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+std::string Url::peer() const {
+  return unix_path.empty() ? authority() : unix_path;
+}
+
+std::string unix_url(std::string_view path) {
+  return fmt::format("{}{}", kUnixScheme, percent_encode(path));
 }
 
 Result<Url> parse_url(std::string_view text) {
@@ -152,6 +188,7 @@ Result<Url> parse_url(std::string_view text) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("URL '{}': https is not supported here; use http", text)};
   }
+  if (rest.starts_with(kUnixScheme)) return parse_unix_url(rest.substr(kUnixScheme.size()), text);
   constexpr std::string_view kScheme = "http://";
   if (!rest.starts_with(kScheme))
     return bad(fmt::format("URL '{}' does not begin with http://", text));

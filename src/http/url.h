@@ -26,18 +26,28 @@ struct Target {
   std::string path;                   // encoded, begins with '/'
   std::vector<std::string> segments;  // decoded; "/" has none, "/a/" has "a" and ""
   std::map<std::string, std::string> query;
+  std::string raw_query;  // as it was, without the '?'
 };
 Result<Target> parse_target(std::string_view target);
 
 // An absolute http URL in parts. https is refused as unsupported; user names are refused.
+// "http+unix://%2Frun%2Fllorch%2Fpool.sock/v2/state" leads to a unix socket: its absolute path,
+// percent-encoded, stands for the host.
 struct Url {
-  std::string host;  // without the brackets of an IPv6 address
+  std::string host;  // without the brackets of an IPv6 address; "localhost" behind a unix socket
   std::uint16_t port = 80;
-  std::string target = "/";  // path and query, encoded
+  std::string target = "/";    // path and query, encoded
+  std::string unix_path = {};  // empty: TCP
 
   std::string authority() const;  // host:port as a Host header wants it
+  std::string peer() const;       // for people: the authority, or the socket's path
 };
 Result<Url> parse_url(std::string_view text);
+
+// The most bytes that the path of a unix socket has; the system's structure has no room for more.
+inline constexpr std::size_t kUnixPathBytesMax = 107;
+// The URL of a unix socket, without a target.
+std::string unix_url(std::string_view path);
 
 // Whether a URL's host, with or without the brackets of an IPv6 address, is this machine by its
 // spelling alone: nobody is asked.

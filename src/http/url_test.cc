@@ -68,6 +68,23 @@ TEST(ParseUrl, TakesHostPortAndTarget) {
   EXPECT_EQ(parse_url("http://[::1]:9/")->authority(), "[::1]:9");
 }
 
+TEST(ParseUrl, KnowsUnixSockets) {
+  const auto url = parse_url("http+unix://%2Frun%2Fa%20b%2Fpool.sock/v2/state?since=1");
+  ASSERT_TRUE(url.ok()) << url.error().message;
+  EXPECT_EQ(url->unix_path, "/run/a b/pool.sock");
+  EXPECT_EQ(url->target, "/v2/state?since=1");
+  EXPECT_EQ(url->authority(), "localhost:80");
+  EXPECT_EQ(url->peer(), "/run/a b/pool.sock");
+  EXPECT_EQ(parse_url(unix_url("/run/x%y.sock"))->unix_path, "/run/x%y.sock");
+  EXPECT_EQ(parse_url(unix_url("/run/x.sock"))->target, "/");
+  for (const std::string& broken :
+       {std::string("http+unix://"), std::string("http+unix:///run/x.sock"),
+        std::string("http+unix://run%2Fx.sock/"), std::string("http+unix://%2Frun%00/"),
+        unix_url("/" + std::string(kUnixPathBytesMax, 'x'))}) {
+    EXPECT_FALSE(parse_url(broken).ok()) << broken;
+  }
+}
+
 TEST(ParseUrl, SaysWhatIsWrong) {
   EXPECT_EQ(parse_url("https://h/").error().code, ErrorCode::Unsupported);
   for (const std::string_view broken :
