@@ -44,7 +44,9 @@ struct JobNotice {
   std::uint64_t at_token = 0;
   double gap_ms = 0;
   bool is_exact = true;
-  EndedRecord end;  // Ended
+  EndedRecord end;       // Ended
+  std::string stage;     // Loading: "fetching", "loading"; empty: not known
+  double progress = -1;  // Loading: 0..1 of that stage; below 0: not known
 };
 
 // The answer to a request: an error, or what became of its job.
