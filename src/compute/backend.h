@@ -43,6 +43,10 @@ class Backend {
   virtual std::string name()
       const = 0;  // "reference", "cpu (AVX2, 8 threads)", "cuda:0 (NVIDIA …)"
 
+  // Two backends of one class and one build give the same bits for the same ops: "cpu-avx512",
+  // "cuda-sm90", "reference".
+  virtual std::string device_class() const = 0;
+
   // Memory that buffers can still be made of.
   virtual std::int64_t free_bytes() const = 0;
   // Memory. Fresh buffers are zeroed, and theirs from then on: nothing is taken on first use. A

@@ -96,6 +96,7 @@ class CpuSizing final : public Sizing {
   CpuSizing(int threads, InputForm input) : threads_(threads), input_(input) {}
 
   std::string name() const override { return "cpu (only counting)"; }
+  std::string device_class() const override { return "counting"; }
   std::int64_t bytes() const override { return bytes_; }
   std::int64_t context_bytes() const override { return 0; }
   std::int64_t host_bytes() const override { return 0; }
@@ -138,6 +139,7 @@ class CudaSizing final : public Sizing {
   explicit CudaSizing(std::string name) : name_(std::move(name)) {}
 
   std::string name() const override { return name_ + " (only counting)"; }
+  std::string device_class() const override { return "counting"; }
   std::int64_t bytes() const override { return large_ + round_up(small_, kCudaPiece); }
   std::int64_t context_bytes() const override { return kCudaContextBytes; }
   std::int64_t host_bytes() const override { return kCudaHostBytes; }

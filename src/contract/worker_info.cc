@@ -28,6 +28,10 @@ void describe(V& v, T& report) {
   v("backend", report.backend);
   v("device", report.device);
   v("version", report.version);
+  v("build", report.build,
+    {.doc = "Equal where model, prompts and numbers are worked out in the same way."});
+  v("device_class", report.device_class,
+    {.doc = "\"cpu-avx512\": workers of one build and one class give the same bits."});
   v("memory_bytes", report.memory_bytes, kCount);
   v("vocab_size", report.vocab_size, kCount);
   v("context_length", report.context_length, kCount);

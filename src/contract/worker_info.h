@@ -38,6 +38,9 @@ struct HealthReport {
   std::string backend;
   std::string device;
   std::string version;
+  // Workers whose model, backend, build and device class are equal compute the same bits.
+  std::string build;         // "0.1.0+4f6c21d09ab3.glibc2.36"
+  std::string device_class;  // "cpu-avx512", "cuda-sm90"
   std::int64_t memory_bytes = 0;
   std::int64_t vocab_size = 0;
   std::int64_t context_length = 0;

@@ -21,6 +21,8 @@ HealthReport full_report() {
   report.backend = "cpu";
   report.device = "a \"CPU\"";
   report.version = "0.1.0";
+  report.build = "0.1.0+00ff";
+  report.device_class = "cpu-avx2";
   report.memory_bytes = 1;
   report.vocab_size = 2;
   report.context_length = 3;
@@ -59,7 +61,8 @@ TEST(HealthReport, HasTheFieldsOfTheContractInItsOrder) {
   for (const char* field :
        {"model", "architecture", "quant_kind", "memory_bytes", "tokenizer_kind", "vocab_size",
         "context_length", "uptime_seconds", "queue_depth", "slots_total", "slots_busy",
-        "kv_blocks_total", "kv_blocks_free", "last_token_age_ms", "backend", "device", "version"}) {
+        "kv_blocks_total", "kv_blocks_free", "last_token_age_ms", "backend", "device", "version",
+        "build", "device_class"}) {
     EXPECT_TRUE(object.contains(field)) << field;
   }
   EXPECT_FALSE(object.contains("load_progress"));

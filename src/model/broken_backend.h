@@ -32,6 +32,7 @@ class BrokenBackend final : public compute::Backend {
   std::function<void()> on_download;
 
   std::string name() const override { return "broken " + sound_->name(); }
+  std::string device_class() const override { return "broken-" + sound_->device_class(); }
   std::int64_t free_bytes() const override { return sound_->free_bytes(); }
   Result<compute::Buffer> allocate(std::int64_t bytes) override { return sound_->allocate(bytes); }
   void upload(std::span<const std::byte> host, void* device) override {

@@ -19,6 +19,7 @@
 #include "formats/summary.h"
 #include "model/rope.h"
 #include "tokenizer/load.h"
+#include "worker/build_id.h"
 #include "worker/runner_setup.h"
 
 namespace llorch::worker {
@@ -159,6 +160,19 @@ Status add_tokenizer(const WorkerOptions& options, const formats::WeightFile& fi
   return ok_status();
 }
 
+// What the bits of the numbers depend on beside model and build.
+std::string device_class(const compute::Backend& backend, const WorkerOptions& options,
+                         const model::ModelConfig& config) {
+  std::string name = backend.device_class();
+  if (options.kv_dtype == tensor::DType::Q8_0) name += "-kv-q8_0";
+  // Which of LongRoPE's factors are taken follows from --ctx.
+  const bool is_long = std::ranges::any_of(config.ropes, [](const model::RopeConfig& rope) {
+    return rope.recipe.long_factors.value_or(false);
+  });
+  if (is_long) name += "-rope-long";
+  return name;
+}
+
 Status start_engine(const WorkerOptions& options, std::shared_ptr<const model::LoadedModel> loaded,
                     ServingModel& model) {
   Result<std::unique_ptr<model::TransformerRunner>> runner =
@@ -260,6 +274,8 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   const contract::BackendKind& kind = *contract::find_device_kind(device);
   info.backend = kind.name;
   info.device = model->compute->name();
+  info.device_class = device_class(*model->compute, options, config);
+  info.build = build_id();
   info.memory_type = kind.memory_type;
   info.vocab_size = opened->plan.config.vocab_size;
   info.created = file_time(options.model);

@@ -106,6 +106,8 @@ struct ModelInfo {
   std::string tokenizer_kind;  // "bpe", "sentencepiece", …
   std::string backend;         // "cpu", "cuda"
   std::string device;
+  std::string device_class;  // contract::HealthReport
+  std::string build;
   std::string memory_type;  // "cpu", "vram-only"
   std::int32_t vocab_size = 0;
   std::int32_t context_length = 0;

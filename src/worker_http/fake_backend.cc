@@ -77,6 +77,8 @@ ModelInfo fake_model() {
   info.tokenizer_kind = "bpe";
   info.backend = "cpu";
   info.device = "test";
+  info.device_class = "test-class";
+  info.build = "0.1.0+test";
   info.memory_type = "cpu";
   info.vocab_size = 100;
   info.context_length = 64;

@@ -52,6 +52,8 @@ void describe_model(const ModelInfo& model, contract::HealthReport& report) {
   report.tokenizer_kind = model.tokenizer_kind;
   report.backend = model.backend;
   report.device = model.device;
+  report.device_class = model.device_class;
+  report.build = model.build;
   report.memory_type = model.memory_type;
   report.vram_bytes = model.vram_bytes;
   report.memory_bytes = model.memory_bytes;

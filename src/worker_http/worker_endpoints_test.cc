@@ -51,6 +51,8 @@ TEST(Health, ReportsEverythingOfAHealthyWorker) {
   EXPECT_EQ(report->last_token_age_ms, 17);
   EXPECT_EQ(report->uptime_seconds, 1.5);
   EXPECT_FALSE(report->version.empty());
+  EXPECT_EQ(report->build, "0.1.0+test");
+  EXPECT_EQ(report->device_class, "test-class");
   EXPECT_FALSE(report->load_progress.has_value());
 }
 

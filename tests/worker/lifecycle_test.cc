@@ -42,6 +42,8 @@ TEST(WorkerStart, ListensWhileLoadingThenServes) {
   EXPECT_THAT(early.body, HasSubstr("UNAVAILABLE"));
   ASSERT_TRUE(worker.wait_until_healthy());
   const contract::HealthReport report = worker.health();
+  EXPECT_EQ(report.build.rfind(report.version + "+", 0), 0U) << report.build;
+  EXPECT_EQ(report.device_class.rfind("cpu-", 0), 0U) << report.device_class;
   EXPECT_TRUE(report.model_loaded);
   EXPECT_EQ(report.model, "test-model");
   EXPECT_EQ(report.architecture, "gpt2");

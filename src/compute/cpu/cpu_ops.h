@@ -51,6 +51,12 @@ class CpuBackend final : public Backend {
                        input_ == InputForm::F32 ? "" : compute::name(input_));
   }
 
+  // How many threads there are changes no bit.
+  std::string device_class() const override {
+    return fmt::format("cpu-{}{}{}", isa_.name, input_ == InputForm::F32 ? "" : "-",
+                       input_ == InputForm::F32 ? "" : compute::name(input_));
+  }
+
   std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
   Result<Buffer> allocate(std::int64_t bytes) override { return allocate_host(bytes); }
   void upload(std::span<const std::byte> host, void* device) override {

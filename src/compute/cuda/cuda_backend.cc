@@ -39,6 +39,15 @@ class CudaBackend final : public Backend {
   }
 
   std::string name() const override { return name_; }
+  std::string device_class() const override {
+    int major = 0;
+    int minor = 0;
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_),
+               "compute capability");
+    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_),
+               "compute capability");
+    return fmt::format("cuda-sm{}{}", major, minor);
+  }
 
   std::int64_t free_bytes() const override {
     std::size_t free = 0;

@@ -170,6 +170,7 @@ class ReferenceBackend final : public Backend {
   explicit ReferenceBackend(InputForms forms) : forms_(std::move(forms)) {}
 
   std::string name() const override { return "reference"; }
+  std::string device_class() const override { return "reference"; }
 
   std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
   Result<Buffer> allocate(std::int64_t bytes) override { return allocate_host(bytes); }
