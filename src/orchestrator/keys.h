@@ -2,6 +2,7 @@
 // with the key's scope and bounds. The budgets themselves are decided by fleet/key_policy.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,7 +37,7 @@ struct StoredKey {
 // Any thread.
 class KeyRing {
  public:
-  // Reads what is stored. `post` hears KeyChanged for each key, now and at every change.
+  // Reads what is stored. `post` hears KeyChanged at every change.
   static Result<std::unique_ptr<KeyRing>> open(job_store::Store& store,
                                                std::function<void(fleet::Event)> post);
 
@@ -60,6 +61,7 @@ class KeyRing {
 
  private:
   KeyRing(job_store::Store& store, std::function<void(fleet::Event)> post);
+  std::optional<StoredKey> find(std::string_view token) const;
   Status keep(const StoredKey& key) const;
 
   job_store::Store& store_;

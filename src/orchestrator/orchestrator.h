@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -14,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/owner_loop.h"
 #include "base/result.h"
 #include "fleet/decide.h"
 #include "http/feed.h"
+#include "http/io_threads.h"
 #include "http/task.h"
 #include "http/work_threads.h"
 #include "job_store/store.h"
@@ -63,22 +65,56 @@ struct OrchestratorParts {
   Attempts* attempts = nullptr;
   Answers* answers = nullptr;
   PoolOrders* pools = nullptr;
-  http::WorkThreads* threads = nullptr;  // where bodies are read again
-  const base::Clock* clock = &base::real_clock();
+  http::IoThreads* io = nullptr;         // bodies that are not in memory are asked for there
+  http::WorkThreads* threads = nullptr;  // and read here
 };
 
-class Orchestrator {
+// What is known from the store before the first event.
+struct Recovered {
+  struct Host {
+    fleet::HostId id;
+    fleet::HostKind kind = fleet::HostKind::Ssh;
+  };
+  std::vector<Host> hosts;  // that are to be up, the local one too
+  std::vector<std::pair<fleet::KeyId, fleet::KeyFacts>> keys;
+  std::vector<std::pair<fleet::KeyId, fleet::KeyUsage>> usage;
+  std::vector<fleet::JobRecords> jobs;  // that had not ended
+};
+
+// How far a load has come, for those who wait for it.
+struct LoadProgress {
+  fleet::HostId host;
+  fleet::ModelHash model;
+  std::string stage;     // "fetching", "loading"
+  double progress = -1;  // 0..1; below 0: not known
+  double eta_ms = 0;
+};
+
+class Orchestrator : private fleet::FleetEffects {
  public:
   Orchestrator(fleet::FleetLimits limits, fleet::Boot boot);
-  ~Orchestrator();  // stops
+  ~Orchestrator() override;  // stops
   Orchestrator(const Orchestrator&) = delete;
   Orchestrator& operator=(const Orchestrator&) = delete;
 
+  // Starts the thread, which takes up what was open. Once, before anything below.
+  void start(const OrchestratorParts& parts, Recovered recovered);
+  // No more events; what waits is still done. Idempotent.
+  void stop();
+
   // Everything below may be called by any thread.
 
+  // Whether the hosts had their time to answer: until then nothing is accepted.
+  bool is_ready() const { return is_ready_; }
+
   void post(fleet::Event event);
+  void run_on_owner(std::function<void()> work);
   // The store's listener: records become events, groups of answers go to Answers.
   void note_written(job_store::Written written);
+  // An entry of the bucket of settings, lazily.
+  void keep_setting(std::string key, std::string value);
+  // Tells everybody who waits for that model.
+  void note_load(LoadProgress progress);
 
   // Called once, on the owner's thread; must not wait.
   using OnReply = std::function<void(const fleet::Reply&)>;
@@ -111,8 +147,54 @@ class Orchestrator {
   }
 
  private:
+  struct Pending {
+    OnReply on_reply;
+    bool is_submission = false;
+  };
+
   static constexpr std::chrono::milliseconds kAnswerPatience{30'000};
   static Error too_busy();
+
+  // fleet::FleetEffects, on the owner's thread.
+  void append(fleet::JobWrite write) override;
+  void open_attempt(const fleet::AttemptOrder& order) override;
+  void cut_attempt(const fleet::AttemptId& attempt) override;
+  void start_worker(const fleet::HostId& host, const fleet::LoadPlan& plan) override;
+  void stop_worker(const fleet::HostId& host, const fleet::WorkerId& worker) override;
+  void step_host(const fleet::HostId& host, fleet::HostAction action) override;
+  void tell(const fleet::JobId& job, const fleet::JobNotice& notice) override;
+  void answer(fleet::RequestId request, const fleet::Reply& reply) override;
+  void keep(fleet::Bucket bucket, const std::string& key, const std::string& value) override;
+
+  // On the owner's thread.
+  void recover(const Recovered& recovered);
+  void decide(const fleet::Event& event);
+  void take_submission(Submission submission, OnReply on_reply);
+  fleet::RequestId expect_reply(OnReply on_reply, bool is_submission);
+  void open_with_body(AttemptRequest request);
+  http::Task<void> read_body(AttemptRequest request);
+  void take_body(AttemptRequest request, Result<std::string> body);
+  void refuse_attempt(const fleet::AttemptId& attempt, const Error& error);
+  void flush_backlog();
+  base::OwnerLoop::Rest turn();
+
+  // Constant after start().
+  OrchestratorParts parts_;
+
+  std::atomic<bool> is_ready_ = false;
+  std::atomic<std::size_t> submissions_waiting_ = 0;
+
+  // Of the owner's thread.
+  fleet::Fleet fleet_;
+  std::unordered_map<fleet::JobId, std::shared_ptr<const std::string>, fleet::JobIdHash> bodies_;
+  std::unordered_map<fleet::RequestId, Pending> pending_;
+  fleet::RequestId next_request_ = 1;
+  std::deque<fleet::JobWrite> backlog_;  // records that the store had no room for; in order
+  // Attempts whose bodies are being read; true: cut meanwhile.
+  std::unordered_map<fleet::JobId, std::pair<fleet::AttemptId, bool>, fleet::JobIdHash> reading_;
+  fleet::TimePoint next_tick_{};
+
+  std::unique_ptr<base::OwnerLoop> loop_;  // last: its thread uses all of the above
 };
 
 }  // namespace llorch::orchestrator

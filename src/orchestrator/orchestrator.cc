@@ -1,0 +1,413 @@
+#include "orchestrator/orchestrator.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/check.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/similar_names.h"
+
+namespace llorch::orchestrator {
+namespace {
+
+using fleet::Event;
+using fleet::Reply;
+using fleet::RequestId;
+
+constexpr std::chrono::milliseconds kTick{250};
+// Submissions and questions that may wait for the owner; all other events are bounded by the jobs
+// and hosts there are, and the channel has room for those.
+constexpr std::size_t kSubmissionsMax = 8192;
+constexpr std::size_t kWaitingMax = std::size_t{1} << 20U;
+constexpr double kStartingRetryMs = 1000;
+constexpr std::chrono::milliseconds kReplyPatience = std::chrono::hours(24);
+
+const base::Logger& logger() {
+  static const base::Logger instance("orchestrator");
+  return instance;
+}
+
+std::uint64_t word_of_hex(std::string_view hex) {
+  std::uint64_t word = 0;
+  std::from_chars(hex.data(), hex.data() + hex.size(), word, 16);
+  return word;
+}
+
+// What a submission says about its body.
+void describe_body(fleet::SubmittedRecord& facts, const std::string& body) {
+  facts.body_bytes = static_cast<std::uint32_t>(body.size());
+  const std::string hex = base::sha256_hex(body);
+  for (std::size_t i = 0; i < 4; ++i)
+    facts.body_hash[i] = word_of_hex(std::string_view(hex).substr(16 * i, 16));
+}
+
+Reply refusal(const fleet::JobId& job, Error error, double retry_after_ms = 0) {
+  Reply reply;
+  reply.job = job;
+  reply.status = Status(std::move(error));
+  reply.retry_after_ms = retry_after_ms;
+  return reply;
+}
+
+http::Task<Reply> await_reply(std::shared_ptr<http::EventFeed<Reply>> feed) {
+  auto next = co_await feed->next(kReplyPatience);
+  if (next.item) co_return std::move(*next.item);
+  co_return refusal({}, {ErrorCode::Unavailable, "the orchestrator is being stopped"});
+}
+
+}  // namespace
+
+fleet::JobId make_job_id() {
+  std::array<std::uint64_t, 2> words{};
+  const ssize_t got = ::getrandom(words.data(), sizeof(words), 0);
+  CHECK(got == static_cast<ssize_t>(sizeof(words)), "the kernel gives 16 random bytes at once");
+  return {words[0], words[1]};
+}
+
+fleet::UnixMs wall_now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Result<FoundModel> find_model_by_name(const fleet::Fleet& fleet, std::string_view name) {
+  const fleet::Model* best = nullptr;
+  std::vector<std::string_view> names;
+  for (const fleet::Model& model : fleet.models) {
+    if (model.hosts.empty() && model.views.empty()) continue;
+    names.push_back(model.name);
+    if (model.name != name && fleet::text(model.hash) != name) continue;
+    const auto rank = [](const fleet::Model& one) {
+      return std::pair(one.views.size(), one.hosts.size());
+    };
+    if (best == nullptr || rank(*best) < rank(model)) best = &model;
+  }
+  if (best != nullptr) return FoundModel{best->hash, best->name};
+  std::string message = "no host of this fleet knows a model '" + std::string(name) + "'";
+  message += names.empty() ? "; none has any model" : base::did_you_mean(name, names);
+  return Error{ErrorCode::NotFound, message + "; GET /v2/models lists them"};
+}
+
+Orchestrator::Orchestrator(fleet::FleetLimits limits, fleet::Boot boot) : fleet_(limits, boot) {}
+
+Orchestrator::~Orchestrator() {
+  stop();
+}
+
+void Orchestrator::start(const OrchestratorParts& parts, Recovered recovered) {
+  CHECK(!loop_, "an orchestrator starts once");
+  CHECK(parts.store != nullptr && parts.attempts != nullptr && parts.answers != nullptr &&
+            parts.pools != nullptr && parts.io != nullptr && parts.threads != nullptr,
+        "an orchestrator has all its parts");
+  parts_ = parts;
+  // The thread begins only when what it finds is there: the first job is the recovery.
+  next_tick_ = fleet::TimePoint::max();
+  loop_ = std::make_unique<base::OwnerLoop>("fleet", kWaitingMax, [this] { return turn(); });
+  run_on_owner([this, recovered = std::move(recovered)] { recover(recovered); });
+}
+
+void Orchestrator::stop() {
+  if (loop_) loop_->stop();
+}
+
+Error Orchestrator::too_busy() {
+  return {ErrorCode::Unavailable, "the orchestrator has too much to do; try again"};
+}
+
+// --- from other threads ---
+
+void Orchestrator::run_on_owner(std::function<void()> work) {
+  if (!loop_->post(std::move(work)))
+    logger().debug("an event came after the end, or too much waits");
+}
+
+void Orchestrator::post(Event event) {
+  run_on_owner([this, event = std::move(event)] { decide(event); });
+}
+
+void Orchestrator::note_written(job_store::Written written) {
+  if (!written.failure.empty())
+    logger().error("records could not be stored", {{"why", written.failure}});
+  if (!written.answers.empty()) parts_.answers->note_written(written.answers);
+  if (written.records.empty()) return;
+  run_on_owner([this, records = std::move(written.records)] {
+    for (const job_store::RecordWritten& record : records)
+      decide(fleet::Written{record.job, record.seq, record.outcome});
+  });
+}
+
+void Orchestrator::keep_setting(std::string key, std::string value) {
+  keep(fleet::Bucket::Settings, key, value);
+}
+
+void Orchestrator::note_load(LoadProgress progress) {
+  run_on_owner([this, progress = std::move(progress)] {
+    const fleet::ModelIndex model = fleet::find_model(fleet_, progress.model);
+    if (model == fleet::kNone) return;
+    fleet::JobNotice notice{
+        .kind = fleet::NoticeKind::Loading, .eta_ms = progress.eta_ms, .host = progress.host};
+    notice.stage = progress.stage;
+    notice.progress = progress.progress;
+    for (const fleet::Job& job : fleet_.jobs) {
+      if (job.model == model && job.phase == fleet::Phase::Queued)
+        parts_.answers->tell(job.id, notice);
+    }
+  });
+}
+
+void Orchestrator::submit(Submission submission, OnReply on_reply) {
+  CHECK(submission.body != nullptr, "a submission has a body");
+  describe_body(submission.facts, *submission.body);
+  if (submissions_waiting_ >= kSubmissionsMax) {
+    on_reply(refusal(submission.job, too_busy(), kStartingRetryMs));
+    return;
+  }
+  ++submissions_waiting_;
+  const fleet::JobId job = submission.job;
+  const bool posted = loop_->post([this, submission = std::move(submission), on_reply]() mutable {
+    --submissions_waiting_;
+    take_submission(std::move(submission), std::move(on_reply));
+  });
+  if (posted) return;
+  --submissions_waiting_;
+  on_reply(refusal(job, {ErrorCode::Unavailable, "the orchestrator is being stopped"}));
+}
+
+void Orchestrator::ask_stop(const fleet::JobId& job, fleet::StopCause cause, OnReply on_reply) {
+  const bool posted = loop_->post([this, job, cause, on_reply] {
+    decide(fleet::StopAsked{job, cause, expect_reply(on_reply, /*is_submission=*/false)});
+  });
+  if (!posted) on_reply(refusal(job, too_busy()));
+}
+
+bool Orchestrator::ask(Question question) {
+  if (submissions_waiting_ >= kSubmissionsMax) return false;
+  return loop_->post([this, question = std::move(question)] {
+    question(fleet_, std::chrono::steady_clock::now());
+  });
+}
+
+http::Task<Reply> Orchestrator::submit_and_wait(Submission submission) {
+  const auto feed = std::make_shared<http::EventFeed<Reply>>(1);
+  submit(std::move(submission),
+         [feed](const Reply& reply) { [[maybe_unused]] const bool taken = feed->try_push(reply); });
+  co_return co_await await_reply(feed);
+}
+
+http::Task<Reply> Orchestrator::stop_and_wait(fleet::JobId job, fleet::StopCause cause) {
+  const auto feed = std::make_shared<http::EventFeed<Reply>>(1);
+  ask_stop(job, cause, [feed](const Reply& reply) {
+    [[maybe_unused]] const bool taken = feed->try_push(reply);
+  });
+  co_return co_await await_reply(feed);
+}
+
+// --- on the owner's thread ---
+
+void Orchestrator::recover(const Recovered& recovered) {
+  const fleet::TimePoint now = std::chrono::steady_clock::now();
+  fleet::begin_recovery(fleet_, wall_now_ms(), now);
+  for (const Recovered::Host& host : recovered.hosts)
+    decide(fleet::HostAsked{host.id, host.kind, fleet::HostWish::Up});
+  for (const auto& [key, facts] : recovered.keys) decide(fleet::KeyChanged{key, facts});
+  std::size_t num_left_out = 0;
+  for (const fleet::JobRecords& records : recovered.jobs) {
+    const auto* facts = records.records.empty()
+                            ? nullptr
+                            : std::get_if<fleet::SubmittedRecord>(&records.records.front());
+    if (facts != nullptr) parts_.answers->open(records.job, *facts, records.stored);
+    const Status taken = fleet::recover_job(fleet_, records, now, *this);
+    if (taken.ok()) continue;
+    ++num_left_out;
+    logger().error("a stored job cannot be read and is left out",
+                   {{"job", fleet::text(records.job)}, {"why", taken.error().message}});
+  }
+  for (const auto& [key, usage] : recovered.usage) {
+    fleet::Key& row = fleet_.keys[fleet::find_or_add_key(fleet_, key)];
+    const std::int64_t reserved = row.usage.tokens_reserved;
+    row.usage = usage;
+    row.usage.tokens_reserved = reserved;
+  }
+  logger().info("jobs taken up again", {{"jobs", recovered.jobs.size() - num_left_out},
+                                        {"left_out", num_left_out},
+                                        {"boot", fleet_.boot}});
+  next_tick_ = now;
+}
+
+void Orchestrator::decide(const Event& event) {
+  fleet::decide(fleet_, event, std::chrono::steady_clock::now(), *this);
+}
+
+base::OwnerLoop::Rest Orchestrator::turn() {
+  flush_backlog();
+  const fleet::TimePoint now = std::chrono::steady_clock::now();
+  if (now >= next_tick_) {
+    decide(fleet::Tick{wall_now_ms()});
+    next_tick_ = now + kTick;
+    if (!is_ready_ && now >= fleet_.hold_until) {
+      is_ready_ = true;
+      logger().info("ready", {{"jobs", fleet_.job_by_id.size()}, {"hosts", fleet_.hosts.size()}});
+    }
+  }
+  return {next_tick_, {}};
+}
+
+RequestId Orchestrator::expect_reply(OnReply on_reply, bool is_submission) {
+  const RequestId request = next_request_++;
+  pending_.emplace(request, Pending{std::move(on_reply), is_submission});
+  return request;
+}
+
+void Orchestrator::take_submission(Submission submission, OnReply on_reply) {
+  if (!is_ready_) {
+    return on_reply(refusal(submission.job,
+                            {ErrorCode::Unavailable, "the orchestrator is starting; try again"},
+                            kStartingRetryMs));
+  }
+  Result<FoundModel> model = find_model_by_name(fleet_, submission.facts.model_name);
+  if (!model.ok()) return on_reply(refusal(submission.job, model.error()));
+  submission.facts.model = model->hash;
+  submission.facts.model_name = model->name;
+  submission.facts.submitted_ms = wall_now_ms();
+  parts_.answers->open(submission.job, submission.facts, {});
+  bodies_.emplace(submission.job, submission.body);
+  decide(fleet::Submitted{.request = expect_reply(std::move(on_reply), /*is_submission=*/true),
+                          .job = submission.job,
+                          .facts = std::move(submission.facts),
+                          .prefix = std::move(submission.prefix)});
+}
+
+// --- effects ---
+
+void Orchestrator::append(fleet::JobWrite write) {
+  const bool is_first = write.expected_seq == 0;
+  if (is_first) {
+    const auto body = bodies_.find(write.job);
+    if (body != bodies_.end()) write.body = body->second;
+  }
+  if (!is_first && !backlog_.empty()) {
+    backlog_.push_back(std::move(write));
+    return;
+  }
+  // What is refused is gone with the call, so the store gets a copy where we could need it again.
+  const fleet::JobId job = write.job;
+  if (is_first) {
+    if (!parts_.store->append(std::move(write)))
+      post(fleet::Written{job, 0, fleet::WriteOutcome::Failed});
+    return;
+  }
+  if (!parts_.store->append(write)) backlog_.push_back(std::move(write));
+}
+
+void Orchestrator::flush_backlog() {
+  while (!backlog_.empty() && parts_.store->append(backlog_.front())) backlog_.pop_front();
+}
+
+void Orchestrator::open_attempt(const fleet::AttemptOrder& order) {
+  const fleet::Job* job = fleet::find_job(fleet_, order.attempt.job);
+  CHECK(job != nullptr, "an attempt is a live job's");
+  const std::optional<PoolAddress> pool = parts_.pools->address_of(order.host);
+  if (!pool) {
+    return refuse_attempt(order.attempt,
+                          {ErrorCode::Unavailable, "host " + order.host + " cannot be reached"});
+  }
+  open_with_body({order, *pool, job->facts, nullptr});
+}
+
+void Orchestrator::open_with_body(AttemptRequest request) {
+  const fleet::AttemptId attempt = request.order.attempt;
+  const auto body = bodies_.find(attempt.job);
+  if (body != bodies_.end()) {
+    request.body = body->second;
+    parts_.attempts->open(std::move(request));
+    return;
+  }
+  reading_[attempt.job] = {attempt, false};
+  const auto shared = std::make_shared<AttemptRequest>(std::move(request));
+  parts_.io->spawn([this, shared] { return read_body(*shared); });
+}
+
+http::Task<void> Orchestrator::read_body(AttemptRequest request) {
+  std::function<Result<std::string>()> read =
+      [store = parts_.store, job = request.order.attempt.job] { return store->read_body(job); };
+  const auto body =
+      std::make_shared<Result<std::string>>(co_await parts_.threads->run(std::move(read)));
+  run_on_owner([this, request = std::move(request), body] { take_body(request, *body); });
+}
+
+void Orchestrator::take_body(AttemptRequest request, Result<std::string> body) {
+  const fleet::AttemptId attempt = request.order.attempt;
+  const auto found = reading_.find(attempt.job);
+  if (found == reading_.end() || found->second.first != attempt) return;
+  const bool was_cut = found->second.second;
+  reading_.erase(found);
+  if (was_cut) {
+    decide(fleet::AttemptEnded{.attempt = attempt, .end = fleet::AttemptEnd::Cut});
+  } else if (body.ok()) {
+    bodies_[attempt.job] = std::make_shared<const std::string>(body.take());
+    open_with_body(std::move(request));
+  } else if (body.error().code == ErrorCode::NotFound) {
+    decide(fleet::AttemptEnded{.attempt = attempt,
+                               .end = fleet::AttemptEnd::Failed,
+                               .code = ErrorCode::Internal,
+                               .message = "its request is not stored any more"});
+  } else {
+    refuse_attempt(attempt, body.error());
+  }
+}
+
+void Orchestrator::refuse_attempt(const fleet::AttemptId& attempt, const Error& error) {
+  post(fleet::AttemptEnded{.attempt = attempt,
+                           .end = fleet::AttemptEnd::Refused,
+                           .code = error.code,
+                           .message = error.message});
+}
+
+void Orchestrator::cut_attempt(const fleet::AttemptId& attempt) {
+  const auto found = reading_.find(attempt.job);
+  if (found != reading_.end() && found->second.first == attempt) {
+    found->second.second = true;
+    return;
+  }
+  parts_.attempts->cut(attempt);
+}
+
+void Orchestrator::start_worker(const fleet::HostId& host, const fleet::LoadPlan& plan) {
+  parts_.pools->start_worker(host, plan);
+}
+
+void Orchestrator::stop_worker(const fleet::HostId& host, const fleet::WorkerId& worker) {
+  parts_.pools->stop_worker(host, worker);
+}
+
+void Orchestrator::step_host(const fleet::HostId& host, fleet::HostAction action) {
+  parts_.pools->step_host(host, action);
+}
+
+void Orchestrator::tell(const fleet::JobId& job, const fleet::JobNotice& notice) {
+  if (notice.kind == fleet::NoticeKind::Ended) bodies_.erase(job);
+  parts_.answers->tell(job, notice);
+}
+
+void Orchestrator::answer(RequestId request, const Reply& reply) {
+  const auto found = pending_.find(request);
+  if (found == pending_.end()) return;
+  const Pending pending = std::move(found->second);
+  pending_.erase(found);
+  if (pending.is_submission && !reply.status.ok()) {
+    bodies_.erase(reply.job);
+    parts_.answers->drop(reply.job);
+  }
+  pending.on_reply(reply);
+}
+
+void Orchestrator::keep(fleet::Bucket bucket, const std::string& key, const std::string& value) {
+  if (!parts_.store->keep(bucket, key, value))
+    logger().warn("the store is too busy for an entry", {{"key", key}});
+}
+
+}  // namespace llorch::orchestrator
