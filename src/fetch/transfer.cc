@@ -37,7 +37,6 @@ class Transfer {
   Transfer(const RemoteFile& file, const std::filesystem::path& target,
            const TransferOptions& options, const OnTransferProgress& progress, std::stop_token stop)
       : file_(file),
-        options_(options),
         stop_(std::move(stop)),
         max_connections_(std::clamp(options.max_connections, 1, kConnectionsMax)),
         etag_(strong_etag(file.etag)),
@@ -105,7 +104,6 @@ class Transfer {
   Status begin_again();
 
   const RemoteFile& file_;
-  const TransferOptions& options_;
   const std::stop_token stop_;
   const int max_connections_;
 

@@ -23,7 +23,7 @@ using ::testing::Not;
 
 constexpr std::string_view kToken = "0123456789abcdef";
 constexpr std::size_t kFlood = std::size_t{50} << 20;
-constexpr std::size_t kGrowthMax = std::size_t{4} << 20;
+[[maybe_unused]] constexpr std::size_t kGrowthMax = std::size_t{4} << 20;
 
 Router make_router() {
   Router router;
