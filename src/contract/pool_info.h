@@ -96,16 +96,29 @@ struct PoolWorker {
   std::string ended_at;      // empty: it runs
   double load_progress = 0;  // 0..1
 
+  // Its birth: the next process under the same id has another, also after a restart of the manager.
+  std::uint32_t start = 0;
+  std::string model_hash;   // of what it loaded: see pool_state.h
+  std::int32_t device = 0;  // number on its host: 0 the CPU, 1 + n GPU n
+  // Workers whose model_hash, backend, build and device class are equal compute the same bits.
+  std::string build = "unknown";
+  std::string device_class = "unknown";
+  bool can_resume = false;                  // its /execute takes `resume`
+  std::optional<std::int64_t> ready_in_ms;  // while it starts, where there is something to go by
+
   std::string trusted;  // what the belief rests on that its model's files are right; a sentence
 
   MemoryNeed planned;
   std::int64_t memory_bytes = 0;       // resident now
   std::int64_t memory_peak_bytes = 0;  // the most it ever had
   std::int64_t vram_bytes = 0;
+  std::int64_t promised_bytes = 0;  // of its plan, that its device still calls free
 
   std::int32_t context = 0;
   std::int32_t slots = 0;
   std::int32_t slots_busy = 0;
+  std::int64_t kv_blocks_total = 0;  // of kCacheBlockTokens each
+  std::int64_t kv_blocks_free = 0;
   std::int64_t queue_depth = 0;
   double tokens_per_second = 0;  // over the last few seconds
   std::optional<std::int64_t> last_token_age_ms;
