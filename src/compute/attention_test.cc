@@ -360,6 +360,63 @@ TEST_P(Attention, QueryHeadsShareKeyHeadsInRuns) {
     EXPECT_EQ(found[i], i / 8 < 7 ? 1.0F : 2.0F) << "head " << i / 8;
 }
 
+// The tolerance tells the declared form from its neighbours: what is declared is what is computed.
+TEST_P(Attention, AnotherFormThanTheDeclaredOneIsSeen) {
+  for (const DType dtype : {DType::F32, DType::F16, DType::Q8_0}) {
+    Case c;
+    c.cache_dtype = dtype;
+    const std::vector<float> found = run(*backend_, c);
+    const AttentionForm declared = backend_->attention_form(dtype);
+    for (const auto& [query, weights] : {std::pair{InputForm::F16, declared.weights},
+                                         {InputForm::BF16, declared.weights},
+                                         {InputForm::Int8, declared.weights},
+                                         {declared.query, InputForm::F16},
+                                         {declared.query, InputForm::BF16}}) {
+      if (query == declared.query && weights == declared.weights) continue;
+      const auto other = make_reference_backend(
+          {.attention = [form = AttentionForm{query, weights}](auto) { return form; }});
+      double error = 0;
+      const std::vector<float> expected = run(*other, c);
+      for (std::size_t i = 0; i < found.size(); ++i)
+        error = std::max(error, std::abs(static_cast<double>(found[i]) - double{expected[i]}));
+      EXPECT_GT(error, 2 * kTolerance) << name(query) << ", " << name(weights);
+    }
+  }
+}
+
+// Two keys, scores 0 and -1, one value of one each: what is left of rounding exp(-1), and of
+// dividing by the sum of what was rounded.
+TEST(AttentionForms, RoundQueriesAndWeights) {
+  const auto attend = [](const AttentionForm& form, float q) {
+    const auto backend = make_reference_backend({.attention = [form](auto) { return form; }});
+    Device device(*backend);
+    const KvLayer cache = {device.zeros(DType::F32, {1, 1, 2, 1}),
+                           device.zeros(DType::F32, {1, 1, 2, 1})};
+    backend->write_kv({.keys = device.floats(std::vector<float>{0, -1}, {2, 1, 1}),
+                       .values = device.floats(std::vector<float>{0, 1}, {2, 1, 1}),
+                       .slots = device.ints(std::vector<std::int32_t>{0, 1}),
+                       .cache = cache});
+    const TensorView out = device.output(1, 1, Layout::Tight);
+    backend->attention({.q = device.floats({&q, 1}, {1, 1, 1}),
+                        .cache = cache,
+                        .positions = device.ints(std::vector<std::int32_t>{1}),
+                        .sequences = device.ints(std::vector<std::int32_t>{0}),
+                        .block_tables = device.ints(std::vector<std::int32_t>{0}, {1, 1}),
+                        .runs = std::vector<SequenceRun>{{.rows = 1, .first_position = 1}},
+                        .scale = 1.0F,
+                        .out = out.split_heads(1),
+                        .scores = {}});
+    return device.read(out).front();
+  };
+  const auto share = [](double weight) { return static_cast<float>(weight / (1 + weight)); };
+  using enum InputForm;
+  EXPECT_EQ(attend({F32, F32}, 1), share(std::exp(-1.0)));
+  EXPECT_EQ(attend({F32, BF16}, 1), share(0.3671875));      // 94 / 256
+  EXPECT_EQ(attend({F32, F16}, 1), share(0.367919921875));  // 1507 / 4096
+  EXPECT_EQ(attend({BF16, F32}, 1.001F), share(std::exp(-1.0)));
+  EXPECT_NE(attend({F16, F32}, 1.001F), share(std::exp(-1.0)));
+}
+
 TEST(SequenceRuns, FollowSequencesAndPositions) {
   std::vector<SequenceRun> runs;
   for (const auto& [sequence, position] :

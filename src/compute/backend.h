@@ -62,10 +62,15 @@ class Backend {
   // The form in which products with weights of this type take their input. Held to 1e-6 of it by
   // the conformance tests.
   virtual InputForm input_form(tensor::DType weight) const = 0;
+  // The precision in which attention over a cache of this type multiplies. Held to it likewise.
+  virtual AttentionForm attention_form(tensor::DType cache) const = 0;
+  // How many rows of a step this device is well used by: fewer leave it idle, more take memory and
+  // make everybody wait. The same for every model.
+  virtual std::int32_t step_rows() const = 0;
   virtual Status reserve(const StepLimits& limits) = 0;
 
-  // Around the ops of a step, so that a device can capture, replay, pin and overlap them: uploads
-  // come before, downloads after, unless the step is observed.
+  // Around the ops of a step, so that a device can capture, replay, pin and overlap them: all
+  // uploads come before, all downloads after, unless the step is observed.
   virtual void begin_step(const StepShape&) {}
   virtual void end_step() {}
   // Asked before each layer: whether the step is given up. A device that runs behind its host waits
@@ -87,6 +92,7 @@ class Backend {
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void softcap(const SoftcapArgs& args) = 0;
   virtual void softmax(const SoftmaxArgs& args) = 0;
+  virtual void argmax(const ArgmaxArgs& args) = 0;
 
   // layer_norm or rms_norm.
   void norm(const TensorView& x, const RowNorm& norm, const TensorView& out);

@@ -1,5 +1,7 @@
 #include "compute/check_args.h"
 
+#include <limits>
+
 namespace llorch::compute {
 namespace {
 
@@ -133,6 +135,11 @@ void check_args(const GatherRowsArgs& args) {
 void check_args(const SoftcapArgs& args) {
   CHECK(is(args.x, DType::F32, 2) && args.cap > 0);
   CHECK(is_matrix(args.out, args.x.dims[0], args.x.dims[1]));
+}
+
+void check_args(const ArgmaxArgs& args) {
+  CHECK(is(args.x, DType::F32, 2) && args.x.dims[1] <= std::numeric_limits<std::int32_t>::max());
+  CHECK(is_index(args.out, args.x.dims[0]));
 }
 
 void check_args(const NormLinearArgs& args) {

@@ -18,6 +18,7 @@ void check_args(const AttentionArgs& args);
 void check_args(const GatherRowsArgs& args);
 void check_args(const SoftcapArgs& args);
 void check_args(const SoftmaxArgs& args);
+void check_args(const ArgmaxArgs& args);
 void check_args(const NormLinearArgs& args);
 void check_args(const MlpInArgs& args);
 

@@ -325,6 +325,49 @@ TEST_P(Conformance, SoftmaxOverALargeVocabularySumsToOne) {
   }
 }
 
+// Found as floats, for the sake of the fixture.
+Op argmax_op(std::int64_t rows, std::int64_t dim, Layout layout,
+             const std::function<void(std::vector<float>&)>& change) {
+  return [=](Device& device) {
+    Random random(91);
+    std::vector<float> values = random.numbers(rows * dim, 30.0F);
+    for (float& value : values) value = std::round(value);  // ties
+    change(values);
+    const TensorView out = device.zeros(DType::I32, {rows});
+    device.backend().argmax({.x = device.matrix(values, rows, dim, layout), .out = out});
+    std::vector<std::int32_t> places(static_cast<std::size_t>(rows));
+    device.backend().download(out.data, std::as_writable_bytes(std::span(places)));
+    return std::vector<float>(places.begin(), places.end());
+  };
+}
+
+TEST_P(Conformance, ArgmaxIsTheFirstOfTheLargest) {
+  for (const std::int64_t dim : {1, 2, 17, 172, 1500, 152064}) {
+    for (const Layout layout : {Layout::Tight, Layout::ColumnRange}) {
+      expect_close(0, 1, fmt::format("dim {}", dim),
+                   argmax_op(5, dim, layout, [](std::vector<float>&) {}));
+    }
+  }
+}
+
+TEST_P(Conformance, ArgmaxOfRowsThatHaveNoneIsMinusOne) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const std::size_t place : {0U, 700U, 1499U}) {
+    const std::vector<float> found =
+        run(argmax_op(6, 1500, Layout::Tight, [&](std::vector<float>& values) {
+          values[place] = std::nanf("");
+          values[1500 + place] = -std::nanf("");
+          values[2 * 1500 + place] = kInfinity;
+          std::fill_n(&values[3 * 1500], 1500, -kInfinity);
+          std::fill_n(&values[4 * 1500], 1500, -kInfinity);
+          values[4 * 1500 + place] = -7;
+          values[5 * 1500 + place] = 99;
+        }));
+    const auto at = static_cast<float>(place);
+    EXPECT_EQ(found, (std::vector<float>{-1, -1, -1, -1, at, at}));
+  }
+}
+
 TEST_P(Conformance, RowOpsDoNotDependOnTheirNeighbours) {
   // The rows of a short call are the first rows of a long one: their values are drawn in order.
   const auto expect_prefix = [&](const std::string& what, const Op& few, const Op& many) {

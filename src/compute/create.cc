@@ -30,7 +30,7 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
                                               const BackendOptions& options) {
   if (name == "reference") {
     return make_reference_backend(
-        [wish = options.input](tensor::DType weight) { return form_for(wish, weight); });
+        {.products = [wish = options.input](auto weight) { return form_for(wish, weight); }});
   }
   if (name == "cpu") {
     if (options.threads < 0) {

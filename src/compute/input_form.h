@@ -1,5 +1,6 @@
-// The precision in which a product takes its input: what a backend declares for each weight type
-// (Backend::input_form), what the reference computes in double, and what kernels are held to.
+// The precision in which products and attention take their input: what a backend declares for each
+// type of weights (Backend::input_form) and of caches (Backend::attention_form), what the reference
+// computes in double, and what kernels are held to.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,15 @@ enum class InputForm : std::uint8_t {
 
 // Values that share a scale; the last block of a row may be short.
 inline constexpr std::int64_t kInputBlock = 32;
+
+// What attention multiplies with what the cache holds. Scores, their exponentials and all sums are
+// float32 or better.
+struct AttentionForm {
+  InputForm query = InputForm::F32;  // each head's, times the keys
+  // exp(score - largest score), times the values; not Int8. Their sum, which divides the result, is
+  // of the same rounded numbers.
+  InputForm weights = InputForm::F32;
+};
 
 std::string_view name(InputForm form);  // "f32", "f16", "bf16", "int8"
 // Nothing for any other name.

@@ -152,6 +152,13 @@ struct SoftmaxArgs {
   TensorView out;  // (rows, dim); may be x
 };
 
+// The place of the largest value of each row, the first among equals; -1 where a value is NaN or
+// +infinity, or where all are -infinity.
+struct ArgmaxArgs {
+  TensorView x;    // (rows, dim)
+  TensorView out;  // (rows) I32
+};
+
 // Composite ops: each is what the ops above give one after the other.
 
 enum class NormKind : std::uint8_t { LayerNorm, RmsNorm };

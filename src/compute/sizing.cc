@@ -58,6 +58,7 @@ class Sizing : public SizingBackend {
   void upload(std::span<const std::byte>, void*) override {}
   void download(const void*, std::span<std::byte>) override { refuse(); }
   void synchronize() override {}
+  AttentionForm attention_form(tensor::DType) const override { return {}; }
 
   void embed(const EmbedArgs&) override { refuse(); }
   void layer_norm(const LayerNormArgs&) override { refuse(); }
@@ -71,6 +72,7 @@ class Sizing : public SizingBackend {
   void gather_rows(const GatherRowsArgs&) override { refuse(); }
   void softcap(const SoftcapArgs&) override { refuse(); }
   void softmax(const SoftmaxArgs&) override { refuse(); }
+  void argmax(const ArgmaxArgs&) override { refuse(); }
 
  protected:
   Sizing() = default;
@@ -118,6 +120,7 @@ class CpuSizing final : public Sizing {
     return weight;
   }
   InputForm input_form(tensor::DType weight) const override { return form_for(input_, weight); }
+  std::int32_t step_rows() const override { return kCpuStepRows; }
   Status reserve(const StepLimits& limits) override {
     const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, threads_, input_);
     if (!workspace.ok()) return workspace.error();
@@ -155,6 +158,7 @@ class CudaSizing final : public Sizing {
     return weight;
   }
   InputForm input_form(tensor::DType) const override { return InputForm::F32; }
+  std::int32_t step_rows() const override { return cuda::kStepRows; }
   Status reserve(const StepLimits& limits) override {
     const Result<std::int64_t> bytes = cuda::workspace_bytes(limits);
     if (!bytes.ok()) return bytes.error().in(name_);

@@ -38,8 +38,8 @@ inline std::unique_ptr<Backend> make(const BackendConfig& config, const StepLimi
   return backend.take();
 }
 
-// Fixture: backend_ under test beside reference_, which takes the input of products in the forms
-// that backend_ declares. Skips, saying why, where the device is not there.
+// Fixture: backend_ under test beside reference_, which takes the input of products and attention
+// in the forms that backend_ declares. Skips, saying why, where the device is not there.
 class WithBackend : public testing::TestWithParam<BackendConfig> {
  protected:
   explicit WithBackend(const StepLimits& limits) : limits_(limits) {}
@@ -54,7 +54,8 @@ class WithBackend : public testing::TestWithParam<BackendConfig> {
     backend_ = backend.take();
     ASSERT_TRUE(backend_->reserve(limits_).ok());
     reference_ = make_reference_backend(
-        [this](tensor::DType weight) { return backend_->input_form(weight); });
+        {.products = [this](tensor::DType weight) { return backend_->input_form(weight); },
+         .attention = [this](tensor::DType cache) { return backend_->attention_form(cache); }});
   }
 
   StepLimits limits_;

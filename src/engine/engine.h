@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -17,9 +18,10 @@
 namespace llorch::engine {
 
 struct EngineOptions {
-  std::int32_t max_running = 16;      // sequences of one step; at most the runner's limit
-  std::int32_t max_waiting = 64;      // beyond max_running + max_waiting submitted: QueueFull
-  std::int32_t step_tokens = 64;      // rows of one step; at most the runner's limit
+  std::int32_t max_running = 16;  // sequences of one step; at most the runner's limit
+  std::int32_t max_waiting = 64;  // beyond max_running + max_waiting submitted: QueueFull
+  // Rows of one step, where that is fewer than the runner takes.
+  std::int32_t step_tokens = std::numeric_limits<std::int32_t>::max();
   std::int32_t sampling_threads = 1;  // that choose tokens; the engine's own among them
   bool prefix_cache = true;
   const base::Clock* clock = &base::real_clock();  // outlives the engine

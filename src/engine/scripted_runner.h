@@ -44,7 +44,9 @@ class ScriptedRunner : public model::ModelRunner {
   };
   explicit ScriptedRunner(const Options& options)
       : options_(options),
-        cache_(static_cast<std::size_t>(options.limits.num_blocks * options.limits.block_tokens)) {}
+        cache_(static_cast<std::size_t>(options.limits.num_blocks * options.limits.block_tokens)) {
+    if (options_.limits.rows == 0) options_.limits.rows = 64;
+  }
 
   std::int32_t vocab_size() const override { return options_.vocab_size; }
   std::int32_t hidden_dim() const override { return options_.hidden_dim; }

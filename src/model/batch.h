@@ -38,7 +38,7 @@ struct StepOutput {
   bool aborted = false;
   std::span<const float> logits;  // (rows that want logits, vocab_size), in row order
   // (rows that want it), in row order: the lowest id among equals, -1 where a logit is NaN or
-  // +infinity.
+  // +infinity, or where all are -infinity.
   std::span<const std::int32_t> argmax;
   std::span<const float> hidden;  // (rows that want hidden, hidden_dim), in row order
 };

@@ -29,13 +29,16 @@ class BrokenBackend final : public compute::Backend {
   std::function<void(const compute::StepShape&)> on_begin_step;
   std::function<void()> on_end_step;
   std::function<void(const compute::RopeAnglesArgs&)> on_rope_angles;
+  std::function<void()> on_upload;
   std::function<void()> on_download;
+  std::int32_t wanted_step_rows = 0;  // 0: as the sound one
 
   std::string name() const override { return "broken " + sound_->name(); }
   std::string device_class() const override { return "broken-" + sound_->device_class(); }
   std::int64_t free_bytes() const override { return sound_->free_bytes(); }
   Result<compute::Buffer> allocate(std::int64_t bytes) override { return sound_->allocate(bytes); }
   void upload(std::span<const std::byte> host, void* device) override {
+    if (on_upload) on_upload();
     sound_->upload(host, device);
   }
   void download(const void* device, std::span<std::byte> host) override {
@@ -48,6 +51,12 @@ class BrokenBackend final : public compute::Backend {
   }
   compute::InputForm input_form(tensor::DType weight) const override {
     return sound_->input_form(weight);
+  }
+  compute::AttentionForm attention_form(tensor::DType cache) const override {
+    return sound_->attention_form(cache);
+  }
+  std::int32_t step_rows() const override {
+    return wanted_step_rows > 0 ? wanted_step_rows : sound_->step_rows();
   }
   Status reserve(const compute::StepLimits& limits) override { return sound_->reserve(limits); }
 
@@ -96,6 +105,7 @@ class BrokenBackend final : public compute::Backend {
   void softmax(const compute::SoftmaxArgs& args) override {
     run_changed(args, on_softmax, &compute::Backend::softmax);
   }
+  void argmax(const compute::ArgmaxArgs& args) override { sound_->argmax(args); }
 
  private:
   template <class Args>

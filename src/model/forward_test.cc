@@ -208,6 +208,29 @@ TEST_P(ForwardTest, HiddenRowsAreTheLastNormAndChangeNoLogits) {
   EXPECT_TRUE(std::equal(output.logits.begin(), output.logits.end(), all.begin(), all.end()));
 }
 
+TEST_P(ForwardTest, TheArgmaxComesBackInsteadOfTheLogitsWhereThatIsWanted) {
+  const std::vector<std::int32_t> ids = golden_.ids("ids");
+  const std::vector<float> all = run_alone(ids);
+  ASSERT_TRUE(runner_->limits().finds_argmax);
+  BatchPlan plan;
+  plan.block_tables.push_back(blocks_);
+  append(plan, ids, 0, 0);
+  const auto vocab = static_cast<std::ptrdiff_t>(runner_->vocab_size());
+  std::vector<std::int32_t> expected;
+  std::vector<float> logits;
+  for (BatchRow& row : plan.rows) {
+    const auto begin = all.begin() + row.position * vocab;
+    row.wants_logits = row.position % 3 == 1;
+    row.wants_argmax = row.position % 3 == 2;
+    if (row.wants_logits) logits.insert(logits.end(), begin, begin + vocab);
+    if (row.wants_argmax)
+      expected.push_back(static_cast<std::int32_t>(std::max_element(begin, begin + vocab) - begin));
+  }
+  const StepOutput output = runner_->forward(plan);
+  EXPECT_TRUE(std::ranges::equal(output.argmax, expected));
+  EXPECT_TRUE(std::ranges::equal(output.logits, logits));
+}
+
 // Rows of the table, handed in as what has no id: every other row, out of order.
 TEST_P(ForwardTest, RowsMayBringTheirOwnEmbeddings) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
@@ -255,7 +278,7 @@ class HeardStep : public testing::Test {
  protected:
   HeardStep() : backend_(compute::make_backend("cpu", {.threads = 3}).take()) {}
 
-  // Rows of one sequence from position 0 on, in blocks of 16.
+  // Rows of one sequence from position 0 on, in blocks of 16; the first two are no ids.
   StepOutput run(std::string_view model, std::int32_t rows,
                  const std::atomic<bool>* abort = nullptr) {
     const auto loaded = load_golden_model(model, backend_);
@@ -265,7 +288,12 @@ class HeardStep : public testing::Test {
     BatchPlan plan;
     plan.block_tables.push_back(blocks_);
     plan.abort = abort;
-    for (std::int32_t i = 0; i < rows; ++i) plan.rows.push_back({i + 1, i, 0, i + 1 == rows});
+    const std::vector<float> own(2 * static_cast<std::size_t>(runner_->hidden_dim()), 0.25F);
+    plan.embeddings = own;
+    for (std::int32_t i = 0; i < rows; ++i) {
+      plan.rows.push_back(
+          {.token = i, .position = i, .wants_logits = i + 1 == rows, .is_embedding = i < 2});
+    }
     return runner_->forward(plan);
   }
 
@@ -284,12 +312,27 @@ TEST_F(HeardStep, IsAnnouncedBeforeItsOpsAndEndedBeforeItsResultsAreFetched) {
   };
   backend_.on_end_step = [&] { heard.emplace_back("end"); };
   backend_.on_download = [&] { heard.emplace_back("download"); };
+  backend_.on_upload = [&] {
+    if (!heard.empty()) heard.emplace_back("upload");
+  };
   backend_.on_linear = [&](compute::LinearTarget&) {
     if (heard.back() != "product") heard.emplace_back("product");
   };
   run("tests/golden/families/llama", 5);
   EXPECT_EQ(heard, (std::vector<std::string>{"begin 5 rows, 1 with logits, 1 sequence", "product",
                                              "end", "download"}));
+}
+
+TEST_F(HeardStep, HasAsManyRowsAsTheBackendSaysAndOneForEachSequence) {
+  const auto loaded = load_golden_model("tests/golden/families/llama", backend_);
+  const auto rows_with = [&](const RunnerLimits& limits) {
+    return TransformerRunner::make(loaded, backend_, {.limits = limits}).take()->limits().rows;
+  };
+  EXPECT_EQ(rows_with({}), backend_.step_rows());
+  backend_.wanted_step_rows = 24;
+  EXPECT_EQ(rows_with({}), 24);
+  EXPECT_EQ(rows_with({.sequences = 40}), 40);
+  EXPECT_EQ(rows_with({.rows = 7, .sequences = 2}), 7);
 }
 
 TEST_F(HeardStep, AnglesAreComputedOnceWhateverTheNumberOfLayers) {

@@ -1,5 +1,7 @@
 #include "model/load.h"
 
+#include <algorithm>
+
 #include "formats/open.h"
 
 namespace llorch::model {
@@ -29,9 +31,11 @@ Result<std::shared_ptr<const LoadedModel>> load_model(
 }
 
 Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
-    std::shared_ptr<const LoadedModel> model, compute::Backend& backend,
-    const RunnerOptions& options) {
+    std::shared_ptr<const LoadedModel> model, compute::Backend& backend, RunnerOptions options) {
   const ModelConfig& config = model->config;
+  if (options.limits.rows == 0) options.limits.rows = backend.step_rows();
+  options.limits.rows = std::max(options.limits.rows, options.limits.sequences);
+  options.limits.finds_argmax = true;
   Result<KvStorage> cache = KvStorage::allocate(
       config, options.limits.num_blocks, options.limits.block_tokens, options.kv_dtype, backend);
   if (!cache.ok()) return cache.error();

@@ -36,7 +36,8 @@ Result<std::shared_ptr<const LoadedModel>> load_model(
     const LoadProgress& progress = {});
 
 struct RunnerOptions {
-  RunnerLimits limits;
+  RunnerLimits
+      limits;  // the rows that are asked for; the runner has them for each sequence at least
   tensor::DType kv_dtype = tensor::DType::F32;
   // With an observer, attention scores over up to the whole context are kept for it: small models
   // only.
@@ -48,7 +49,7 @@ class TransformerRunner final : public ModelRunner {
  public:
   static Result<std::unique_ptr<TransformerRunner>> make(std::shared_ptr<const LoadedModel> model,
                                                          compute::Backend& backend,
-                                                         const RunnerOptions& options);
+                                                         RunnerOptions options);
 
   std::int32_t vocab_size() const override { return model_->config.vocab_size; }
   std::int32_t hidden_dim() const override { return model_->config.hidden_dim; }

@@ -9,8 +9,8 @@ namespace llorch::model {
 
 // The largest step a runner takes; all its buffers are sized from this once.
 struct RunnerLimits {
-  std::int32_t rows = 64;        // rows of one step
-  std::int32_t logit_rows = 64;  // rows of one step that may want logits; any may want hidden
+  std::int32_t rows = 0;         // rows of one step; asked for 0: as many as the device likes best
+  std::int32_t logit_rows = 64;  // rows that may want logits or their argmax; any may want hidden
   std::int32_t sequences = 16;   // sequences of one step
   std::int32_t num_blocks = 64;  // cache blocks in all
   std::int32_t block_tokens = 16;

@@ -25,10 +25,12 @@ struct Transformer::Step {
   ForwardObserver* observer;
   TensorView tokens, positions, slots, sequences;  // (rows) I32
   TensorView block_tables;                         // (num_sequences, blocks_max) I32
+  TensorView own_rows;                             // (n) I32: rows with embeddings of their own
   TensorView logit_rows;                           // (n) I32; null when no row wants logits
   TensorView hidden_rows;                          // (n) I32; null when no row wants hidden
   TensorView hidden, normed, qkv, merged, ffn;     // StepBuffers' views, cut to this step's rows
   TensorView picked, logits;                       // cut to the rows that want them, or null
+  TensorView argmax;                               // (n) I32 of the last n logits, or null
   TensorView scores;
   std::span<const TensorView> angles;  // not cut
   std::span<const compute::SequenceRun> runs;
@@ -100,7 +102,7 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   });
 
   const std::int64_t indices =
-      5 * rows + limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
+      6 * rows + 2 * limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
   Result<compute::Buffer> index_buffer =
       backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
   if (!index_buffer.ok()) return index_buffer.error().in("step indices");
@@ -109,6 +111,7 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   buffers.staging_.resize(static_cast<std::size_t>(indices));
   buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
   buffers.host_hidden_.resize(static_cast<std::size_t>(buffers.picked_.elements()));
+  buffers.host_argmax_.resize(static_cast<std::size_t>(limits.logit_rows));
   const std::int64_t inputs = std::max({config.hidden_dim, config.q_width(), config.ffn_dim});
   const Status reserved =
       backend.reserve({.rows = rows, .inputs = inputs, .context = config.context_length});
@@ -118,7 +121,8 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
 
 std::int64_t StepBuffers::host_bytes() const {
   return static_cast<std::int64_t>(
-      staging_.capacity() * sizeof(std::int32_t) + runs_.capacity() * sizeof(compute::SequenceRun) +
+      (staging_.capacity() + host_argmax_.capacity()) * sizeof(std::int32_t) +
+      runs_.capacity() * sizeof(compute::SequenceRun) +
       (host_logits_.capacity() + host_hidden_.capacity()) * sizeof(float));
 }
 
@@ -169,7 +173,10 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
     }
     return count;
   };
-  const std::int64_t num_logits = stage_rows_where(&BatchRow::wants_logits);
+  const std::int64_t num_own = stage_rows_where(&BatchRow::is_embedding);
+  const std::int64_t num_whole = stage_rows_where(&BatchRow::wants_logits);
+  const std::int64_t num_argmax = stage_rows_where(&BatchRow::wants_argmax);
+  const std::int64_t num_logits = num_whole + num_argmax;
   CHECK(num_logits <= buffers.limits_.logit_rows);
   const std::int64_t num_hidden = stage_rows_where(&BatchRow::wants_hidden);
   backend_.upload(std::as_bytes(std::span(staging)), buffers.indices_.data());
@@ -186,8 +193,10 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
   step.slots = take({rows});
   step.sequences = take({rows});
   step.block_tables = take({num_sequences, buffers.blocks_max_});
+  if (num_own > 0) step.own_rows = take({num_own});
   if (num_logits > 0) step.logit_rows = take({num_logits});
   if (num_hidden > 0) step.hidden_rows = take({num_hidden});
+  if (num_argmax > 0) step.argmax = take({num_argmax});
   step.hidden = buffers.hidden_.first_rows(rows);
   step.normed = buffers.normed_.first_rows(rows);
   step.qkv = buffers.qkv_.first_rows(rows);
@@ -209,6 +218,7 @@ StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, S
                                  .sequences = step.block_tables.rows(),
                                  .observed = observer != nullptr,
                                  .abort = plan.abort};
+  upload_embeddings(step, plan);
   backend_.begin_step(shape);
   prepare(step, plan);
   const bool complete = run_layers(step, shape);
@@ -229,18 +239,35 @@ bool Transformer::run_layers(const Step& step, const compute::StepShape& shape) 
   return true;
 }
 
+// Rows with embeddings of their own, each in its place, where nothing of this step is yet.
+void Transformer::upload_embeddings(const Step& step, const BatchPlan& plan) const {
+  const auto width = static_cast<std::size_t>(config_.hidden_dim);
+  for (std::size_t row = 0; row < plan.rows.size(); ++row) {
+    if (!plan.rows[row].is_embedding) continue;
+    const auto index = static_cast<std::size_t>(plan.rows[row].token);
+    backend_.upload(std::as_bytes(plan.embeddings.subspan(index * width, width)),
+                    static_cast<float*>(step.normed.data) + row * width);
+  }
+}
+
 // What all layers share: the residual stream's beginning and the angles of rotation.
 void Transformer::prepare(const Step& step, const BatchPlan& plan) const {
   backend_.embed({.table = &weights_.token_embedding,
                   .ids = step.tokens,
                   .out = step.hidden,
                   .scale = config_.embedding_scale});
-  const auto width = static_cast<std::size_t>(config_.hidden_dim);
-  for (std::size_t row = 0; row < plan.rows.size(); ++row) {
-    if (!plan.rows[row].is_embedding) continue;
-    const auto index = static_cast<std::size_t>(plan.rows[row].token);
-    backend_.upload(std::as_bytes(plan.embeddings.subspan(index * width, width)),
-                    static_cast<float*>(step.hidden.data) + row * width);
+  std::int64_t taken = 0;  // of own_rows
+  for (std::size_t end = 0; end < plan.rows.size();) {
+    const std::size_t begin = end;
+    while (end < plan.rows.size() && plan.rows[end].is_embedding) ++end;
+    if (const auto count = static_cast<std::int64_t>(end - begin); count > 0) {
+      backend_.gather_rows({.x = step.normed,
+                            .indices = step.own_rows.rows_from(taken, count),
+                            .out = step.hidden.rows_from(static_cast<std::int64_t>(begin), count)});
+      taken += count;
+    } else {
+      ++end;
+    }
   }
   if (weights_.position_embedding) {
     backend_.embed({.table = &*weights_.position_embedding,
@@ -342,17 +369,21 @@ void Transformer::finish(const Step& step) const {
                    .weight = &weights_.output_matrix(),
                    .out = step.logits,
                    .softcap = config_.logit_softcap});
+  if (!step.argmax) return;
+  const std::int64_t num_whole = step.logits.rows() - step.argmax.rows();
+  backend_.argmax({.x = step.logits.rows_from(num_whole, step.argmax.rows()), .out = step.argmax});
 }
 
 StepOutput Transformer::fetch(const Step& step, StepBuffers& buffers) const {
-  const auto download = [this](const TensorView& view, std::vector<float>& host) {
-    if (!view) return std::span<const float>();
-    host.resize(static_cast<std::size_t>(view.elements()));
-    backend_.download(view.data, std::as_writable_bytes(std::span(host)));
-    return std::span<const float>(host);
+  const auto download = [this]<class T>(const TensorView& view, std::vector<T>& host) {
+    const auto wanted = std::span(host).first(static_cast<std::size_t>(view.elements()));
+    if (!wanted.empty()) backend_.download(view.data, std::as_writable_bytes(wanted));
+    return std::span<const T>(wanted);
   };
   if (!step.logits && !step.picked) backend_.synchronize();
-  return {.logits = download(step.logits, buffers.host_logits_),
+  const std::int64_t num_whole = step.logits.rows() - step.argmax.rows();
+  return {.logits = download(step.logits.first_rows(num_whole), buffers.host_logits_),
+          .argmax = download(step.argmax, buffers.host_argmax_),
           .hidden = download(step.picked, buffers.host_hidden_)};
 }
 

@@ -54,11 +54,12 @@ class StepBuffers {
   compute::TensorView merged_;  // (rows, q_width): attention's heads side by side
   compute::TensorView ffn_;     // (rows, ffn_in_width)
   compute::TensorView picked_;  // (rows, hidden): rows that want hidden, after the last norm
-  compute::TensorView logits_;  // (logit_rows, vocab)
+  compute::TensorView logits_;  // (logit_rows, vocab): rows that want them, rows that want argmax
   compute::TensorView scores_;  // (rows, heads, keys_observed), or null
   std::vector<compute::TensorView> angles_;  // (rows, rotary_dim) of each of ModelConfig::ropes
   std::vector<compute::SequenceRun> runs_;
   std::vector<std::int32_t> staging_;
+  std::vector<std::int32_t> host_argmax_;
   std::vector<float> host_logits_;
   std::vector<float> host_hidden_;
 };
@@ -82,6 +83,7 @@ class Transformer {
              ForwardObserver* observer) const;
   // False when the step was given up.
   bool run_layers(const Step& step, const compute::StepShape& shape) const;
+  void upload_embeddings(const Step& step, const BatchPlan& plan) const;
   void prepare(const Step& step, const BatchPlan& plan) const;
   void attention_block(const Step& step, std::int32_t layer) const;
   void mlp_block(const Step& step, std::int32_t layer) const;

@@ -48,13 +48,15 @@ struct TensorView {
     return static_cast<T*>(data) + index * row_stride;
   }
 
-  // The first `count` rows.
-  TensorView first_rows(std::int64_t count) const {
-    CHECK(count <= dims[0]);
+  // Rows [begin, begin + count).
+  TensorView rows_from(std::int64_t begin, std::int64_t count) const {
+    CHECK(begin >= 0 && count >= 0 && begin + count <= dims[0]);
     TensorView view = *this;
+    view.data = static_cast<std::byte*>(data) + begin * row_stride * info(dtype).block_bytes;
     view.dims[0] = count;
     return view;
   }
+  TensorView first_rows(std::int64_t count) const { return rows_from(0, count); }
   // Columns [begin, begin + count) of a (rows, columns) view.
   TensorView columns(std::int64_t begin, std::int64_t count) const {
     CHECK(rank == 2 && begin >= 0 && begin + count <= dims[1]);

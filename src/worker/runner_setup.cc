@@ -50,8 +50,6 @@ Result<std::unique_ptr<model::TransformerRunner>> make_runner(
   if (!blocks.ok()) return blocks.error();
   model::RunnerOptions runner;
   runner.kv_dtype = options.kv_dtype;
-  // How many rows a step has is the runner's answer; each sequence has one.
-  runner.limits.rows = std::max(runner.limits.rows, options.max_batch);
   // One for each sequence; where there are few, enough for a prompt that is scored to get on.
   runner.limits.logit_rows = std::max(kLogitRows, options.max_batch);
   runner.limits.sequences = options.max_batch;

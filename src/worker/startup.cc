@@ -182,7 +182,6 @@ Status start_engine(const WorkerOptions& options, std::shared_ptr<const model::L
   engine::EngineOptions engine_options;
   engine_options.max_running = options.max_batch;
   engine_options.max_waiting = options.max_queue;
-  engine_options.step_tokens = (*runner)->limits().rows;
   const int threads = options.threads > 0 ? options.threads : base::usable_cores();
   engine_options.sampling_threads = std::clamp(threads, 1, kSamplingThreadsMax);
   model.engine = engine::Engine::start(runner.take(), engine_options);

@@ -130,13 +130,16 @@ class EngineOnGpt2 : public testing::Test {
 TEST_F(EngineOnGpt2, GreedyIdsAreThoseOfTransformers) {
   const std::vector<TokenId> prompt = golden_.ids("ids");
   const std::vector<TokenId> expected = golden_.ids("greedy_ids");
-  const Plain plain = {.prompt = prompt,
-                       .max_tokens = static_cast<std::int32_t>(expected.size() - prompt.size()),
-                       .sampling = {.temperature = 0}};
-  std::vector<TokenId> all = prompt;
-  const std::vector<TokenId> ids = alone(plain);
-  all.insert(all.end(), ids.begin(), ids.end());
-  EXPECT_EQ(all, expected);
+  // By the argmax that the backend finds, and by logits.
+  for (const std::optional<std::int32_t> top : {std::optional<std::int32_t>(), std::optional(0)}) {
+    const Plain plain = {.prompt = prompt,
+                         .max_tokens = static_cast<std::int32_t>(expected.size() - prompt.size()),
+                         .sampling = {.temperature = 0, .top_logprobs = top}};
+    std::vector<TokenId> all = prompt;
+    const std::vector<TokenId> ids = alone(plain);
+    all.insert(all.end(), ids.begin(), ids.end());
+    EXPECT_EQ(all, expected);
+  }
 }
 
 TEST_F(EngineOnGpt2, ScoresOfThePromptAreThoseOfTransformers) {

@@ -96,6 +96,13 @@ void CpuBackend::softmax(const SoftmaxArgs& args) {
   });
 }
 
+void CpuBackend::argmax(const ArgmaxArgs& args) {
+  check_args(args);
+  for_each_row(args.x.rows(), [&](int, std::int64_t row) {
+    *args.out.row<std::int32_t>(row) = kernels_.argmax(args.x.row<float>(row), args.x.dims[1]);
+  });
+}
+
 Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_threads,
                                         InputForm input) {
   constexpr std::int64_t kRowsMax = std::int64_t{1} << 20;

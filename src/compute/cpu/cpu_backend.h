@@ -15,6 +15,9 @@ namespace llorch::compute {
 Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_view isa,
                                                   InputForm input);
 
+// Enough rows for a weight to be decoded once for many of them; more gain little.
+inline constexpr std::int32_t kCpuStepRows = 64;
+
 // What reserve() takes, as a function of numbers alone: a plan is made without a backend.
 struct CpuWorkspace {
   std::int64_t inputs = 0;         // as in StepLimits

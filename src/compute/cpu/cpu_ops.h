@@ -73,6 +73,9 @@ class CpuBackend final : public Backend {
     return weight;
   }
   InputForm input_form(tensor::DType weight) const override { return form_for(input_, weight); }
+  // Floats with what the cache decodes to, whatever its type.
+  AttentionForm attention_form(tensor::DType) const override { return {}; }
+  std::int32_t step_rows() const override { return kCpuStepRows; }
   Status reserve(const StepLimits& limits) override;
 
   void embed(const EmbedArgs& args) override;
@@ -87,6 +90,7 @@ class CpuBackend final : public Backend {
   void gather_rows(const GatherRowsArgs& args) override;
   void softcap(const SoftcapArgs& args) override;
   void softmax(const SoftmaxArgs& args) override;
+  void argmax(const ArgmaxArgs& args) override;
 
   // With fewer meetings than their parts.
   void norm_linear(const NormLinearArgs& args) override;

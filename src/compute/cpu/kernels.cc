@@ -29,6 +29,7 @@ constexpr Kernels kKernels = {
     .attend = attend,
     .softcap = softcap,
     .softmax = softmax,
+    .argmax = argmax,
 };
 
 }  // namespace HWY_NAMESPACE

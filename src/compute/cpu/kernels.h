@@ -75,6 +75,7 @@ struct Kernels {
   void (*attend)(const AttendHead& head);
   void (*softcap)(const float* x, std::int64_t dim, float cap, float* out);
   void (*softmax)(const float* x, std::int64_t dim, float* out);
+  std::int32_t (*argmax)(const float* x, std::int64_t dim);
 };
 
 struct Isa {

@@ -1,8 +1,9 @@
-// Ops on one row: norms, activations, softcap, softmax, rotation. Included once per instruction
-// set.
+// Ops on one row: norms, activations, softcap, softmax, argmax, rotation. Included once per
+// instruction set.
 #include <hwy/contrib/math/math-inl.h>
 
 #include <cmath>
+#include <limits>
 
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/vector_inl.h"
@@ -105,6 +106,35 @@ HWY_MAYBE_UNUSED static void softmax(const float* x, std::int64_t dim, float* ou
   const double sum = sum_row(out, dim, 0.0F, [](Vec v) HWY_ATTR { return v; });
   const Vec scale = hn::Set(Floats(), static_cast<float>(1.0 / sum));
   map_row(out, dim, out, [scale](Vec v) HWY_ATTR { return hn::Mul(v, scale); });
+}
+
+// As ArgmaxArgs. Only the run with the largest value is looked through for its place.
+HWY_MAYBE_UNUSED static std::int32_t argmax(const float* x, std::int64_t dim) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr std::int64_t kRun = 64 * kLanes;
+  const Vec infinity = hn::Set(Floats(), kInfinity);
+  auto is_sound = hn::Lt(hn::Zero(Floats()), infinity);
+  float largest = -kInfinity;
+  std::int64_t best = 0;
+  for (std::int64_t begin = 0; begin < dim; begin += kRun) {
+    const std::int64_t end = HWY_MIN(begin + kRun, dim);
+    Vec maxima = hn::Neg(infinity);
+    const auto take = [&](Vec v) HWY_ATTR {
+      is_sound = hn::And(is_sound, hn::Lt(v, infinity));
+      maxima = hn::Max(maxima, v);
+    };
+    std::int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) take(load(x + i));
+    if (i < end) take(load_part(x + i, end - i, -kInfinity));
+    const float max = reduce_max(maxima);
+    if (max > largest) {
+      largest = max;
+      best = begin;
+    }
+  }
+  if (!hn::AllTrue(Floats(), is_sound) || largest == -kInfinity) return -1;
+  while (x[best] != largest) ++best;
+  return static_cast<std::int32_t>(best);
 }
 
 // One head in place. The rest of a range one by one is the same arithmetic as the vectors: two

@@ -102,6 +102,8 @@ class CudaBackend final : public Backend {
 
   // Products are of floats with decoded weights, whatever the type.
   InputForm input_form(tensor::DType) const override { return InputForm::F32; }
+  AttentionForm attention_form(tensor::DType) const override { return {}; }
+  std::int32_t step_rows() const override { return cuda::kStepRows; }
 
   Status reserve(const StepLimits& limits) override {
     const Result<std::int64_t> bytes = cuda::workspace_bytes(limits);
@@ -142,6 +144,7 @@ class CudaBackend final : public Backend {
   void gather_rows(const GatherRowsArgs& args) override { run(args, cuda::launch_gather_rows); }
   void softcap(const SoftcapArgs& args) override { run(args, cuda::launch_softcap); }
   void softmax(const SoftmaxArgs& args) override { run(args, cuda::launch_softmax); }
+  void argmax(const ArgmaxArgs& args) override { run(args, cuda::launch_argmax); }
 
  private:
   // The current device belongs to the calling thread, which may serve several backends.

@@ -23,6 +23,7 @@ void launch_attention(const AttentionArgs& args, cudaStream_t stream);
 void launch_gather_rows(const GatherRowsArgs& args, cudaStream_t stream);
 void launch_softcap(const SoftcapArgs& args, cudaStream_t stream);
 void launch_softmax(const SoftmaxArgs& args, cudaStream_t stream);
+void launch_argmax(const ArgmaxArgs& args, cudaStream_t stream);
 
 // Success when the current device can run what was compiled.
 cudaError_t probe_kernels();

@@ -1,4 +1,5 @@
-// Layer norm, RMS norm and softmax: one block per row, three passes over it.
+// Layer norm, RMS norm, softmax and argmax: one block per row, which passes over it up to three
+// times.
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/reduce.cuh"
 
@@ -71,6 +72,42 @@ __global__ void softmax_kernel(Rows rows) {
   }
 }
 
+// Whether (value, place) a comes before b: the larger value, the lower place among equals.
+__device__ bool is_better(float a, std::int64_t a_place, float b, std::int64_t b_place) {
+  return a > b || (a == b && a_place < b_place);
+}
+
+__global__ void argmax_kernel(Rows rows, std::int32_t* out) {
+  __shared__ float values[kBlockThreads];
+  __shared__ std::int64_t places[kBlockThreads];
+  const float* x = rows.x + blockIdx.x * rows.x_stride;
+  const auto thread = static_cast<int>(threadIdx.x);
+  float largest = -INFINITY;
+  std::int64_t place = rows.dim;
+  int is_bad = 0;
+  for (std::int64_t i = thread; i < rows.dim; i += kBlockThreads) {
+    is_bad |= x[i] < INFINITY ? 0 : 1;
+    if (x[i] > largest) {
+      largest = x[i];
+      place = i;
+    }
+  }
+  values[thread] = largest;
+  places[thread] = place;
+  is_bad = __syncthreads_or(is_bad);
+  for (int half = kBlockThreads / 2; half > 0; half /= 2) {
+    if (thread < half &&
+        is_better(values[thread + half], places[thread + half], values[thread], places[thread])) {
+      values[thread] = values[thread + half];
+      places[thread] = places[thread + half];
+    }
+    __syncthreads();
+  }
+  if (thread != 0) return;
+  out[blockIdx.x] =
+      is_bad != 0 || values[0] == -INFINITY ? -1 : static_cast<std::int32_t>(places[0]);
+}
+
 }  // namespace
 
 void launch_layer_norm(const LayerNormArgs& args, cudaStream_t stream) {
@@ -90,6 +127,11 @@ void launch_rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
 void launch_softmax(const SoftmaxArgs& args, cudaStream_t stream) {
   launch("softmax", softmax_kernel, stream, args.x.rows(), 1, kBlockThreads,
          rows_of(args.x, args.out));
+}
+
+void launch_argmax(const ArgmaxArgs& args, cudaStream_t stream) {
+  launch("argmax", argmax_kernel, stream, args.x.rows(), 1, kBlockThreads, rows_of(args.x, args.x),
+         static_cast<std::int32_t*>(args.out.data));
 }
 
 cudaError_t probe_kernels() {

@@ -9,6 +9,8 @@
 namespace llorch::compute::cuda {
 
 inline constexpr std::int64_t kRowsMax = 65535;  // the second dimension of a grid
+// As Backend::step_rows.
+inline constexpr std::int32_t kStepRows = 64;
 
 // Bytes of the workspace that reserve() makes: none, because kernels keep what they need in shared
 // memory and registers. Fails where a step is more than the kernels can be launched for.

@@ -1,5 +1,6 @@
 #include "compute/reference/reference_backend.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -69,11 +70,19 @@ double activate(Activation kind, double x) {
   return x;
 }
 
-void normalise(std::vector<double>& scores) {
+// Scores to weights that sum to 1, each rounded before they are summed where a form says so.
+void normalise(std::vector<double>& scores, InputForm form = InputForm::F32) {
   double max = -std::numeric_limits<double>::infinity();
   for (const double score : scores) max = std::max(max, score);
   double sum = 0;
-  for (double& score : scores) sum += score = std::exp(score - max);
+  for (double& score : scores) {
+    score = std::exp(score - max);
+    if (form != InputForm::F32) {
+      const auto weight = static_cast<float>(score);
+      score = input_row(form, {&weight, 1}).front();
+    }
+    sum += score;
+  }
   for (double& score : scores) score /= sum;
 }
 
@@ -118,7 +127,8 @@ void write_cache(const TensorView& cache, std::int64_t index, std::span<const fl
 }
 
 // One query head of one row.
-void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head) {
+void attend(const AttentionArgs& args, const AttentionForm& form, std::int64_t row,
+            std::int64_t head) {
   const TensorView& cache = args.cache.keys;
   const std::int64_t head_dim = args.q.dims[2];
   const std::int64_t block_tokens = cache.dims[2];
@@ -130,7 +140,8 @@ void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head) {
   const std::int32_t* table = args.block_tables.row<std::int32_t>(sequence);
   const std::int64_t first =
       args.window > 0 ? std::max<std::int64_t>(0, position - args.window + 1) : 0;
-  const float* q = args.q.row<float>(row) + head * head_dim;
+  const std::vector<double> q = input_row(
+      form.query, {args.q.row<float>(row) + head * head_dim, static_cast<std::size_t>(head_dim)});
 
   std::vector<double> scores;
   for (std::int64_t key = first; key <= position; ++key) {
@@ -138,7 +149,7 @@ void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head) {
     for (std::int64_t i = 0; i < head_dim; ++i) {
       const std::int64_t at =
           cache_index(cache, table[key / block_tokens], kv_head, key % block_tokens, i);
-      score += static_cast<double>(q[i]) * read_cache(cache, at);
+      score += q[static_cast<std::size_t>(i)] * read_cache(cache, at);
     }
     score *= args.scale;
     if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
@@ -153,7 +164,7 @@ void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head) {
                      : static_cast<float>(scores[static_cast<std::size_t>(key - first)]);
     }
   }
-  normalise(scores);
+  normalise(scores, form.weights);
   for (std::int64_t i = 0; i < head_dim; ++i) {
     double sum = 0;
     for (std::int64_t key = first; key <= position; ++key) {
@@ -167,7 +178,7 @@ void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head) {
 
 class ReferenceBackend final : public Backend {
  public:
-  explicit ReferenceBackend(InputForms forms) : forms_(std::move(forms)) {}
+  explicit ReferenceBackend(ReferenceForms forms) : forms_(std::move(forms)) {}
 
   std::string name() const override { return "reference"; }
   std::string device_class() const override { return "reference"; }
@@ -184,7 +195,9 @@ class ReferenceBackend final : public Backend {
   Result<Weight> load_weight(const WeightSource& source) override {
     return load_host_weight(source);
   }
-  InputForm input_form(DType weight) const override { return forms_(weight); }
+  InputForm input_form(DType weight) const override { return forms_.products(weight); }
+  AttentionForm attention_form(DType cache) const override { return forms_.attention(cache); }
+  std::int32_t step_rows() const override { return 64; }
   Status reserve(const StepLimits&) override { return ok_status(); }
 
   void embed(const EmbedArgs& args) override {
@@ -243,7 +256,7 @@ class ReferenceBackend final : public Backend {
       std::vector<std::vector<double>> input;
       for (std::int64_t r = 0; r < args.x.rows(); ++r) {
         input.push_back(
-            input_row(forms_(target.weight->dtype),
+            input_row(input_form(target.weight->dtype),
                       {args.x.row<float>(r), static_cast<std::size_t>(args.x.dims[1])}));
       }
       for (std::int64_t n = 0; n < target.weight->rows; ++n) {
@@ -332,7 +345,8 @@ class ReferenceBackend final : public Backend {
       }
     }
     for (std::int64_t r = 0; r < args.q.rows(); ++r) {
-      for (std::int64_t head = 0; head < args.q.dims[1]; ++head) attend(args, r, head);
+      for (std::int64_t head = 0; head < args.q.dims[1]; ++head)
+        attend(args, attention_form(args.cache.keys.dtype), r, head);
     }
   }
 
@@ -367,13 +381,30 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void argmax(const ArgmaxArgs& args) override {
+    check_args(args);
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      constexpr float kInfinity = std::numeric_limits<float>::infinity();
+      const std::span<const float> x(args.x.row<float>(r),
+                                     static_cast<std::size_t>(args.x.dims[1]));
+      std::int64_t best = -1;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (x[i] > (best < 0 ? -kInfinity : x[static_cast<std::size_t>(best)]))
+          best = static_cast<std::int64_t>(i);
+      }
+      const bool is_sound =
+          std::all_of(x.begin(), x.end(), [](float value) { return value < kInfinity; });
+      *args.out.row<std::int32_t>(r) = is_sound ? static_cast<std::int32_t>(best) : -1;
+    }
+  }
+
  private:
-  InputForms forms_;
+  ReferenceForms forms_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend(InputForms forms) {
+std::unique_ptr<Backend> make_reference_backend(ReferenceForms forms) {
   return std::make_unique<ReferenceBackend>(std::move(forms));
 }
 

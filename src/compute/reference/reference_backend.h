@@ -1,5 +1,5 @@
-// The oracle: every op as its definition reads, one value at a time, in double, products with their
-// input in any form that another backend declares. Far too slow to serve with.
+// The oracle: every op as its definition reads, one value at a time, in double, products and
+// attention with their input in any form that another backend declares. Far too slow to serve with.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,13 @@
 
 namespace llorch::compute {
 
-using InputForms = std::function<InputForm(tensor::DType weight)>;
+struct ReferenceForms {
+  std::function<InputForm(tensor::DType weight)> products = [](auto) { return InputForm::F32; };
+  std::function<AttentionForm(tensor::DType cache)> attention = [](auto) {
+    return AttentionForm();
+  };
+};
 
-std::unique_ptr<Backend> make_reference_backend(InputForms forms);
+std::unique_ptr<Backend> make_reference_backend(ReferenceForms forms);
 
 }  // namespace llorch::compute
