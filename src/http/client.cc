@@ -10,12 +10,15 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <functional>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "base/check.h"
@@ -156,6 +159,7 @@ class ResponseStream::Impl {
   Clock::time_point deadline(std::chrono::milliseconds step) const;
   Error failure(std::string_view doing, const beast::error_code& error) const;
   void finish();
+  void watch_stop(const asio::any_io_executor& executor);
 
   Client::IdlePool& pool_;
   const ClientRequest request_;
@@ -168,7 +172,20 @@ class ResponseStream::Impl {
   Headers headers_;
   std::size_t body_bytes_ = 0;
   bool is_finished_ = false;
+  std::shared_ptr<Impl*> self_;  // seen, on the strand, by who asks us to stop
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 };
+
+void ResponseStream::Impl::watch_stop(const asio::any_io_executor& executor) {
+  if (!request_.stop.stop_possible()) return;
+  self_ = std::make_shared<Impl*>(this);
+  // Destroying it waits for a call under way, so the executor is still there.
+  on_stop_.emplace(request_.stop, [executor, weak = std::weak_ptr<Impl*>(self_)] {
+    asio::post(executor, [weak] {
+      if (const std::shared_ptr<Impl*> self = weak.lock()) (*self)->close();
+    });
+  });
+}
 
 Clock::time_point ResponseStream::Impl::deadline(std::chrono::milliseconds step) const {
   const Clock::time_point by_step = Clock::now() + step;
@@ -177,6 +194,7 @@ Clock::time_point ResponseStream::Impl::deadline(std::chrono::milliseconds step)
 }
 
 Error ResponseStream::Impl::failure(std::string_view doing, const beast::error_code& error) const {
+  if (request_.stop.stop_requested()) return {ErrorCode::Cancelled, "the request was given up"};
   if (is_own_shortage(error)) {
     return {ErrorCode::OutOfMemory, fmt::format("{}: this process is short of something: {} while "
                                                 "{}",
@@ -240,6 +258,7 @@ Task<Result<bool>> ResponseStream::Impl::exchange_heads(const asio::any_io_execu
     const Status connected = co_await connect(executor);
     if (!connected.ok()) co_return connected.error();
   }
+  if (request_.stop.stop_requested()) co_return failure("connecting", {});
   const beast::error_code error =
       co_await transport_.write(*head, request_.body, deadline(request_.idle_timeout));
   // A server may answer and close before it has read the whole body; its answer is worth more than
@@ -253,6 +272,7 @@ Task<Result<bool>> ResponseStream::Impl::exchange_heads(const asio::any_io_execu
 
 Task<Status> ResponseStream::Impl::open() {
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
+  watch_stop(executor);
   std::optional<Transport::Socket> idle;
   if (pool_.is_enabled() && is_repeatable(request_.method))
     idle = pool_.take(url_.peer(), executor);
@@ -446,13 +466,18 @@ Client::Client(const ClientOptions& options)
     : idle_(std::make_unique<IdlePool>(options.max_idle_connections)) {}
 Client::~Client() = default;
 
+// A blocking call is ended by its own loop.
 Result<Response> Client::send(const ClientRequest& request) {
-  return run_here(async_send(request), request.stop);
+  ClientRequest here = request;
+  here.stop = {};
+  return run_here(async_send(std::move(here)), request.stop);
 }
 
 Result<Response> Client::stream(const ClientRequest& request,
                                 const std::function<bool(std::string_view)>& on_bytes) {
-  return run_here(stream_to(*this, request, on_bytes), request.stop);
+  ClientRequest here = request;
+  here.stop = {};
+  return run_here(stream_to(*this, std::move(here), on_bytes), request.stop);
 }
 
 Task<Result<Response>> Client::async_send(ClientRequest request) {

@@ -32,7 +32,8 @@ struct ClientRequest {
       60'000};  // the longest silence of the peer once the request is sent
   std::size_t max_response_bytes = std::size_t{16}
                                    << 20;  // of a whole body; streams are not bounded
-  std::stop_token stop;                    // ends a blocking call with Cancelled, from any thread
+  // Ends the call, and the stream that it opened, with Cancelled; from any thread.
+  std::stop_token stop;
 };
 
 // A response whose body is read as it comes. Used on one strand; destroying it closes the

@@ -12,9 +12,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <set>
 #include <thread>
 
+#include "http/io_threads.h"
 #include "http/sse.h"
 #include "http/test_server.h"
 
@@ -271,6 +273,25 @@ TEST(Client, ABlockingCallCanBeGivenUp) {
   const Result<Response> at_once = client.send(request);
   ASSERT_FALSE(at_once.ok());
   EXPECT_EQ(at_once.error().code, ErrorCode::Cancelled);
+}
+
+TEST(Client, ACoroutinesCallCanBeGivenUpToo) {
+  const ScriptedServer silent("", true);
+  const ScriptedServer stuck("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", true);
+  for (const std::uint16_t port : {silent.port(), stuck.port()}) {
+    Client client;
+    std::stop_source stop;
+    std::promise<Error> got;
+    IoThreads threads(1);
+    threads.spawn([&]() -> Task<void> {
+      ClientRequest request(Method::Get, url(port, "/"));
+      request.stop = stop.get_token();
+      const Result<Response> given_up = co_await client.async_send(std::move(request));
+      got.set_value(given_up.ok() ? Error{} : given_up.error());
+    });
+    stop.request_stop();
+    EXPECT_EQ(got.get_future().get().code, ErrorCode::Cancelled);
+  }
 }
 
 TEST(Client, RefusesBrokenResponses) {
