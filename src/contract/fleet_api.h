@@ -23,7 +23,7 @@ inline constexpr std::array<std::string_view, 3> kTaskModes = {"fast", "spread",
 inline constexpr std::array<std::string_view, 6> kTaskStates = {
     "queued", "dispatched", "running", "completed", "failed", "cancelled"};
 inline constexpr std::array<std::string_view, 2> kScopes = {"infer", "admin"};
-inline constexpr std::size_t kLabelsMax = 16;
+inline constexpr std::size_t kTaskLabelsMax = 16;
 inline constexpr std::size_t kNameBytesMax = 256;
 
 // POST /v2/tasks, beside what the worker is asked. For kind "execute" the fields of /execute stand
@@ -48,7 +48,7 @@ void describe(V& v, T& value) {
   v("detach", value.detach, {.doc = "The job runs on when nobody follows its events."});
   v("mode", value.mode, {.names = kTaskModes});
   v("host", value.host, {.bytes = {0, kNameBytesMax}, .doc = "With mode pin."});
-  v("labels", value.labels, {.bytes = {1, 64}, .max_items = kLabelsMax});
+  v("labels", value.labels, {.bytes = {1, 64}, .max_items = kTaskLabelsMax});
   v("deadline_ms", value.deadline_ms,
     {.min = 0, .max = 9e12, .doc = "Milliseconds since 1970, as X-Deadline."});
 }
@@ -331,6 +331,45 @@ struct HostList {
 template <class V, Described<HostList> T>
 void describe(V& v, T& value) {
   v("hosts", value.hosts);
+}
+
+// GET /v2/pools: the hosts' managers that are reached now.
+struct PoolView {
+  std::string host;
+  std::string url;
+  std::string pool_id;
+  std::string version;
+  std::string state;  // of the host
+
+  friend bool operator==(const PoolView&, const PoolView&) = default;
+};
+template <class V, Described<PoolView> T>
+void describe(V& v, T& value) {
+  v("host", value.host);
+  v("url", value.url);
+  v("pool_id", value.pool_id);
+  v("version", value.version);
+  v("state", value.state);
+}
+struct PoolList {
+  std::vector<PoolView> pools;
+
+  friend bool operator==(const PoolList&, const PoolList&) = default;
+};
+template <class V, Described<PoolList> T>
+void describe(V& v, T& value) {
+  v("pools", value.pools);
+}
+
+// POST /v2/backup: where the copy goes, on the orchestrator's machine.
+struct BackupRequest {
+  std::string file;  // an absolute path where nothing is yet
+
+  friend bool operator==(const BackupRequest&, const BackupRequest&) = default;
+};
+template <class V, Described<BackupRequest> T>
+void describe(V& v, T& value) {
+  v("file", value.file, {.must = true, .bytes = {1, 4096}});
 }
 
 // POST /v2/hosts: a host that is to be up from now on.

@@ -31,18 +31,20 @@ const base::Logger& logger() {
   return instance;
 }
 
-std::uint64_t word_of_hex(std::string_view hex) {
-  std::uint64_t word = 0;
-  std::from_chars(hex.data(), hex.data() + hex.size(), word, 16);
-  return word;
-}
-
 // What a submission says about its body.
 void describe_body(fleet::SubmittedRecord& facts, const std::string& body) {
   facts.body_bytes = static_cast<std::uint32_t>(body.size());
-  const std::string hex = base::sha256_hex(body);
-  for (std::size_t i = 0; i < 4; ++i)
-    facts.body_hash[i] = word_of_hex(std::string_view(hex).substr(16 * i, 16));
+  const bool has_hash = std::any_of(std::begin(facts.body_hash), std::end(facts.body_hash),
+                                    [](std::uint64_t word) { return word != 0; });
+  if (!has_hash) hash_body(body, facts.body_hash);
+}
+
+template <class T>
+T random_value() {
+  T value{};
+  const ssize_t got = ::getrandom(&value, sizeof(value), 0);
+  CHECK(got == static_cast<ssize_t>(sizeof(value)), "the kernel gives so few bytes at once");
+  return value;
 }
 
 Reply refusal(const fleet::JobId& job, Error error, double retry_after_ms = 0) {
@@ -51,6 +53,21 @@ Reply refusal(const fleet::JobId& job, Error error, double retry_after_ms = 0) {
   reply.status = Status(std::move(error));
   reply.retry_after_ms = retry_after_ms;
   return reply;
+}
+
+// A host that has not said yet which models it has.
+std::optional<Error> find_coming_host(const fleet::Fleet& fleet) {
+  for (const fleet::Host& host : fleet.hosts) {
+    const fleet::HostState state = host.facts.state;
+    const bool is_coming =
+        state == fleet::HostState::Preflight || state == fleet::HostState::Installing ||
+        state == fleet::HostState::Starting || state == fleet::HostState::Degraded;
+    if (is_coming && !host.was_seen) {
+      return Error{ErrorCode::Unavailable,
+                   "host " + host.id + " is still coming up and may have this model; try again"};
+    }
+  }
+  return std::nullopt;
 }
 
 http::Task<Reply> await_reply(std::shared_ptr<http::EventFeed<Reply>> feed) {
@@ -62,10 +79,18 @@ http::Task<Reply> await_reply(std::shared_ptr<http::EventFeed<Reply>> feed) {
 }  // namespace
 
 fleet::JobId make_job_id() {
-  std::array<std::uint64_t, 2> words{};
-  const ssize_t got = ::getrandom(words.data(), sizeof(words), 0);
-  CHECK(got == static_cast<ssize_t>(sizeof(words)), "the kernel gives 16 random bytes at once");
+  const auto words = random_value<std::array<std::uint64_t, 2>>();
   return {words[0], words[1]};
+}
+
+std::uint64_t make_seed() {
+  return random_value<std::uint64_t>() >> 11U;
+}
+
+void hash_body(std::string_view body, std::uint64_t (&words)[4]) {
+  const std::string hex = base::sha256_hex(body);
+  for (std::size_t i = 0; i < 4; ++i)
+    std::from_chars(hex.data() + 16 * i, hex.data() + 16 * (i + 1), words[i], 16);
 }
 
 fleet::UnixMs wall_now_ms() {
@@ -98,16 +123,18 @@ Orchestrator::~Orchestrator() {
   stop();
 }
 
-void Orchestrator::start(const OrchestratorParts& parts, Recovered recovered) {
+void Orchestrator::start(const OrchestratorParts& parts) {
   CHECK(!loop_, "an orchestrator starts once");
   CHECK(parts.store != nullptr && parts.attempts != nullptr && parts.answers != nullptr &&
             parts.pools != nullptr && parts.io != nullptr && parts.threads != nullptr,
         "an orchestrator has all its parts");
   parts_ = parts;
-  // The thread begins only when what it finds is there: the first job is the recovery.
-  next_tick_ = fleet::TimePoint::max();
+  next_tick_ = fleet::TimePoint::max();  // the clock begins with the recovery
   loop_ = std::make_unique<base::OwnerLoop>("fleet", kWaitingMax, [this] { return turn(); });
-  run_on_owner([this, recovered = std::move(recovered)] { recover(recovered); });
+}
+
+void Orchestrator::recover(Recovered recovered) {
+  run_on_owner([this, recovered = std::move(recovered)] { take_up(recovered); });
 }
 
 void Orchestrator::stop() {
@@ -208,7 +235,7 @@ http::Task<Reply> Orchestrator::stop_and_wait(fleet::JobId job, fleet::StopCause
 
 // --- on the owner's thread ---
 
-void Orchestrator::recover(const Recovered& recovered) {
+void Orchestrator::take_up(const Recovered& recovered) {
   const fleet::TimePoint now = std::chrono::steady_clock::now();
   fleet::begin_recovery(fleet_, wall_now_ms(), now);
   for (const Recovered::Host& host : recovered.hosts)
@@ -236,6 +263,7 @@ void Orchestrator::recover(const Recovered& recovered) {
                                         {"left_out", num_left_out},
                                         {"boot", fleet_.boot}});
   next_tick_ = now;
+  is_recovered_ = true;
 }
 
 void Orchestrator::decide(const Event& event) {
@@ -269,7 +297,11 @@ void Orchestrator::take_submission(Submission submission, OnReply on_reply) {
                             kStartingRetryMs));
   }
   Result<FoundModel> model = find_model_by_name(fleet_, submission.facts.model_name);
-  if (!model.ok()) return on_reply(refusal(submission.job, model.error()));
+  if (!model.ok()) {
+    const std::optional<Error> coming = find_coming_host(fleet_);
+    return on_reply(coming ? refusal(submission.job, *coming, kStartingRetryMs)
+                           : refusal(submission.job, model.error()));
+  }
   submission.facts.model = model->hash;
   submission.facts.model_name = model->name;
   submission.facts.submitted_ms = wall_now_ms();

@@ -31,13 +31,18 @@ namespace llorch::orchestrator {
 // One job as it comes in. submit() fills in what is left open below.
 struct Submission {
   fleet::JobId job;  // a new one: make_job_id()
-  // Open: model (found by model_name), submitted_ms, body_bytes, body_hash.
+  // Open: model (found by model_name), submitted_ms, body_bytes; body_hash unless it is that of
+  // something else than the body (all that the client sent, say).
   fleet::SubmittedRecord facts;
   std::shared_ptr<const std::string> body;
   std::vector<std::uint64_t> prefix;  // hashes of its prompt's blocks; may be empty
 };
 
 fleet::JobId make_job_id();
+// For a request that names none: 53 bits, which any reader of JSON keeps.
+std::uint64_t make_seed();
+// SHA-256 as four words.
+void hash_body(std::string_view body, std::uint64_t (&words)[4]);
 fleet::UnixMs wall_now_ms();
 
 // A model that somebody named. NotFound says which names are near.
@@ -97,13 +102,16 @@ class Orchestrator : private fleet::FleetEffects {
   Orchestrator(const Orchestrator&) = delete;
   Orchestrator& operator=(const Orchestrator&) = delete;
 
-  // Starts the thread, which takes up what was open. Once, before anything below.
-  void start(const OrchestratorParts& parts, Recovered recovered);
+  // Starts the thread. Once, before anything below.
+  void start(const OrchestratorParts& parts);
+  // Takes up what was open. Once; until then the fleet is empty and nothing is accepted.
+  void recover(Recovered recovered);
   // No more events; what waits is still done. Idempotent.
   void stop();
 
   // Everything below may be called by any thread.
 
+  bool is_recovered() const { return is_recovered_; }
   // Whether the hosts had their time to answer: until then nothing is accepted.
   bool is_ready() const { return is_ready_; }
 
@@ -167,7 +175,7 @@ class Orchestrator : private fleet::FleetEffects {
   void keep(fleet::Bucket bucket, const std::string& key, const std::string& value) override;
 
   // On the owner's thread.
-  void recover(const Recovered& recovered);
+  void take_up(const Recovered& recovered);
   void decide(const fleet::Event& event);
   void take_submission(Submission submission, OnReply on_reply);
   fleet::RequestId expect_reply(OnReply on_reply, bool is_submission);
@@ -181,6 +189,7 @@ class Orchestrator : private fleet::FleetEffects {
   // Constant after start().
   OrchestratorParts parts_;
 
+  std::atomic<bool> is_recovered_ = false;
   std::atomic<bool> is_ready_ = false;
   std::atomic<std::size_t> submissions_waiting_ = 0;
 

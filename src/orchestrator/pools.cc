@@ -114,8 +114,8 @@ http::Task<void> Pools::run_poll(std::shared_ptr<Poll> poll) {
         fmt::format("/v2/state?since={}&wait_ms={}", since, options_.poll_wait.count()));
     request.total_timeout = options_.poll_wait + kCallTimeout;
     Result<json::Value> state = co_await call(std::move(request));
-    Result<PoolReport> report =
-        state.ok() ? read_pool_report(*state) : Result<PoolReport>(state.error());
+    Result<contract::PoolState> report = state.ok() ? contract::parse_pool_state(*state)
+                                                    : Result<contract::PoolState>(state.error());
     if (!poll->is_wanted) co_return;
     if (!report.ok()) {
       if (++failures == kFailuresToLose)
@@ -127,51 +127,40 @@ http::Task<void> Pools::run_poll(std::shared_ptr<Poll> poll) {
     failures = 0;
     pause = kFirstPause;
     since = report->revision;
-    const auto shared = std::make_shared<const PoolReport>(report.take());
+    const auto shared = std::make_shared<const contract::PoolState>(report.take());
     orchestrator_.run_on_owner([this, poll, shared] { take_report(poll, *shared); });
     if (since == 0) co_await pause_for(options_.poll_pause);
   }
 }
 
-bool Pools::is_hidden(const Row& row, const ReportedWorker& reported) const {
+bool Pools::is_hidden(const Row& row, const contract::PoolWorker& reported) const {
   // A worker that is being loaded for us is told by the end of its load, which also says why it
   // failed; until then it is nobody's.
   return std::any_of(row.loads.begin(), row.loads.end(), [&](const LoadPtr& load) {
-    if (!load->worker.empty()) return load->worker == reported.worker.id;
+    if (!load->worker.empty()) return load->worker == reported.id;
     const auto& before = load->known_before;
-    return reported.worker.model == load->plan.model_name &&
-           std::find(before.begin(), before.end(), reported.worker.id) == before.end();
+    return reported.model == load->plan.model_name &&
+           std::find(before.begin(), before.end(), reported.id) == before.end();
   });
 }
 
-void Pools::take_report(const std::shared_ptr<Poll>& poll, const PoolReport& report) {
+void Pools::take_report(const std::shared_ptr<Poll>& poll, const contract::PoolState& state) {
   const auto found = rows_.find(poll->host);
   if (found == rows_.end() || found->second.poll != poll) return;
   Row& row = found->second;
-  const bool is_new = !std::exchange(row.has_report, true) || row.details.pool_id != report.pool_id;
-  row.details = {poll->pool, report.pool_id, report.version, report.host, report.labels};
-  row.models = report.models;
+  row.details = {poll->pool, state.pool_id, state.version, state.host, state.devices, state.labels};
+  row.downloaded.clear();
+  for (const contract::PoolModel& model : state.models) {
+    if (model.downloaded) row.downloaded.push_back(model.id);
+  }
   row.workers.clear();
-  for (const ReportedWorker& worker : report.workers) row.workers.push_back(worker.worker.id);
-  PoolReport shown = report;
+  for (const contract::PoolWorker& worker : state.workers) row.workers.push_back(worker.id);
+  contract::PoolState shown = state;
   std::erase_if(shown.workers,
-                [&](const ReportedWorker& worker) { return is_hidden(row, worker); });
-  orchestrator_.post(make_pool_seen(poll->host, shown, row.known, models_));
+                [&](const contract::PoolWorker& worker) { return is_hidden(row, worker); });
+  orchestrator_.post(make_pool_seen(poll->host, shown, models_));
   for (const auto& [hash, stands_for] : models_.take_new_aliases())
     orchestrator_.keep_setting("model." + fleet::text(hash), fleet::text(stands_for));
-  if (is_new) io_.spawn([this, poll] { return ask_known(poll); });
-}
-
-http::Task<void> Pools::ask_known(std::shared_ptr<Poll> poll) {
-  Result<json::Value> answer =
-      co_await call(make_request(http::Method::Get, poll->pool, "/v2/models?known=true"));
-  if (!answer.ok()) co_return;
-  const auto known =
-      std::make_shared<const std::vector<contract::ModelEntry>>(read_known_models(*answer));
-  orchestrator_.run_on_owner([this, poll, known] {
-    const auto found = rows_.find(poll->host);
-    if (found != rows_.end() && found->second.poll == poll) found->second.known = *known;
-  });
 }
 
 void Pools::connect(const fleet::HostId& host, const PoolAddress& address) {
@@ -219,27 +208,25 @@ void Pools::start_worker(const fleet::HostId& host, const fleet::LoadPlan& plan)
   load->host = host;
   load->plan = plan;
   load->pool = *pool;
-  const auto entry = std::find_if(
-      row.models.begin(), row.models.end(),
-      [&plan](const ReportedModel& model) { return model.entry.id == plan.model_name; });
-  load->is_missing = entry == row.models.end() || !entry->entry.downloaded;
+  load->is_missing = std::find(row.downloaded.begin(), row.downloaded.end(), plan.model_name) ==
+                     row.downloaded.end();
   load->known_before = row.workers;
   row.loads.push_back(load);
   io_.spawn([this, load] { return run_load(load); });
 }
 
 http::Task<void> Pools::run_load(LoadPtr load) {
-  const auto worker = std::make_shared<Result<ReportedWorker>>(co_await perform_load(load));
+  const auto worker = std::make_shared<Result<contract::PoolWorker>>(co_await perform_load(load));
   orchestrator_.run_on_owner([this, load, worker] { end_load(load, *worker); });
 }
 
-void Pools::end_load(const LoadPtr& load, const Result<ReportedWorker>& worker) {
+void Pools::end_load(const LoadPtr& load, const Result<contract::PoolWorker>& worker) {
   const auto found = rows_.find(load->host);
   if (found != rows_.end()) std::erase(found->second.loads, load);
   fleet::LoadEnded ended{.host = load->host, .load = load->plan.load};
   if (worker.ok()) {
-    ended.worker = worker->worker.id;
-    ended.start = worker->start;
+    ended.worker = worker->id;
+    ended.start = start_of(*worker);
   } else {
     ended.error = worker.error();
     logger().warn(
@@ -249,7 +236,7 @@ void Pools::end_load(const LoadPtr& load, const Result<ReportedWorker>& worker) 
   orchestrator_.post(std::move(ended));
 }
 
-http::Task<Result<ReportedWorker>> Pools::perform_load(LoadPtr load) {
+http::Task<Result<contract::PoolWorker>> Pools::perform_load(LoadPtr load) {
   if (Status room = co_await make_room(load); !room.ok()) co_return room.error();
   if (load->is_missing) {
     if (Status fetched = co_await fetch_model(load); !fetched.ok()) co_return fetched.error();
@@ -264,42 +251,43 @@ http::Task<Result<ReportedWorker>> Pools::perform_load(LoadPtr load) {
   request.total_timeout = milliseconds(60'000);  // it plans the memory first
   Result<json::Value> answer = co_await call(std::move(request));
   if (!answer.ok()) co_return answer.error();
-  Result<ReportedWorker> worker = read_reported_worker(*answer);
+  Result<contract::PoolWorker> worker = contract::parse_pool_worker(*answer);
   if (!worker.ok()) co_return worker.error();
-  const std::string id = worker->worker.id;
+  const std::string id = worker->id;
   orchestrator_.run_on_owner([load, id] { load->worker = id; });
   co_return co_await await_ready(load, id);
 }
 
-http::Task<Result<ReportedWorker>> Pools::await_ready(LoadPtr load, std::string id) {
+http::Task<Result<contract::PoolWorker>> Pools::await_ready(LoadPtr load, std::string id) {
   // How long a load may take is the pool's to say: it fails one that does not come up.
   auto next_told = Clock::now();
   int failures = 0;
   for (;;) {
     Result<json::Value> answer = co_await call(
         make_request(http::Method::Get, load->pool, "/v2/workers/" + http::percent_encode(id)));
-    Result<ReportedWorker> worker =
-        answer.ok() ? read_reported_worker(*answer) : Result<ReportedWorker>(answer.error());
+    Result<contract::PoolWorker> worker = answer.ok()
+                                              ? contract::parse_pool_worker(*answer)
+                                              : Result<contract::PoolWorker>(answer.error());
     if (!worker.ok()) {
       const bool is_gone = worker.error().code == ErrorCode::NotFound;
       if (is_gone || ++failures > 20) co_return worker.error();
     } else {
       failures = 0;
-      switch (worker->worker.state) {
+      switch (worker->state) {
         case contract::PoolWorkerState::Ready:
         case contract::PoolWorkerState::Busy:
           co_return worker.take();
         case contract::PoolWorkerState::Starting:
           break;
         default:
-          co_return Error{ErrorCode::LoadFailed, pool_client::describe_failure(worker->worker)};
+          co_return Error{ErrorCode::LoadFailed, pool_client::describe_failure(*worker)};
       }
       if (Clock::now() >= next_told) {
         next_told = Clock::now() + kProgressPause;
         orchestrator_.note_load({.host = load->host,
                                  .model = load->plan.model,
                                  .stage = "loading",
-                                 .progress = worker->worker.load_progress});
+                                 .progress = worker->load_progress});
       }
     }
     co_await pause_for(options_.look_pause);
@@ -314,11 +302,11 @@ http::Task<Status> Pools::make_room(LoadPtr load) {
       Result<json::Value> answer = co_await call(make_request(
           http::Method::Get, load->pool, "/v2/workers/" + http::percent_encode(worker)));
       if (!answer.ok() && answer.error().code == ErrorCode::NotFound) break;
-      Result<ReportedWorker> seen =
-          answer.ok() ? read_reported_worker(*answer) : Result<ReportedWorker>(answer.error());
-      const bool has_ended =
-          seen.ok() && (seen->worker.state == contract::PoolWorkerState::Stopped ||
-                        seen->worker.state == contract::PoolWorkerState::Failed);
+      Result<contract::PoolWorker> seen = answer.ok()
+                                              ? contract::parse_pool_worker(*answer)
+                                              : Result<contract::PoolWorker>(answer.error());
+      const bool has_ended = seen.ok() && (seen->state == contract::PoolWorkerState::Stopped ||
+                                           seen->state == contract::PoolWorkerState::Failed);
       if (has_ended) break;
       if (Clock::now() >= until) {
         co_return Error{ErrorCode::Unavailable,

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "contract/model_entry.h"
+#include "contract/pool_state.h"
 #include "fleet/effects.h"
 #include "http/client.h"
 #include "http/io_threads.h"
@@ -42,6 +42,7 @@ struct HostDetails {
   std::string pool_id;
   std::string version;
   contract::HostInfo host;
+  std::vector<contract::PoolDevice> devices;
   std::vector<std::string> labels;
 };
 
@@ -72,22 +73,19 @@ class Pools : public PoolOrders {
   struct Row {
     std::shared_ptr<Poll> poll;
     HostDetails details;
-    std::vector<contract::ModelEntry> known;
-    std::vector<LoadPtr> loads;  // under way
-    std::vector<ReportedModel> models;
-    std::vector<std::string> workers;  // that were last seen
-    bool has_report = false;
+    std::vector<LoadPtr> loads;           // under way
+    std::vector<std::string> downloaded;  // ids of models that are on its disk
+    std::vector<std::string> workers;     // that were last seen
   };
 
   // Coroutines; they touch nothing of the owner's.
   http::Task<void> run_poll(std::shared_ptr<Poll> poll);
-  http::Task<void> ask_known(std::shared_ptr<Poll> poll);
   http::Task<Result<json::Value>> call(http::ClientRequest request);
   http::Task<void> run_load(LoadPtr load);
-  http::Task<Result<ReportedWorker>> perform_load(LoadPtr load);
+  http::Task<Result<contract::PoolWorker>> perform_load(LoadPtr load);
   http::Task<Status> make_room(LoadPtr load);
   http::Task<Status> fetch_model(LoadPtr load);
-  http::Task<Result<ReportedWorker>> await_ready(LoadPtr load, std::string worker);
+  http::Task<Result<contract::PoolWorker>> await_ready(LoadPtr load, std::string worker);
   http::Task<void> run_stop(PoolAddress pool, fleet::WorkerId worker);
   http::Task<void> run_local_step(fleet::HostId host, fleet::HostAction action);
   http::Task<void> shut_down(fleet::HostId host, PoolAddress pool);
@@ -95,13 +93,13 @@ class Pools : public PoolOrders {
                                    std::string_view path) const;
 
   // On the owner's thread.
-  void take_report(const std::shared_ptr<Poll>& poll, const PoolReport& report);
-  void end_load(const LoadPtr& load, const Result<ReportedWorker>& worker);
+  void take_report(const std::shared_ptr<Poll>& poll, const contract::PoolState& state);
+  void end_load(const LoadPtr& load, const Result<contract::PoolWorker>& worker);
   void stop_local(const fleet::HostId& host);
   void disconnect(const fleet::HostId& host);
   void note_step(const fleet::HostId& host, fleet::HostAction action,
                  const HostSteps::Outcome& outcome);
-  bool is_hidden(const Row& row, const ReportedWorker& worker) const;
+  bool is_hidden(const Row& row, const contract::PoolWorker& worker) const;
 
   Orchestrator& orchestrator_;
   http::IoThreads& io_;

@@ -1,0 +1,80 @@
+#include "orchestrator/local_pool.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "api/daemon_address.h"
+#include "base/file.h"
+#include "base/file_lock.h"
+#include "base/process.h"
+#include "pool_client/pool_client.h"
+
+namespace llorch::orchestrator {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience{20'000};
+constexpr milliseconds kLook{20};
+
+std::vector<std::string> environment_for_pool() {
+  std::vector<std::string> all;
+  for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (!text.starts_with("NOTIFY_SOCKET=")) all.emplace_back(text);
+  }
+  return all;
+}
+
+// Nothing unless it runs, answers and has begun.
+std::optional<PoolAddress> find_running(const LocalPoolOptions& options) {
+  const auto address = api::read_daemon_address(options.home.state / "pool.json");
+  if (!address) return std::nullopt;
+  const pool_client::PoolClient client({.url = address->url, .token = options.token});
+  const Result<json::Object> health = client.health();
+  const json::Value* status = health.ok() ? health->if_contains("status") : nullptr;
+  if (status == nullptr || *status == "starting") return std::nullopt;
+  return PoolAddress{address->url, options.token};
+}
+
+}  // namespace
+
+Result<PoolAddress> find_or_start_local_pool(const LocalPoolOptions& options) {
+  if (auto found = find_running(options)) return *found;
+  for (const auto& folder : {options.home.state, options.home.logs()}) {
+    if (Status made = base::make_private_folder(folder); !made.ok()) return made.error();
+  }
+  const auto lock = base::FileLock::acquire(options.home.state / "pool.start.lock", kPatience);
+  if (!lock.ok()) return lock.error();
+  if (auto found = find_running(options)) return *found;
+  const std::filesystem::path log = options.home.logs() / "pool.log";
+  std::vector<std::string> arguments = {"--any-port", "--log-file", log.string(), "--log-format",
+                                        "json"};
+  auto held =
+      base::HeldProcess::spawn(options.program, std::move(arguments), environment_for_pool());
+  if (!held.ok()) return held.error();
+  Result<base::ProcessHandle> process = (*held)->release();
+  if (!process.ok()) {
+    return Error{process.error().code,
+                 fmt::format("{}; it belongs beside orchestratord", process.error().message)};
+  }
+  const auto until = Clock::now() + kPatience;
+  while (Clock::now() < until) {
+    if (auto found = find_running(options)) return *found;
+    if (process->has_ended()) break;
+    std::this_thread::sleep_for(kLook);
+  }
+  return Error{
+      ErrorCode::Unavailable,
+      fmt::format("the pool manager of this machine did not start; its log is {}", log.string())};
+}
+
+}  // namespace llorch::orchestrator

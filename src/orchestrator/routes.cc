@@ -1,0 +1,215 @@
+#include "orchestrator/routes.h"
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "contract/fleet_api.h"
+#include "contract/limits.h"
+#include "contract/request_body.h"
+#include "orchestrator/endpoint_table.h"
+
+namespace llorch::orchestrator {
+namespace {
+
+using contract::SchemaOf;
+using http::Method;
+
+constexpr std::string_view kSse = "text/event-stream";
+constexpr std::string_view kHealthPath = "/health";
+constexpr std::size_t kTaskBytesMax = 2 * contract::kRequestBodyBytesMax;
+constexpr std::size_t kOtherBytesMax = 64 * 1024;
+
+http::Task<Status> show_document(const RouteParts&, Caller, const http::Request&,
+                                 http::Responder& responder) {
+  static const std::string document = json::serialize(openapi_document());
+  http::Response response(200, "application/json", document);
+  co_return co_await responder.send(std::move(response));
+}
+
+constexpr std::array kEndpoints = {
+    Endpoint{{.method = Method::Post,
+              .path = "/v2/tasks",
+              .summary = "Submit a job. It is stored when this answers. Idempotency-Key: the same "
+                         "word and body mean the same job for 24 hours.",
+              .request_schema = "TaskRequest",
+              .status = 202,
+              .response_schema = "TaskAccepted"},
+             Needs::Infer,
+             submit_task},
+    Endpoint{
+        api::get(
+            "/v2/tasks", "Jobs, newest first.", "TaskPage",
+            R"({"limit":{"type":"integer","minimum":1,"maximum":1000},"after":{"type":"string"},
+"status":{"enum":["live","queued","dispatched","running","completed","failed","cancelled"]}})"),
+        Needs::Infer, list_tasks},
+    Endpoint{api::get("/v2/tasks/{id}", "One job.", "Task"), Needs::Infer, show_task},
+    Endpoint{
+        {.path = "/v2/tasks/{id}/events",
+         .summary = "queued, loading, then the worker's events, and migrated between them. The "
+                    "id of an event is a position; Last-Event-ID goes on behind it.",
+         .stream_type = kSse},
+        Needs::Infer,
+        stream_task},
+    Endpoint{api::get("/v2/tasks/{id}/why", "Why it is, was or would be placed where.", "Why"),
+             Needs::Infer, explain_task},
+    Endpoint{api::send(Method::Delete, "/v2/tasks/{id}",
+                       "Cancel. Answers when the job has ended, with the time that took.", "", 200,
+                       "TaskStopped"),
+             Needs::Infer, stop_task},
+    Endpoint{api::get("/v2/status", "The whole house in one answer.", "FleetStatus"), Needs::Admin,
+             show_status},
+    Endpoint{api::get("/v2/hosts", "Every host and how it is.", "HostList"), Needs::Admin,
+             show_hosts},
+    Endpoint{api::send(Method::Post, "/v2/hosts", "A host that is to be up from now on.",
+                       "HostRequest", 202, "Host"),
+             Needs::Admin, raise_host},
+    Endpoint{api::get("/v2/hosts/{host}", "One host.", "Host"), Needs::Admin, show_host},
+    Endpoint{api::send(Method::Post, "/v2/hosts/{host}/up", "The same for one that is known.", "",
+                       202, "Host"),
+             Needs::Admin, raise_host},
+    Endpoint{api::send(Method::Post, "/v2/hosts/{host}/down",
+                       "Stop its pool; its workers count as lost, its jobs move.", "", 202, "Host"),
+             Needs::Admin, lower_host},
+    Endpoint{api::get("/v2/pools", "The pool managers that are reached now.", "PoolList"),
+             Needs::Admin, show_pools},
+    Endpoint{api::get("/v2/models", "Every model of every catalog: where it is and runs.",
+                      "FleetModelList"),
+             Needs::Infer, show_models},
+    Endpoint{api::get("/v2/workers", "Every worker of every host.", "FleetWorkerList"),
+             Needs::Admin, show_workers},
+    Endpoint{api::get("/v2/keys", "Keys and what they have used.", "KeyList"), Needs::Admin,
+             list_keys},
+    Endpoint{api::send(Method::Post, "/v2/keys", "Make a key; it is shown this once.", "KeyRequest",
+                       201, "Key"),
+             Needs::Admin, add_key},
+    Endpoint{api::send(Method::Delete, "/v2/keys/{id}",
+                       "Revoke a key, by its id or name. Its live jobs are cut.", "", 200, "Key"),
+             Needs::Admin, revoke_key},
+    Endpoint{api::send(Method::Post, "/v2/backup", "A copy of the store in a new file.",
+                       "BackupRequest", 200, "Backup"),
+             Needs::Admin, back_up},
+    Endpoint{api::send(Method::Post, "/v2/shutdown", "End the orchestrator; pools go on.", "", 202,
+                       "ShutdownAnswer"),
+             Needs::Admin, shut_down},
+    Endpoint{api::get(kHealthPath, "Whether jobs are accepted.", "Health"), Needs::Nothing,
+             show_health},
+    Endpoint{api::get("/metrics", "Gauges and counters for Prometheus.", ""), Needs::Infer,
+             show_metrics},
+    Endpoint{api::get("/openapi.json", "This document.", "Document"), Needs::Infer, show_document},
+};
+
+http::Task<Status> run_endpoint(std::shared_ptr<const RouteParts> parts, const Endpoint& endpoint,
+                                const http::Request& request, http::Responder& responder) {
+  Caller caller;
+  if (endpoint.needs != Needs::Nothing) {
+    Result<Caller> found = parts->keys.authorize(
+        request, endpoint.needs == Needs::Admin ? fleet::Scope::Admin : fleet::Scope::Infer);
+    if (!found.ok()) co_return found.error();
+    caller = found.take();
+    if (!parts->core.is_recovered())
+      co_return Error{ErrorCode::Unavailable, "the orchestrator is starting; try again"};
+  }
+  co_return co_await endpoint.task(*parts, std::move(caller), request, responder);
+}
+
+constexpr std::array kSchemas = {
+    api::NamedSchema{
+        "Health",
+        R"({"type":"object","additionalProperties":false,"required":["status","version","uptime_seconds"],"properties":{
+"status":{"enum":["starting","healthy","draining"]},"version":{"type":"string"},"uptime_seconds":{"type":"number"},
+"error":{"type":"object"}}})"},
+    api::NamedSchema{
+        "Backup",
+        R"({"type":"object","additionalProperties":false,"required":["file","bytes"],"properties":{"file":{"type":"string"},
+"bytes":{"type":"integer"}}})"},
+    api::NamedSchema{
+        "ShutdownAnswer",
+        R"({"type":"object","additionalProperties":false,"required":["status"],"properties":{"status":{"const":"draining"}}})"},
+    api::NamedSchema{"Document", R"({"type":"object"})"},
+};
+
+}  // namespace
+
+std::span<const Endpoint> endpoints() {
+  return kEndpoints;
+}
+
+Result<json::Object> read_body(const http::Request& request) {
+  if (request.body.empty()) return json::Object{};
+  return contract::parse_json_body(request.headers.find("Content-Type"), request.body);
+}
+
+http::Response failures_response(const http::Request& request,
+                                 std::vector<json::FieldError> errors) {
+  const Error error = contract::summary_of(errors);
+  return api::error_response(error, request.correlation_id, errors);
+}
+
+const std::string& path_param(const http::Request& request, const std::string& name) {
+  return request.path_params.at(name);
+}
+
+http::Response reply_error(const fleet::Reply& reply, const http::Request& request) {
+  http::Response response = api::error_response(reply.status.error(), request.correlation_id);
+  if (reply.retry_after_ms > 0) {
+    response.headers.set(
+        "Retry-After",
+        std::to_string(static_cast<std::int64_t>(std::ceil(reply.retry_after_ms / 1000))));
+  }
+  return response;
+}
+
+http::Router make_router(const RouteParts& parts) {
+  const auto shared = std::make_shared<const RouteParts>(parts);
+  http::Router router;
+  for (const Endpoint& endpoint : kEndpoints) {
+    http::RouteOptions options;
+    const bool is_task = endpoint.task == submit_task;
+    if (endpoint.needs != Needs::Nothing)
+      options.max_body_bytes = is_task ? kTaskBytesMax : kOtherBytesMax;
+    router.add(endpoint.text.method, endpoint.text.path,
+               http::Handler(
+                   [shared, &endpoint](const http::Request& request, http::Responder& responder) {
+                     return run_endpoint(shared, endpoint, request, responder);
+                   }),
+               std::move(options));
+  }
+  return router;
+}
+
+std::vector<std::string> paths_without_auth() {
+  return {std::string(kHealthPath)};
+}
+
+json::Object openapi_document() {
+  json::Object schemas = api::parse_schemas(kSchemas);
+  const auto answer = [&schemas]<class T>(std::string_view name, const T&) {
+    schemas[name] = contract::described_schema<T>(SchemaOf::Answer);
+  };
+  schemas["TaskRequest"] =
+      contract::described_schema<contract::TaskOptions>(SchemaOf::Request, /*is_open=*/true);
+  schemas["HostRequest"] = contract::described_schema<contract::HostRequest>(SchemaOf::Request);
+  schemas["KeyRequest"] = contract::described_schema<contract::KeyRequest>(SchemaOf::Request);
+  schemas["BackupRequest"] = contract::described_schema<contract::BackupRequest>(SchemaOf::Request);
+  answer("TaskAccepted", contract::TaskAccepted{});
+  answer("TaskStopped", contract::TaskStopped{});
+  answer("TaskPage", contract::TaskPage{});
+  answer("Task", contract::TaskView{});
+  answer("Why", contract::WhyView{});
+  answer("FleetStatus", contract::FleetStatus{});
+  answer("HostList", contract::HostList{});
+  answer("Host", contract::HostView{});
+  answer("PoolList", contract::PoolList{});
+  answer("FleetModelList", contract::FleetModelList{});
+  answer("FleetWorkerList", contract::FleetWorkerList{});
+  answer("KeyList", contract::KeyList{});
+  answer("Key", contract::KeyView{});
+  return api::make_document(
+      {.title = "llama-orch orchestrator",
+       .description = "Jobs, hosts, models, workers and keys of a fleet of llama-orch pools.",
+       .endpoints = api::texts_of(endpoints()),
+       .schemas = std::move(schemas)});
+}
+
+}  // namespace llorch::orchestrator

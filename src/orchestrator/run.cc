@@ -1,0 +1,293 @@
+#include "orchestrator/run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "api/daemon.h"
+#include "api/daemon_address.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/own_program.h"
+#include "base/version.h"
+#include "contract/api_token.h"
+#include "http/io_threads.h"
+#include "http/server.h"
+#include "http/url.h"
+#include "http/work_threads.h"
+#include "job_store/sqlite_store.h"
+#include "orchestrator/answer_book.h"
+#include "orchestrator/keys.h"
+#include "orchestrator/local_pool.h"
+#include "orchestrator/orchestrator.h"
+#include "orchestrator/pools.h"
+#include "orchestrator/relay.h"
+#include "orchestrator/routes.h"
+#include "orchestrator/run_options.h"
+
+namespace llorch::orchestrator {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kWorkThreads = 4;
+constexpr std::size_t kDescriptorReserve = 2048;  // for relays, polls, tunnels, the store
+constexpr milliseconds kLastAnswers{2'000};
+constexpr milliseconds kForgetPause{30'000};  // between two looks at what is too old
+constexpr int kForgetSlices = 16;             // at one look
+constexpr std::string_view kAliasPrefix = "model.";
+
+const base::Logger& logger() {
+  static const base::Logger instance("orchestrator");
+  return instance;
+}
+
+Status redirect_log(const std::string& file) {
+  if (file.empty()) return ok_status();
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0 || ::dup2(fd, STDERR_FILENO) < 0)
+    return Error{ErrorCode::Internal, fmt::format("--log-file {}: {}", file, std::strerror(errno))};
+  ::close(fd);
+  return ok_status();
+}
+
+class OrchestratorProcess {
+ public:
+  OrchestratorProcess(std::string_view program, OrchestratorOptions options, base::Home home)
+      : program_(program), options_(std::move(options)), home_(std::move(home)) {}
+
+  int run() {
+    if (Status started = start(); !started.ok()) {
+      stop_parts();
+      return api::report_failure(program_, started.error());
+    }
+    loop_.run(kForgetPause, [this] {
+      forget_old();
+      return false;
+    });
+    return shut_down();
+  }
+
+ private:
+  Status start() {
+    for (const auto& folder : {home_.data, home_.state, home_.logs()}) {
+      if (Status made = base::make_private_folder(folder); !made.ok()) return made;
+    }
+    if (Status opened = open_store(); !opened.ok()) return opened;
+    if (Status made = make_parts(); !made.ok()) return made;
+    core_->start({.store = store_.get(),
+                  .attempts = relays_.get(),
+                  .answers = answers_.get(),
+                  .pools = pools_.get(),
+                  .io = io_.get(),
+                  .threads = threads_.get()});
+    if (Status listening = listen(); !listening.ok()) return listening;
+    Result<Recovered> recovered = read_store();
+    if (!recovered.ok()) return recovered.error();
+    core_->recover(recovered.take());
+    const std::string url = api::server_url(options_.host, server_->port());
+    if (Status written = api::write_daemon_address(orchestrator_address_file(home_), url);
+        !written.ok())
+      return written;
+    logger().info("listening", {{"url", url},
+                                {"store", store_file().string()},
+                                {"boot", boot_},
+                                {"version", base::version()}});
+    fmt::print("{}: listening on {}\n", program_, url);
+    std::fflush(stdout);
+    return ok_status();
+  }
+
+  std::filesystem::path store_file() const {
+    return options_.store.empty() ? home_.data / "llorch.db" : options_.store;
+  }
+
+  Status open_store() {
+    job_store::SqliteOptions options;
+    options.file = store_file();
+    // Nothing is written before the orchestrator is there to hear of it.
+    Result<std::unique_ptr<job_store::Store>> opened = job_store::open_sqlite_store(
+        options, [this](job_store::Written written) { core_->note_written(std::move(written)); });
+    if (!opened.ok()) return opened.error();
+    store_ = opened.take();
+    const Result<fleet::Boot> boot = store_->begin_boot();
+    if (!boot.ok()) return boot.error();
+    boot_ = *boot;
+    return ok_status();
+  }
+
+  Status make_parts() {
+    const Result<std::string> pool_token = contract::read_api_token(options_.pool_token_file);
+    if (!pool_token.ok()) return pool_token.error().in("--pool-token-file");
+    fleet::FleetLimits limits;
+    limits.jobs_max = options_.max_jobs;
+    core_ = std::make_unique<Orchestrator>(limits, boot_);
+    const PostEvent post = [core = core_.get()](fleet::Event event) {
+      core->post(std::move(event));
+    };
+    Result<std::unique_ptr<KeyRing>> keys = KeyRing::open(*store_, post);
+    if (!keys.ok()) return keys.error();
+    keys_ = keys.take();
+    threads_ = std::make_unique<http::WorkThreads>(kWorkThreads);
+    io_ = std::make_unique<http::IoThreads>(options_.io_threads);
+    PoolsOptions pools;
+    pools.boot = boot_;
+    pools.start_local = [local = LocalPoolOptions{home_, options_.pool, *pool_token}] {
+      return find_or_start_local_pool(local);
+    };
+    pools_ = std::make_unique<Pools>(*core_, *io_, *threads_, std::move(pools));
+    answers_ = std::make_unique<AnswerBook>(*store_, *threads_, post);
+    relays_ = std::make_unique<Relays>(*io_, *threads_, *answers_, post);
+    return ok_status();
+  }
+
+  Status listen() {
+    const RouteParts parts{.core = *core_,
+                           .answers = *answers_,
+                           .relays = *relays_,
+                           .pools = *pools_,
+                           .keys = *keys_,
+                           .store = *store_,
+                           .threads = *threads_,
+                           .request_shutdown = [this] { loop_.request_end(); },
+                           .is_draining = [this] { return loop_.is_end_requested(); }};
+    Result<std::unique_ptr<http::Server>> started = api::start_server(
+        [&parts] { return make_router(parts); }, {.host = options_.host,
+                                                  .port = options_.port,
+                                                  .any_port = options_.any_port,
+                                                  .api_token_file = {},
+                                                  .allow_origins = options_.allow_origins,
+                                                  .paths_without_auth = paths_without_auth(),
+                                                  .io_threads = options_.io_threads,
+                                                  .descriptor_reserve = kDescriptorReserve});
+    if (!started.ok()) return started.error();
+    server_ = started.take();
+    return ok_status();
+  }
+
+  Result<Recovered> read_store() {
+    Recovered recovered;
+    if (options_.local_pool)
+      recovered.hosts.push_back({std::string(kLocalHost), fleet::HostKind::Local});
+    const Result<std::vector<fleet::Entry>> hosts = store_->list(fleet::Bucket::Hosts);
+    if (!hosts.ok()) return hosts.error();
+    for (const fleet::Entry& host : *hosts)
+      recovered.hosts.push_back({host.key, fleet::HostKind::Ssh});
+    for (const StoredKey& key : keys_->list()) recovered.keys.emplace_back(key.id, key.facts);
+    if (Status read = read_usage(recovered); !read.ok()) return read.error();
+    if (Status read = read_aliases(); !read.ok()) return read.error();
+    const Status loaded = store_->load_open(
+        [&recovered](fleet::JobRecords job) { recovered.jobs.push_back(std::move(job)); });
+    if (!loaded.ok()) return loaded.error();
+    return recovered;
+  }
+
+  Status read_usage(Recovered& recovered) const {
+    const Result<std::vector<fleet::Entry>> entries = store_->list(fleet::Bucket::Usage);
+    if (!entries.ok()) return entries.error();
+    for (const fleet::Entry& entry : *entries) {
+      const std::optional<fleet::KeyId> key = fleet::key_id_from_text(entry.key);
+      const Result<fleet::KeyUsage> usage = fleet::usage_from_text(entry.value);
+      if (!key || !usage.ok()) {
+        logger().warn("stored usage of a key cannot be read: it begins anew", {{"key", entry.key}});
+        continue;
+      }
+      recovered.usage.emplace_back(*key, *usage);
+    }
+    return ok_status();
+  }
+
+  // Which hashes of models mean the same; before the first pool is asked.
+  Status read_aliases() {
+    const Result<std::vector<fleet::Entry>> entries = store_->list(fleet::Bucket::Settings);
+    if (!entries.ok()) return entries.error();
+    for (const fleet::Entry& entry : *entries) {
+      if (!entry.key.starts_with(kAliasPrefix)) continue;
+      const auto hash =
+          fleet::model_hash_from_text(std::string_view(entry.key).substr(kAliasPrefix.size()));
+      const auto stands_for = fleet::model_hash_from_text(entry.value);
+      if (hash && stands_for) pools_->models().add_alias({*hash, *stands_for});
+    }
+    return ok_status();
+  }
+
+  void forget_old() const {
+    for (int i = 0; i < kForgetSlices; ++i) {
+      job_store::Retention retention;
+      retention.now_ms = wall_now_ms();
+      const Result<bool> more = store_->forget(retention);
+      if (!more.ok()) logger().warn("old jobs stay", {{"why", more.error().message}});
+      if (!more.ok() || !*more) return;
+    }
+  }
+
+  int shut_down() {
+    loop_.request_end();
+    logger().info("stopping: accepted jobs are stored and go on at the next start");
+    std::error_code ignored;
+    std::filesystem::remove(orchestrator_address_file(home_), ignored);
+    std::jthread stopper;
+    const bool is_done =
+        loop_.run_until_signal(stopper, "drain", [this] { server_->drain(kLastAnswers); });
+    if (!is_done) std::_Exit(api::kExitInterrupted);  // jobs are stored; nothing else is to save
+    stopper.join();
+    stop_parts();
+    logger().info("stopped");
+    return 0;
+  }
+
+  // Those who ask before those who answer.
+  void stop_parts() {
+    server_.reset();
+    if (io_) io_->stop();
+    if (core_) core_->stop();
+    threads_.reset();
+    store_.reset();  // writes what waits; what it says then nobody hears
+  }
+
+  const std::string program_;
+  const OrchestratorOptions options_;
+  const base::Home home_;
+  api::MainLoop loop_;  // before every thread
+  fleet::Boot boot_ = 0;
+  std::unique_ptr<Orchestrator> core_;
+  std::unique_ptr<job_store::Store> store_;
+  std::unique_ptr<KeyRing> keys_;
+  std::unique_ptr<http::WorkThreads> threads_;
+  std::unique_ptr<http::IoThreads> io_;
+  std::unique_ptr<Pools> pools_;
+  std::unique_ptr<AnswerBook> answers_;
+  std::unique_ptr<Relays> relays_;
+  std::unique_ptr<http::Server> server_;  // last: stops before the rest goes
+};
+
+}  // namespace
+
+std::filesystem::path orchestrator_address_file(const base::Home& home) {
+  return home.state / "orchestrator.json";
+}
+
+int run_orchestrator(std::string_view program, const std::vector<std::string>& arguments,
+                     const base::Environment& environment) {
+  const ParsedOrchestratorCommand command = parse_orchestrator_command(
+      program, arguments, environment, base::own_folder(), ::isatty(STDERR_FILENO) != 0);
+  if (!command.options) {
+    std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
+    return command.exit_code;
+  }
+  const Result<base::Home> home = base::find_home(environment);
+  Status good = home.ok() ? redirect_log(command.options->log_file) : Status(home.error());
+  if (!good.ok()) return api::report_failure(program, good.error());
+  base::configure_log({.format = command.options->log_format});
+  return OrchestratorProcess(program, *command.options, *home).run();
+}
+
+}  // namespace llorch::orchestrator

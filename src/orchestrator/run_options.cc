@@ -1,0 +1,118 @@
+#include "orchestrator/run_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "base/settings.h"
+#include "base/version.h"
+
+namespace llorch::orchestrator {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+constexpr std::array<std::string_view, 11> kSettable = {
+    "host",       "port",     "allow-origin", "log-file",
+    "log-format", "store",    "pool",         "pool-token-file",
+    "local-pool", "max-jobs", "io-threads"};
+
+constexpr const char* kFooter = R"(Examples:
+  orchestratord                          on 127.0.0.1:8080, for this machine
+  orchestratord --port 0                 a free port; llorch finds it by itself
+
+Every flag can also be set as LLORCH_ORCHESTRATOR_<FLAG> or in section
+[orchestrator] of config.toml (max-jobs = 2000).
+
+SIGTERM, SIGINT and POST /v2/shutdown end it; accepted jobs are stored and go on
+at the next start. Pools and workers stay.)";
+
+void describe(CLI::App& app, OrchestratorOptions& options, std::string& log_format) {
+  app.set_help_flag("-h,--help", "print this help");
+  app.set_version_flag("--version", std::string(base::version()), "print the version");
+  app.add_option("--host", options.host, "address to listen on; any but loopback needs a key")
+      ->type_name("ADDRESS")
+      ->capture_default_str();
+  app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--any-port", options.any_port, "where that port is taken, a free one instead");
+  app.add_option(
+         "--allow-origin", options.allow_origins,
+         "web pages that may use this orchestrator, as https://app.example; may be repeated")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("ORIGIN");
+  app.add_option("--log-file", options.log_file, "append the log to this file, not to stderr")
+      ->type_name("FILE");
+  app.add_option("--log-format", log_format, "default: pretty on a terminal, else json")
+      ->type_name("json|pretty")
+      ->check(CLI::IsMember({"json", "pretty"}).description(""));
+  app.add_option("--store", options.store, "the file that keeps jobs, hosts and keys (llorch.db)")
+      ->type_name("FILE");
+  app.add_option("--pool", options.pool, "the program of this machine's pool (pool-managerd)")
+      ->type_name("PATH");
+  app.add_option("--pool-token-file", options.pool_token_file,
+                 "file with the token that this machine's pool wants")
+      ->type_name("FILE");
+  app.add_option("--local-pool", options.local_pool, "whether this machine is one of the hosts")
+      ->type_name("true|false")
+      ->capture_default_str();
+  app.add_option("--max-jobs", options.max_jobs,
+                 "jobs that may wait and run; more are told to wait")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000).description(""))
+      ->capture_default_str();
+  app.add_option("--io-threads", options.io_threads, "threads for connections, and for relays")
+      ->type_name("N")
+      ->check(CLI::Range(1, 64).description(""))
+      ->capture_default_str();
+  app.footer(kFooter);
+}
+
+}  // namespace
+
+ParsedOrchestratorCommand parse_orchestrator_command(std::string_view program,
+                                                     const std::vector<std::string>& arguments,
+                                                     const base::Environment& environment,
+                                                     const std::filesystem::path& programs,
+                                                     bool is_terminal) {
+  CLI::App app("Takes jobs and decides which worker of which host runs them.",
+               std::string(program));
+  OrchestratorOptions options;
+  options.pool = programs / "pool-managerd";
+  std::string log_format;
+  describe(app, options, log_format);
+  ParsedOrchestratorCommand parsed;
+  const base::SettingNames settings = {"orchestrator", "LLORCH_ORCHESTRATOR_", kSettable};
+  Result<std::vector<std::string>> all = base::with_settings(arguments, settings, environment);
+  if (!all.ok()) {
+    parsed.exit_code = kExitUsage;
+    parsed.text = fmt::format("{}: {}\n", program, all.error().message);
+    return parsed;
+  }
+  try {
+    std::reverse(all->begin(), all->end());  // CLI11 takes them from the end
+    app.parse(all.take());
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out;
+    std::ostringstream err;
+    const bool is_question = app.exit(error, out, err) == 0;
+    parsed.exit_code = is_question ? 0 : kExitUsage;
+    parsed.text =
+        is_question
+            ? out.str()
+            : fmt::format("{}: {}{}\n", program, error.what(),
+                          base::tell_origin(error.what(), arguments, settings, environment));
+    return parsed;
+  }
+  const bool is_json = log_format.empty() ? !is_terminal : log_format == "json";
+  options.log_format = is_json ? base::LogFormat::Json : base::LogFormat::Pretty;
+  parsed.options = std::move(options);
+  return parsed;
+}
+
+}  // namespace llorch::orchestrator

@@ -1,0 +1,48 @@
+// The command line of the orchestrator, with the environment and the user's file behind it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/home.h"
+#include "base/log.h"
+
+namespace llorch::orchestrator {
+
+struct OrchestratorOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8080;  // 0 takes a free one
+  bool any_port = false;      // another free one where that is taken
+  std::vector<std::string> allow_origins;
+  std::string log_file;  // instead of stderr; empty: stderr
+  base::LogFormat log_format = base::LogFormat::Pretty;
+  std::filesystem::path store;  // empty: llorch.db in the home
+  std::filesystem::path pool;   // pool-managerd
+  std::string pool_token_file;  // of the local pool, where it wants one
+  bool local_pool = true;       // this machine is one of the hosts
+  std::size_t max_jobs = 10'000;
+  int io_threads = 2;
+};
+
+struct ParsedOrchestratorCommand {
+  std::optional<OrchestratorOptions> options;  // none: print `text` and exit
+  int exit_code = 0;
+  std::string text;  // usage, version, or what is wrong
+};
+
+// A flag wins over LLORCH_ORCHESTRATOR_<FLAG> in the environment, that over the key of the same
+// name in section [orchestrator] of the configuration file, that over the default. `programs`: the
+// folder where pool-managerd is looked for. `is_terminal`: whether stderr is one; without
+// --log-format that decides between pretty and JSON.
+ParsedOrchestratorCommand parse_orchestrator_command(std::string_view program,
+                                                     const std::vector<std::string>& arguments,
+                                                     const base::Environment& environment,
+                                                     const std::filesystem::path& programs,
+                                                     bool is_terminal);
+
+}  // namespace llorch::orchestrator
