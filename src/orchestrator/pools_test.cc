@@ -1,0 +1,191 @@
+// Pools against a scripted manager.
+#include "orchestrator/pools.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/answers.h"
+#include "base/mutex.h"
+#include "http/server.h"
+#include "job_store/sqlite_store.h"
+#include "support/test_paths.h"
+
+namespace llorch::orchestrator {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+const std::string kHash(32, 'a');
+
+// A manager with one model. Its workers are ready as soon as they are asked for, or fail.
+class ScriptedPool {
+ public:
+  ScriptedPool() {
+    state_.pool_id = "scripted";
+    contract::PoolDevice cpu;
+    cpu.backend = "cpu";
+    cpu.total_bytes = cpu.free_bytes = std::int64_t{1} << 30;
+    state_.devices = {cpu};
+    contract::PoolModel model;
+    model.id = "tiny";
+    model.model_hash = kHash;
+    model.downloaded = true;
+    model.backends = {"cpu"};
+    model.need_bytes = 100;
+    state_.models = {model};
+    http::Router router;
+    router.add(http::Method::Get, "/v2/state", [this](const http::Request&) {
+      const base::MutexLock lock(mutex_);
+      return Result<http::Response>(api::json_response(200, contract::to_json(state_)));
+    });
+    router.add(http::Method::Post, "/v2/workers/start", [this](const http::Request&) {
+      const base::MutexLock lock(mutex_);
+      contract::PoolWorker worker;
+      worker.id = "worker-cpu-" + std::to_string(state_.workers.size());
+      worker.backend = "cpu";
+      worker.model = "tiny";
+      worker.model_hash = kHash;
+      worker.start = 1;
+      worker.slots = 2;
+      worker.state = fails ? contract::PoolWorkerState::Failed : contract::PoolWorkerState::Ready;
+      if (fails) worker.category = contract::ExitCategory::StartFailed;
+      if (fails) worker.reason = "its weights are cursed";
+      state_.workers.push_back(worker);
+      return Result<http::Response>(api::json_response(202, contract::to_json(worker)));
+    });
+    router.add(http::Method::Get, "/v2/workers/{id}", [this](const http::Request& request) {
+      const base::MutexLock lock(mutex_);
+      for (const contract::PoolWorker& worker : state_.workers) {
+        if (worker.id == request.path_params.at("id"))
+          return Result<http::Response>(api::json_response(200, contract::to_json(worker)));
+      }
+      return Result<http::Response>(Error{ErrorCode::NotFound, "no such worker"});
+    });
+    http::ServerOptions options;
+    options.render_error = api::render_error;
+    server = http::Server::start(std::move(router), options).take();
+  }
+  PoolAddress address() const { return {"http://127.0.0.1:" + std::to_string(server->port()), ""}; }
+
+  std::atomic<bool> fails = false;
+  std::unique_ptr<http::Server> server;
+
+ private:
+  base::Mutex mutex_;
+  contract::PoolState state_ LLORCH_GUARDED_BY(mutex_);
+};
+
+class NoAttempts final : public Attempts, public Answers {
+ public:
+  void open(AttemptRequest) override { ++attempts; }
+  void cut(const fleet::AttemptId&) override {}
+  void open(const fleet::JobId&, const fleet::SubmittedRecord&, const fleet::Position&) override {}
+  void drop(const fleet::JobId&) override {}
+  void tell(const fleet::JobId&, const fleet::JobNotice& notice) override {
+    if (notice.kind != fleet::NoticeKind::Ended) return;
+    const base::MutexLock lock(mutex);
+    end = notice.end;
+  }
+  void note_written(const std::vector<job_store::AnswerWritten>&) override {}
+
+  std::atomic<int> attempts = 0;
+  base::Mutex mutex;
+  std::optional<fleet::EndedRecord> end LLORCH_GUARDED_BY(mutex);
+};
+
+class PoolsTest : public ::testing::Test {
+ protected:
+  PoolsTest() {
+    store = job_store::open_sqlite_store({.file = folder / "db"}, [this](job_store::Written w) {
+              core.note_written(std::move(w));
+            }).take();
+    PoolsOptions options;
+    options.start_local = [this]() -> Result<PoolAddress> { return current.load()->address(); };
+    options.poll_pause = std::chrono::milliseconds(20);
+    options.look_pause = std::chrono::milliseconds(5);
+    pools = std::make_unique<Pools>(core, io, threads, options);
+    core.start({store.get(), &sink, &sink, pools.get(), &io, &threads});
+    core.recover({.hosts = {{std::string(kLocalHost), fleet::HostKind::Local}}});
+  }
+  ~PoolsTest() override {
+    io.stop();
+    core.stop();
+    store.reset();
+  }
+
+  template <class Condition>
+  bool wait_until(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
+  fleet::HostState host_state() {
+    std::promise<fleet::HostState> promise;
+    CHECK(core.ask([&promise](const fleet::Fleet& fleet, fleet::TimePoint) {
+      promise.set_value(fleet.hosts.front().facts.state);
+    }),
+          "the owner answers");
+    return promise.get_future().get();
+  }
+  void submit() {
+    Submission submission;
+    submission.job = make_job_id();
+    submission.facts.model_name = "tiny";
+    submission.facts.max_tokens = 1;
+    submission.body = std::make_shared<const std::string>("{}");
+    core.submit(std::move(submission), [](const fleet::Reply&) {});
+  }
+
+  test::TempDir folder;
+  std::unique_ptr<ScriptedPool> pool = std::make_unique<ScriptedPool>();
+  std::atomic<ScriptedPool*> current = pool.get();
+  Orchestrator core{fleet::FleetLimits{}, 1};
+  std::unique_ptr<job_store::Store> store;
+  NoAttempts sink;
+  http::WorkThreads threads{2};
+  http::IoThreads io{1};
+  std::unique_ptr<Pools> pools;
+};
+
+TEST_F(PoolsTest, ConnectsToTheLocalPoolAndLoadsOnDemand) {
+  ASSERT_TRUE(wait_until([this] { return host_state() == fleet::HostState::Connected; }));
+  ASSERT_TRUE(wait_until([this] { return core.is_ready(); }));
+  submit();
+  EXPECT_TRUE(wait_until([this] { return sink.attempts == 1; }));
+}
+
+TEST_F(PoolsTest, AFailedLoadEndsTheJobInTheWorkersWords) {
+  pool->fails = true;
+  ASSERT_TRUE(wait_until([this] { return core.is_ready(); }));
+  submit();
+  ASSERT_TRUE(wait_until([this] {
+    const base::MutexLock lock(sink.mutex);
+    return sink.end.has_value();
+  }));
+  const base::MutexLock lock(sink.mutex);
+  EXPECT_EQ(sink.end->code, ErrorCode::LoadFailed);
+  EXPECT_NE(sink.end->message.find("its weights are cursed"), std::string::npos)
+      << sink.end->message;
+}
+
+TEST_F(PoolsTest, ALostPoolIsFoundAgain) {
+  ASSERT_TRUE(wait_until([this] { return host_state() == fleet::HostState::Connected; }));
+  pool->server->stop();
+  ASSERT_TRUE(wait_until([this] { return host_state() != fleet::HostState::Connected; }));
+  ScriptedPool next;  // at another port
+  current = &next;
+  EXPECT_TRUE(wait_until([this] { return host_state() == fleet::HostState::Connected; }));
+  io.stop();  // before that one goes
+}
+
+}  // namespace
+}  // namespace llorch::orchestrator
