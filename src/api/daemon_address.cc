@@ -17,9 +17,11 @@ constexpr std::size_t kAddressBytesMax = 4096;
 
 }  // namespace
 
-Status write_daemon_address(const std::filesystem::path& file, const std::string& url) {
+Status write_daemon_address(const std::filesystem::path& file, const std::string& url,
+                            const std::string& socket) {
   const std::optional<base::ProcessIdentity> self = base::identify_process(::getpid());
   json::Object object{{"pid", ::getpid()}, {"url", url}, {"version", base::version()}};
+  if (!socket.empty()) object["socket"] = socket;
   if (self) {
     object["start_ticks"] = self->start_ticks;
     object["boot_id"] = self->boot_id;
@@ -35,6 +37,7 @@ std::optional<DaemonAddress> read_daemon_address(const std::filesystem::path& fi
   json::FieldReader reader(value->get_object());
   DaemonAddress address;
   address.url = reader.required_string("url");
+  address.socket = reader.optional_string("socket").value_or("");
   address.process.pid =
       static_cast<int>(reader.required_integer("pid", 1, std::numeric_limits<int>::max()));
   address.process.start_ticks =

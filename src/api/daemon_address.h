@@ -13,11 +13,13 @@ namespace llorch::api {
 
 struct DaemonAddress {
   std::string url;
+  std::string socket;  // a unix socket that leads to the same; empty: none
   base::ProcessIdentity process;
 };
 
-// Says in `file` that this process listens at `url`.
-Status write_daemon_address(const std::filesystem::path& file, const std::string& url);
+// Says in `file` that this process listens at `url`, and on `socket` where there is one.
+Status write_daemon_address(const std::filesystem::path& file, const std::string& url,
+                            const std::string& socket = {});
 
 // Nothing when there is no such file, it is damaged, or its process does not run.
 std::optional<DaemonAddress> read_daemon_address(const std::filesystem::path& file);

@@ -101,8 +101,8 @@ struct PoolWorker {
   std::string model_hash;   // of what it loaded: see pool_state.h
   std::int32_t device = 0;  // number on its host: 0 the CPU, 1 + n GPU n
   // Workers whose model_hash, backend, build and device class are equal compute the same bits.
-  std::string build = "unknown";
-  std::string device_class = "unknown";
+  std::string build;                        // empty: it has not said yet, or is older than that
+  std::string device_class;                 // the same
   bool can_resume = false;                  // its /execute takes `resume`
   std::optional<std::int64_t> ready_in_ms;  // while it starts, where there is something to go by
 

@@ -135,6 +135,10 @@ json::Object to_json(const ModelSpeed& speed) {
   return write_fields(speed);
 }
 template <>
+json::Object schema_of<PoolState>() {
+  return described_schema<PoolState>(SchemaOf::Answer);
+}
+template <>
 json::Object schema_of<PoolModel>() {
   return described_schema<PoolModel>(SchemaOf::Answer);
 }

@@ -117,6 +117,8 @@ json::Object to_json(const PoolDevice& device);
 json::Object to_json(const ModelSpeed& speed);
 Result<ModelSpeed> parse_model_speed(const json::Value& value);
 template <>
+json::Object schema_of<PoolState>();
+template <>
 json::Object schema_of<PoolModel>();
 template <>
 json::Object schema_of<PoolDevice>();

@@ -193,7 +193,13 @@ Clock::time_point ResponseStream::Impl::deadline(std::chrono::milliseconds step)
   return std::min(by_step, started_ + request_.total_timeout);
 }
 
+// `doing`: empty while the body is read.
 Error ResponseStream::Impl::failure(std::string_view doing, const beast::error_code& error) const {
+  std::string reading;
+  if (doing.empty()) {
+    reading = fmt::format("reading the response's body ({} bytes had come)", body_bytes_);
+    doing = reading;
+  }
   if (request_.stop.stop_requested()) return {ErrorCode::Cancelled, "the request was given up"};
   if (is_own_shortage(error)) {
     return {ErrorCode::OutOfMemory, fmt::format("{}: this process is short of something: {} while "
@@ -330,13 +336,13 @@ Task<Status> ResponseStream::Impl::read_head() {
 }
 
 Task<Result<std::string>> ResponseStream::Impl::read_some() {
-  std::string piece(kReadBytes, '\0');
   while (!is_finished_) {
     if (parser_->is_done()) {
       finish();
       break;
     }
     if (buffer_.size() > 0) {
+      std::string piece(std::min(buffer_.size(), kReadBytes), '\0');
       auto& body = parser_->get().body();
       body = {piece.data(), piece.size(), true};
       beast::error_code error;
@@ -361,14 +367,12 @@ Task<Result<std::string>> ResponseStream::Impl::read_some() {
                                     url_.peer(), kMaxHeadBytes)};
       }
     }
-    const std::string doing =
-        fmt::format("reading the response's body ({} bytes had come)", body_bytes_);
-    const Result<bool> more = co_await refill(doing);
+    const Result<bool> more = co_await refill({});
     if (!more.ok()) co_return more.error();
     if (!*more) {
       beast::error_code error;
       parser_->put_eof(error);
-      if (error) co_return failure(doing, asio::error::eof);
+      if (error) co_return failure({}, asio::error::eof);
     }
   }
   co_return std::string();

@@ -204,9 +204,15 @@ PoolServices FakePool::services() {
       .workers = workers,
       .downloads = downloads,
       .threads = threads,
+      .board = board,
+      .fence = fence,
       .host = [this] { return host.get(); },
       .plan = [this](const contract::ModelEntry& model,
-                     const PlanRequest& request) { return plan.get()(model, request); },
+                     const PlanRequest& request) -> Result<std::vector<MemoryPlan>> {
+        const auto answer = plan.get();
+        if (!answer) return Error{ErrorCode::Unsupported, "no plans here"};
+        return answer(model, request);
+      },
       .download = [this](const catalog::DownloadRequest& request,
                          const contract::OnDownloadEvent& on_event,
                          std::stop_token stop) -> Result<contract::ModelEntry> {
@@ -243,7 +249,8 @@ PoolServices FakePool::services() {
           },
       .request_shutdown = [this] { shutdown_requested = true; },
       .phase = [this]() -> PoolPhase { return phase; },
-      .confinement = "files by landlock (ABI 3), ports not"};
+      .confinement = "files by landlock (ABI 3), ports not",
+      .labels = {"zone=attic"}};
 }
 
 std::string FakePool::ask(std::string_view request) const {

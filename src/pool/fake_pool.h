@@ -109,6 +109,8 @@ struct FakePool {
 
   Downloads downloads;
   http::WorkThreads threads{2, 64};
+  StateBoard board{1'000};
+  Fence fence;
   std::unique_ptr<http::Server> server;
 
  private:

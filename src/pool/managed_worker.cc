@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,10 +30,30 @@ const base::Logger& logger() {
   return instance;
 }
 
+// What is left of a load if it goes on as it went; nothing while there is too little to go by.
+std::optional<std::int64_t> ready_in(const contract::PoolWorker& shown, const WorkerFacts& facts) {
+  constexpr double kEnough = 0.05;
+  if (shown.load_progress < kEnough || facts.health_at <= facts.since) return std::nullopt;
+  const std::chrono::duration<double, std::milli> took = facts.health_at - facts.since;
+  return static_cast<std::int64_t>(took.count() * (1 - shown.load_progress) / shown.load_progress);
+}
+
 }  // namespace
 
 bool ManagedWorker::is_stopped() const {
   return facts.phase == Phase::Ended && facts.category == contract::ExitCategory::Stopped;
+}
+
+std::int64_t ManagedWorker::promised_vram_bytes() const {
+  if (!has_process(facts) || !facts.uses_gpu) return 0;
+  return std::max<std::int64_t>(0, record.worker.planned.device_bytes() - vram_bytes);
+}
+
+std::int64_t ManagedWorker::promised_host_bytes() const {
+  if (!has_process(facts)) return 0;
+  const contract::MemoryNeed& need = record.worker.planned;
+  const std::int64_t planned = facts.uses_gpu ? need.host_bytes : need.device_bytes();
+  return std::max<std::int64_t>(0, planned - memory.anonymous_bytes);
 }
 
 fs::path ManagedWorker::file(const PoolManagerOptions& options) const {
@@ -46,6 +67,8 @@ contract::PoolWorker ManagedWorker::show() const {
   shown.memory_peak_bytes = std::max(shown.memory_peak_bytes, memory.peak_bytes);
   shown.vram_bytes = runs ? vram_bytes : 0;
   shown.tokens_per_second = runs ? tokens_per_second : 0;
+  shown.promised_bytes = facts.uses_gpu ? promised_vram_bytes() : promised_host_bytes();
+  if (facts.phase == Phase::Starting) shown.ready_in_ms = ready_in(shown, facts);
   return shown;
 }
 
@@ -66,6 +89,9 @@ Status ManagedWorker::launch(const PoolManagerOptions& options, std::uint64_t st
                              TimePoint now) {
   const fs::path path = file(options);
   record.mark = make_mark();
+  record.worker.start = start_of(record.mark);
+  record.worker.build.clear();
+  record.worker.device_class.clear();
   set_mark(record.launch, record.mark);
   record.worker.started_at = now_rfc3339();
   record.worker.pid = 0;

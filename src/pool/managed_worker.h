@@ -29,6 +29,9 @@ struct ManagedWorker {
   std::int64_t vram_bytes = 0;
 
   bool is_stopped() const;
+  // Of its plan, what the system still calls free.
+  std::int64_t promised_vram_bytes() const;
+  std::int64_t promised_host_bytes() const;
   contract::PoolWorker show() const;
   std::filesystem::path file(const PoolManagerOptions& options) const;  // of its record
   void save(const PoolManagerOptions& options) const;

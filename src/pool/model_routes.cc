@@ -58,22 +58,13 @@ catalog::FindUse find_uses(const Service& service) {
   };
 }
 
-// With how its files stand; one that is being fetched has none yet.
-json::Object show_model_entry(const Service& service, const contract::ModelEntry& entry) {
-  json::Object object = catalog::show_entry(entry);
-  if (!entry.downloaded && service.pool.downloads.is_busy_with(entry.id))
-    object["state"] = "downloading";
-  return object;
-}
-
 Result<http::Response> entry_response(const Service& service, int status,
                                       const Result<contract::ModelEntry>& entry) {
   if (!entry.ok()) return entry.error();
   return json_response(status, show_model_entry(service, *entry));
 }
 
-}  // namespace
-
+// Every registered model, the built-in one among them.
 json::Array models_json(const Service& service, const catalog::CatalogContent& content) {
   json::Array models;
   for (const contract::ModelEntry& known : service.known_models) {
@@ -83,6 +74,15 @@ json::Array models_json(const Service& service, const catalog::CatalogContent& c
   for (const contract::ModelEntry& entry : content.models)
     models.emplace_back(show_model_entry(service, entry));
   return models;
+}
+
+}  // namespace
+
+json::Object show_model_entry(const Service& service, const contract::ModelEntry& entry) {
+  json::Object object = catalog::show_entry(entry);
+  if (!entry.downloaded && service.pool.downloads.is_busy_with(entry.id))
+    object["state"] = "downloading";
+  return object;
 }
 
 Result<http::Response> list_models(const Service& service, const http::Request& request) {

@@ -13,7 +13,7 @@ Result<http::Response> update_model(const Service& service, const http::Request&
 Result<http::Response> remove_model(const Service& service, const http::Request& request);
 Result<http::Response> plan_model(const Service& service, const http::Request& request);
 
-// Every registered model, the built-in one among them.
-json::Array models_json(const Service& service, const catalog::CatalogContent& content);
+// With how its files stand; one that is being fetched has none yet.
+json::Object show_model_entry(const Service& service, const contract::ModelEntry& entry);
 
 }  // namespace llorch::pool

@@ -1,10 +1,12 @@
 // The OpenAPI 3.1 document: paths from the endpoint table, bodies from what describes the structs
 // of the wire, or from the texts below. Tests hold the parsers and real answers against it.
+#include <algorithm>
 #include <array>
 
 #include "api/openapi.h"
 #include "contract/model_entry.h"
 #include "contract/pool_info.h"
+#include "contract/pool_state.h"
 #include "contract/worker_info.h"
 #include "pool/endpoint_table.h"
 #include "pool/routes.h"
@@ -25,13 +27,6 @@ constexpr std::array kSchemas = {
 "pool_id":{"type":"string"},"version":{"type":"string"},"uptime_seconds":{"type":"number"},"workers_total":{"type":"integer"},
 "workers_ready":{"type":"integer"},"workers_failed":{"type":"integer"},"reasons":{"type":"array","items":{"type":"string"}},
 "error":{"type":"object"}}})"},
-    NamedSchema{
-        "State",
-        R"({"type":"object","additionalProperties":false,"required":["pool_id","version","uptime_seconds","host","models",
-"workers","downloads"],"properties":{"pool_id":{"type":"string"},"version":{"type":"string"},"uptime_seconds":{"type":"number"},
-"host":{"$ref":"#/components/schemas/Host"},"models":{"type":"array","items":{"$ref":"#/components/schemas/Model"}},
-"workers":{"type":"array","items":{"$ref":"#/components/schemas/Worker"}},
-"downloads":{"type":"array","items":{"$ref":"#/components/schemas/Download"}}}})"},
     NamedSchema{
         "WorkerList",
         R"({"type":"object","additionalProperties":false,"required":["workers"],"properties":{"workers":{"type":"array",
@@ -138,6 +133,25 @@ constexpr std::array kSchemas = {
     NamedSchema{"Document", R"({"type":"object","required":["openapi","info","paths"]})"},
 };
 
+// A model of the state has the fields of the catalog's entry and those of PoolModel.
+json::Object state_schema(json::Object model) {
+  json::Object extra = contract::schema_of<contract::PoolModel>();
+  for (auto& [name, schema] : extra["properties"].get_object())
+    model["properties"].get_object()[name] = schema;
+  for (const json::Value& name : extra["required"].get_array()) {
+    json::Array& required = model["required"].get_array();
+    if (std::find(required.begin(), required.end(), name) == required.end())
+      required.push_back(name);
+  }
+  json::Object state = contract::schema_of<contract::PoolState>();
+  json::Object& properties = state["properties"].get_object();
+  properties["models"] = json::Object{{"type", "array"}, {"items", std::move(model)}};
+  properties["downloads"] =
+      api::parse_text(R"({"type":"array","items":{"$ref":"#/components/schemas/Download"}})");
+  state["required"].get_array().emplace_back("downloads");
+  return state;
+}
+
 }  // namespace
 
 json::Object openapi_document() {
@@ -149,6 +163,7 @@ json::Object openapi_document() {
   schemas["Model"] = contract::schema_of<contract::ModelEntry>();
   // What is known of a model beside its entry.
   schemas["Model"].get_object()["properties"].get_object()["state"] = api::parse_text(kModelStates);
+  schemas["State"] = state_schema(schemas["Model"].get_object());
   return api::make_document(
       {.title = "llama-orch pool manager",
        .description = "One per host: which models are here, which devices, which worker processes.",

@@ -145,7 +145,9 @@ class PoolManager::Impl {
   // One look at every worker, then until there is something to do.
   base::OwnerLoop::Rest look_after_workers() {
     if (!table_) return {};
-    return {.until = table_->advance(Clock::now()), .files = table_->files()};
+    const Clock::time_point until = table_->advance(Clock::now());
+    if (options_.on_look) options_.on_look(table_->show());
+    return {.until = until, .files = table_->files()};
   }
 
   const PoolManagerOptions options_;

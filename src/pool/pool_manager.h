@@ -39,6 +39,8 @@ struct PoolManagerOptions {
   bool confine_workers = true;         // landlock and seccomp where the kernel has them
   base::Environment environment;       // workers get a few variables of it; null: none
   std::optional<PoolSources> sources;  // none: those of this host (system_sources)
+  // Hears how the workers stand whenever that may have changed, on the manager's thread.
+  std::function<void(const std::vector<contract::PoolWorker>& workers)> on_look;
 };
 
 // Any thread may call everything; answers come from the owner's thread.

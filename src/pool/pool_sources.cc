@@ -5,6 +5,7 @@
 #include "catalog/known_models.h"
 #include "catalog/model_catalog.h"
 #include "catalog/trust.h"
+#include "contract/pool_state.h"
 #include "pool/devices.h"
 
 namespace llorch::pool {
@@ -40,6 +41,11 @@ PoolSources system_sources(const base::Home& home, const Planner& planner) {
   sources.keep_measurement = [planner](const contract::ModelEntry& model, std::string_view backend,
                                        const contract::MemoryNeed& need, std::int64_t peak_bytes) {
     return planner.keep_measurement(model, backend, need, peak_bytes);
+  };
+  sources.model_hash = [catalog = catalog::ModelCatalog(home.catalog_file())](
+                           const contract::ModelEntry& model) -> std::string {
+    const Result<catalog::CatalogContent> content = catalog.read();
+    return contract::model_hash(model, content.ok() ? content->pool_id : std::string());
   };
   sources.vram_of_process = [devices](std::int32_t gpu, std::int64_t pid) {
     return devices->vram_of_process(gpu, pid);

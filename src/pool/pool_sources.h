@@ -30,6 +30,8 @@ struct PoolSources {
                        const contract::MemoryNeed& need, std::int64_t peak_bytes)>
       keep_measurement;
   std::function<std::int64_t(std::int32_t gpu, std::int64_t pid)> vram_of_process;
+  // What its contents are called (contract/pool_state.h); may be absent.
+  std::function<std::string(const contract::ModelEntry& model)> model_hash;
 };
 
 // The catalog of `home` with the built-in model behind it, the devices of this machine, and what

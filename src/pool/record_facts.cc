@@ -6,6 +6,7 @@
 #include "base/process_table.h"
 #include "base/timestamp.h"
 #include "contract/backend_kind.h"
+#include "contract/pool_state.h"
 #include "pool/worker_log.h"
 
 namespace llorch::pool {
@@ -110,8 +111,15 @@ contract::PoolWorker show_worker(const WorkerRecord& record, const WorkerFacts& 
     shown.slots_busy = static_cast<std::int32_t>(report.slots_busy);
     shown.queue_depth = report.queue_depth;
     shown.last_token_age_ms = report.last_token_age_ms;
+    shown.kv_blocks_total = report.kv_blocks_total;
+    shown.kv_blocks_free = report.kv_blocks_free;
+    if (!report.build.empty()) shown.build = report.build;
+    if (!report.device_class.empty()) shown.device_class = report.device_class;
   }
   if (facts.is_ready) shown.load_progress = 1;
+  shown.device = contract::device_number(shown.backend, shown.gpu.value_or(0));
+  shown.can_resume = !shown.build.empty();                    // those that say it know how
+  if (shown.start == 0) shown.start = start_of(record.mark);  // of an older manager's record
   return shown;
 }
 

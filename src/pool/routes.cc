@@ -10,7 +10,9 @@
 #include "pool/leftover_routes.h"
 #include "pool/model_files.h"
 #include "pool/model_routes.h"
+#include "pool/relay.h"
 #include "pool/service.h"
+#include "pool/state_routes.h"
 #include "pool/status_routes.h"
 #include "pool/worker_routes.h"
 
@@ -25,11 +27,28 @@ constexpr std::string_view kReadyPath = "/v2/internal/workers/ready";
 constexpr std::size_t kBodyBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kReadyBytesMax = 16 * 1024;  // heard without a token; has a path in it
 
+// Everything below a worker's api, whatever it is to the worker.
+constexpr std::string_view kRelayPath = "/v2/workers/{id}/api/{path}";
+constexpr std::size_t kRelayBodyBytesMax = std::size_t{32} << 20;  // workers say what they take
+constexpr Endpoint relay(Method method) {
+  return {{.method = method,
+           .path = kRelayPath,
+           .summary = "The worker's own API: any request to it, and its answer as it comes.",
+           .stream_type = kSse},
+          relay_to_worker};
+}
+
 constexpr std::array kEndpoints = {
     Endpoint{api::get(kHealthPath, "Whether the pool can do its work, and why not.", "Health"),
              show_health},
-    Endpoint{api::get("/v2/state", "Host, models, workers and downloads in one answer.", "State"),
-             show_state},
+    Endpoint{
+        api::get(
+            "/v2/state",
+            "Everything about this pool in one answer; with since and wait_ms as soon as the "
+            "revision is another one.",
+            "State",
+            R"({"since":{"type":"integer","minimum":0},"wait_ms":{"type":"integer","minimum":0,"maximum":30000}})"),
+        show_state},
     Endpoint{api::get("/v2/workers", "Every worker of this host.", "WorkerList"), list_workers},
     Endpoint{
         api::send(Method::Post, "/v2/workers/start", "Start a worker, if its memory plan fits.",
@@ -50,6 +69,11 @@ constexpr std::array kEndpoints = {
              R"({"lines":{"type":"integer","minimum":0,"maximum":10000},"follow":{"type":"boolean"}})",
          .stream_type = kSse},
         send_worker_log},
+    relay(Method::Get),
+    relay(Method::Post),
+    relay(Method::Put),
+    relay(Method::Patch),
+    relay(Method::Delete),
     Endpoint{{.method = Method::Post,
               .path = kReadyPath,
               .summary = "A worker of this host is ready.",
@@ -188,6 +212,9 @@ http::Router make_router(PoolServices services, const RouteSettings& settings) {
     http::RouteOptions options;
     if (endpoint.text.path == kReadyPath) {
       options.max_body_bytes = kReadyBytesMax;
+    } else if (endpoint.text.path == kRelayPath) {
+      options.max_body_bytes = kRelayBodyBytesMax;
+      options.takes_rest = true;
     } else if (endpoint.text.path != kHealthPath) {
       options.max_body_bytes = kBodyBytesMax;
     }

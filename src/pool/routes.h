@@ -23,7 +23,9 @@
 #include "http/router.h"
 #include "http/work_threads.h"
 #include "pool/downloads.h"
+#include "pool/fence.h"
 #include "pool/memory_plan.h"
+#include "pool/state_board.h"
 #include "pool/workers.h"
 
 namespace llorch::pool {
@@ -37,6 +39,8 @@ struct PoolServices {
   Workers& workers;
   Downloads& downloads;
   http::WorkThreads& threads;  // where handlers block
+  StateBoard& board;           // hears of every change of the workers
+  Fence& fence;                // of relays; whoever owns it looks at it now and then
 
   std::function<contract::HostInfo()> host;
   std::function<Result<std::vector<MemoryPlan>>(const contract::ModelEntry&, const PlanRequest&)>
@@ -56,6 +60,7 @@ struct PoolServices {
   std::function<PoolPhase()> phase;
   // What keeps workers from what is not theirs, and what the kernel lacks for it.
   std::string confinement;
+  std::vector<std::string> labels;  // of this host, as its owner gave them
   // Hears of every request that is not a probe (/health, /metrics), before it is answered.
   std::function<void()> on_use;
 };

@@ -136,6 +136,8 @@ http::Router router_of(FakePool& pool) {
                       .workers = pool.workers,
                       .downloads = pool.downloads,
                       .threads = pool.threads,
+                      .board = pool.board,
+                      .fence = pool.fence,
                       .host = nullptr,
                       .plan = nullptr,
                       .download = nullptr,

@@ -47,7 +47,7 @@ constexpr milliseconds kLastAnswers{2'000};       // for what was answered but n
 constexpr std::size_t kDescriptorReserve = 1024;  // for workers, probes, downloads, logs, files
 constexpr std::size_t kCallbackConnections = 64;
 constexpr std::int64_t kLogBytesMax = std::int64_t{8} << 20;  // of our own log, with --log-file
-constexpr milliseconds kLogLook{5'000};
+constexpr milliseconds kLook{1'000};    // at its own log, and at the fence of relays
 constexpr milliseconds kIdleLook{500};  // how often a manager that may leave looks whether it can
 
 const base::Logger& logger() {
@@ -99,6 +99,11 @@ std::string describe_confinement(bool is_wanted) {
   return prepared.ok() ? (*prepared)->describe() : "none: " + prepared.error().message;
 }
 
+std::uint64_t unix_ms_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<milliseconds>(now).count());
+}
+
 // Everything that runs, in the order in which it is made.
 class PoolProcess {
  public:
@@ -123,7 +128,8 @@ class PoolProcess {
   int run() {
     if (Status started = start(); !started.ok())
       return api::report_failure(program_, started.error());
-    loop_.run(options_.idle_exit_sec > 0 ? kIdleLook : kLogLook, [this] {
+    loop_.run(options_.idle_exit_sec > 0 ? kIdleLook : kLook, [this] {
+      fence_.look(Clock::now());
       const std::optional<base::FileStamp> log =
           options_.log_file.empty() ? std::nullopt : base::stamp_of(options_.log_file);
       if (log && log->size >= kLogBytesMax) std::ignore = redirect_log(options_.log_file);
@@ -171,12 +177,16 @@ class PoolProcess {
     manager.first_port = options_.workers_first_port;
     manager.confine_workers = options_.confine_workers;
     manager.environment = environment_;
+    manager.on_look = [this](const std::vector<contract::PoolWorker>& workers) {
+      board_.take_workers(workers);
+    };
     Result<std::unique_ptr<PoolManager>> started = PoolManager::start(std::move(manager));
     if (!started.ok()) return started.error();
     manager_ = started.take();
     workers_.set(*manager_);
     make_catalog();
-    if (Status written = api::write_daemon_address(address_file(home_), url); !written.ok())
+    const std::string socket = listen_unix();
+    if (Status written = api::write_daemon_address(address_file(home_), url, socket); !written.ok())
       return written;
     phase_ = PoolPhase::Serving;
     announce(url);
@@ -198,6 +208,16 @@ class PoolProcess {
     return ok_status();
   }
 
+  // Behind the lock, so that there is one manager at most. Where it cannot be had the pool serves
+  // without; its path, or nothing.
+  std::string listen_unix() {
+    std::string path = (run_folder(home_, environment_) / "pool.sock").string();
+    const Status listening = server_->listen_unix(path);
+    if (listening.ok()) return path;
+    logger().warn("there is no unix socket", {{"why", listening.error().message}});
+    return {};
+  }
+
   Status listen_for_callbacks() {
     http::ServerOptions server;
     server.io_threads = 1;
@@ -216,6 +236,8 @@ class PoolProcess {
         .workers = workers_,
         .downloads = downloads_,
         .threads = threads_,
+        .board = board_,
+        .fence = fence_,
         .host = [this] { return devices_.read(home_.models()); },
         .plan =
             [this](const contract::ModelEntry& model, const PlanRequest& request) {
@@ -244,6 +266,7 @@ class PoolProcess {
           return loop_.is_end_requested() ? PoolPhase::Draining : phase_.load();
         },
         .confinement = describe_confinement(options_.confine_workers),
+        .labels = options_.labels,
         .on_use = [this] { note_use(); }};
   }
 
@@ -310,6 +333,8 @@ class PoolProcess {
   std::atomic<Clock::time_point> last_use_ = Clock::now();
   std::atomic<PoolPhase> phase_ = PoolPhase::Starting;
   Devices devices_;
+  StateBoard board_{unix_ms_now()};
+  Fence fence_;
   std::unique_ptr<PoolManager> manager_;
   LateWorkers workers_;
   Downloads downloads_{DownloadsOptions{.max_running = options_.max_downloads}};
@@ -333,6 +358,14 @@ int run_pool(std::string_view program, const std::vector<std::string>& arguments
   if (!good.ok()) return api::report_failure(program, good.error());
   base::configure_log({.format = command.options->log_format});
   return PoolProcess(program, *command.options, *home, environment).run();
+}
+
+std::filesystem::path run_folder(const base::Home& home, const base::Environment& environment) {
+  const char* own = environment("LLORCH_HOME");
+  const char* runtime = environment("XDG_RUNTIME_DIR");
+  const bool has_own = own != nullptr && *own != '\0';
+  if (has_own || runtime == nullptr || *runtime != '/') return home.state / "run";
+  return std::filesystem::path(runtime) / "llorch";
 }
 
 std::filesystem::path address_file(const base::Home& home) {

@@ -22,6 +22,9 @@ int run_pool(std::string_view program, const std::vector<std::string>& arguments
 // Where the manager of this home listens, as it wrote when it was ready: Home::state/pool.json.
 using PoolAddress = api::DaemonAddress;
 std::filesystem::path address_file(const base::Home& home);
+// Where its unix socket lies: LLORCH_HOME/run, or $XDG_RUNTIME_DIR/llorch, or the state folder's
+// run/.
+std::filesystem::path run_folder(const base::Home& home, const base::Environment& environment);
 // Nothing when there is no such file, it is damaged, or its process does not run.
 std::optional<PoolAddress> read_pool_address(const base::Home& home);
 

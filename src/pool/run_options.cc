@@ -8,8 +8,10 @@
 #include <sstream>
 
 #include "base/settings.h"
+#include "base/utf8.h"
 #include "base/version.h"
 #include "contract/backend_kind.h"
+#include "contract/pool_state.h"
 
 namespace llorch::pool {
 namespace {
@@ -17,11 +19,11 @@ namespace {
 constexpr int kExitUsage = 2;
 constexpr int kIdleExitSecByCommand = 900;
 
-constexpr std::array<std::string_view, 13> kSettable = {
+constexpr std::array<std::string_view, 14> kSettable = {
     "host",        "port",       "api-token-file",     "allow-origin",
     "log-file",    "log-format", "workers-first-port", "worker-cpu",
     "worker-cuda", "keeper",     "confine-workers",    "max-downloads",
-    "idle-exit"};
+    "idle-exit",   "label"};
 
 constexpr const char* kFooter = R"(Examples:
   llorch-pool serve                      on 127.0.0.1:9200, for this machine
@@ -87,7 +89,26 @@ void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
       ->type_name("N")
       ->check(CLI::Range(1, 16).description(""))
       ->capture_default_str();
+  app.add_option("--label", options.labels,
+                 "what the fleet may know of this host, as zone=attic; may be repeated")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("LABEL");
   app.footer(kFooter);
+}
+
+// What is wrong with the labels; empty: nothing.
+std::string find_wrong_label(const std::vector<std::string>& labels) {
+  if (labels.size() > contract::kLabelsMax) {
+    return fmt::format("--label: at most {} labels, not {}", contract::kLabelsMax, labels.size());
+  }
+  for (const std::string& label : labels) {
+    if (!contract::is_label(label)) {
+      return fmt::format("--label {}: expected 1 to 64 letters, digits and . _ = / -",
+                         base::quoted(label));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -124,6 +145,11 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
             ? out.str()
             : fmt::format("{}: {}{}\n", program, error.what(),
                           base::tell_origin(error.what(), arguments, settings, environment));
+    return parsed;
+  }
+  if (const std::string wrong = find_wrong_label(options.labels); !wrong.empty()) {
+    parsed.exit_code = kExitUsage;
+    parsed.text = fmt::format("{}: {}\n", program, wrong);
     return parsed;
   }
   if (options.started_by_command && app.count("--idle-exit") == 0)

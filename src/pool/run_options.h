@@ -29,6 +29,7 @@ struct PoolOptions {
   std::filesystem::path keeper;       // the program that has `keep`: llorch-pool
   bool confine_workers = true;
   int max_downloads = 2;
+  std::vector<std::string> labels;  // what the fleet may know of this host: "zone=attic"
 };
 
 struct ParsedPoolCommand {

@@ -14,8 +14,10 @@
 #include "base/json_fields.h"
 #include "base/mutex.h"
 #include "catalog/model_catalog.h"
+#include "http/client.h"
 #include "http/stream.h"
 #include "http/task.h"
+#include "pool/need_book.h"
 #include "pool/routes.h"
 
 namespace llorch::pool {
@@ -56,6 +58,10 @@ struct Service {
   mutable CatalogReader catalog;
   std::vector<contract::ModelEntry> known_models;  // what can be fetched, and the built-in one
   mutable std::atomic<std::size_t> num_followers = 0;
+  mutable NeedBook needs;
+  mutable http::Client relay_client;
+  mutable std::atomic<std::size_t> num_relays = 0;
+  mutable std::atomic<std::size_t> relays_total = 0;
 };
 using ServicePtr = std::shared_ptr<const Service>;
 

@@ -12,9 +12,6 @@
 #include "base/terminal.h"
 #include "base/version.h"
 #include "contract/error_table.h"
-#include "pool/download_routes.h"
-#include "pool/model_routes.h"
-#include "pool/worker_routes.h"
 
 namespace llorch::pool {
 namespace {
@@ -137,18 +134,6 @@ Result<http::Response> show_health(const Service& service, const http::Request& 
   return response;
 }
 
-Result<http::Response> show_state(const Service& service, const http::Request&) {
-  const auto catalog = service.catalog.read();
-  if (!catalog.ok()) return catalog.error();
-  return json_response(200, json::Object{{"pool_id", (*catalog)->pool_id},
-                                         {"version", base::version()},
-                                         {"uptime_seconds", uptime_seconds(service)},
-                                         {"host", contract::to_json(service.pool.host())},
-                                         {"models", models_json(service, **catalog)},
-                                         {"workers", workers_json(service)},
-                                         {"downloads", downloads_json(service)}});
-}
-
 Result<http::Response> show_metrics(const Service& service, const http::Request&) {
   std::string out;
   append_workers(out, service.pool.workers.workers());
@@ -160,6 +145,10 @@ Result<http::Response> show_metrics(const Service& service, const http::Request&
                       std::count_if(models.begin(), models.end(),
                                     [](const auto& model) { return model.downloaded; }));
   }
+  api::append_value(out, "llorch_pool_relays", "gauge", "Requests being relayed to workers.",
+                    service.num_relays.load());
+  api::append_value(out, "llorch_pool_relays_total", "counter", "Requests relayed to workers.",
+                    service.relays_total.load());
   api::append_value(out, "llorch_pool_disk_free_bytes", "gauge", "Free where models live.",
                     service.pool.host().disk_free_bytes);
   api::append_value(out, "llorch_pool_uptime_seconds", "gauge", "Since the process started.",

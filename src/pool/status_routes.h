@@ -6,7 +6,6 @@
 namespace llorch::pool {
 
 Result<http::Response> show_health(const Service& service, const http::Request& request);
-Result<http::Response> show_state(const Service& service, const http::Request& request);
 Result<http::Response> show_metrics(const Service& service, const http::Request& request);
 Result<http::Response> shut_down(const Service& service, const http::Request& request);
 Result<http::Response> show_document(const Service& service, const http::Request& request);

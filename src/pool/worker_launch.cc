@@ -149,7 +149,8 @@ Result<PreparedStart> prepare_start(const contract::StartWorkerRequest& request,
     return refusal(ErrorCode::Internal, "the memory plan names no device: a bug of the planner");
   MemoryPlan& plan = plans->front();
   if (!plan.fits) return refusal(ErrorCode::OutOfMemory, does_not_fit(*model, plan, promised));
-  return PreparedStart{request, model.take(), std::move(plan), trusted.take()};
+  std::string hash = sources.model_hash ? sources.model_hash(*model) : std::string();
+  return PreparedStart{request, model.take(), std::move(plan), trusted.take(), std::move(hash)};
 }
 
 bool is_port_free(std::uint16_t port) {

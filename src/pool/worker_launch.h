@@ -24,7 +24,8 @@ struct PreparedStart {
   contract::StartWorkerRequest request;
   contract::ModelEntry model;
   MemoryPlan plan;
-  std::string trusted;  // what the belief in its files rests on
+  std::string trusted;     // what the belief in its files rests on
+  std::string model_hash;  // empty: nobody says
 };
 
 // Memory that running workers will still take: planned, and not yet gone from what the system calls

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <limits>
 #include <random>
 #include <system_error>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_fields.h"
@@ -191,6 +193,14 @@ std::string mark_variable(std::string_view mark) {
 std::string make_mark() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+std::uint32_t start_of(std::string_view mark) {
+  constexpr std::size_t kDigits = 8;
+  const std::string digits = base::sha256_hex(mark).substr(0, kDigits);
+  std::uint32_t start = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), start, 16);
+  return std::max<std::uint32_t>(1, start);
 }
 
 std::string now_rfc3339() {

@@ -82,6 +82,8 @@ struct ExitNote {
 // The environment variable that holds the mark.
 std::string mark_variable(std::string_view mark);
 std::string make_mark();
+// The birth that a mark stands for, as everybody may know it: never 0.
+std::uint32_t start_of(std::string_view mark);
 std::string now_rfc3339();
 
 std::filesystem::path record_file(const base::Home& home, std::string_view id);

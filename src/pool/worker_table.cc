@@ -96,6 +96,7 @@ Status WorkerTable::prepare_record(ManagedWorker& worker, const std::string& id,
   shown.backend = start.request.backend;
   shown.model = start.request.model;
   if (contract::needs_gpu(start.request.backend)) shown.gpu = start.request.gpu.value_or(0);
+  shown.model_hash = start.model_hash;
   shown.planned = start.plan.need;
   shown.trusted = start.trusted;
   shown.context = start.plan.need.context;
@@ -373,18 +374,10 @@ void WorkerTable::forget_oldest() {
 
 PromisedMemory WorkerTable::promised() const {
   PromisedMemory promised;
-  const auto rest = [](std::int64_t planned, std::int64_t taken) {
-    return std::max<std::int64_t>(0, planned - taken);
-  };
   for (const auto& [id, worker] : workers_) {
-    if (!has_process(worker.facts)) continue;
-    const contract::MemoryNeed& need = worker.record.worker.planned;
-    if (worker.facts.uses_gpu) {
-      const std::int64_t vram = rest(need.device_bytes(), worker.vram_bytes);
-      if (vram > 0) promised.vram_bytes[worker.record.worker.gpu.value_or(0)] += vram;
-    }
-    promised.host_bytes += rest(worker.facts.uses_gpu ? need.host_bytes : need.device_bytes(),
-                                worker.memory.anonymous_bytes);
+    const std::int64_t vram = worker.promised_vram_bytes();
+    if (vram > 0) promised.vram_bytes[worker.record.worker.gpu.value_or(0)] += vram;
+    promised.host_bytes += worker.promised_host_bytes();
   }
   return promised;
 }
