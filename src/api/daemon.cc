@@ -37,6 +37,7 @@ Result<std::unique_ptr<http::Server>> start_server(const std::function<http::Rou
   server.io_threads = options.io_threads;
   server.render_error = render_error;
   server.bearer_token = token.take();
+  server.accepts_token = options.accepts_token;
   server.max_connections =
       base::connections_within(base::raise_descriptor_limit(), options.descriptor_reserve);
   server.allowed_origins = options.allow_origins;

@@ -31,6 +31,8 @@ struct ListenOptions {
   std::uint16_t port = 0;
   bool any_port = false;       // a free one where that is taken
   std::string api_token_file;  // empty: no token
+  // Many tokens instead: see http::ServerOptions.
+  std::function<bool(std::string_view token)> accepts_token = nullptr;
   std::vector<std::string> allow_origins;
   std::vector<std::string> paths_without_auth;
   int io_threads = 2;

@@ -300,6 +300,12 @@ bool Connection::is_open_path(std::string_view path) const {
   return std::find(open.begin(), open.end(), path) != open.end();
 }
 
+bool Connection::has_good_token(const Request& request) const {
+  const auto& accepts = shared_.options.accepts_token;
+  const std::optional<std::string_view> token = bearer_of(request.headers);
+  return accepts && token && accepts(*token);
+}
+
 Refusal Connection::refuse_stranger(const Request& request) const {
   if (const auto left_out = shared_.refusal_lines.take(Clock::now())) {
     logger().warn("a request without the right token",
@@ -316,9 +322,11 @@ Refusal Connection::refuse_stranger(const Request& request) const {
   return refusal;
 }
 
-std::optional<Refusal> Connection::find_refusal(const Request& request,
-                                                const Router::Match& match) const {
-  if (shared_.web.has_token && !is_unix_ && !is_open_path(request.path) &&
+std::optional<Refusal> Connection::find_refusal(const Request& request, const Router::Match& match,
+                                                bool has_good_token) const {
+  const bool wants_one_of_many = shared_.options.accepts_token && !from_loopback_;
+  const bool wants_token = (shared_.web.has_token || wants_one_of_many) && !is_unix_;
+  if (wants_token && !is_open_path(request.path) && !has_good_token &&
       !is_authorized(request.headers, shared_.options.bearer_token))
     return refuse_stranger(request);
   Refusal refusal;
@@ -357,13 +365,18 @@ Connection::Admission Connection::admit(const Parser& parser, Request& request) 
   Router::Match match = shared_.router.find(request.method, target->segments);
   admission.options = match.options;
   // No page of a browser reaches a unix socket.
+  const bool is_good = has_good_token(request);
+  const bool needs_token = shared_.options.accepts_token && !from_loopback_;
   WebVerdict web;
-  if (!is_unix_) web = check_web(shared_.web, request.method, request.headers);
+  if (!is_unix_) {
+    web = check_web(is_good || needs_token ? shared_.web_with_token : shared_.web, request.method,
+                    request.headers);
+  }
   admission.headers = std::move(web.headers);
   admission.is_preflight = web.is_preflight;
   admission.refusal = std::move(web.refusal);
   if (admission.refusal || admission.is_preflight) return admission;
-  admission.refusal = find_refusal(request, match);
+  admission.refusal = find_refusal(request, match, is_good);
   if (admission.refusal) return admission;
   request.path_params = std::move(match.params);
   const auto deadline = deadline_of(request.headers, std::chrono::system_clock::now());

@@ -26,6 +26,7 @@ struct ConnectionShared {
   Router router;
   ServerOptions options;
   WebRules web;
+  WebRules web_with_token;  // for a request that has a good one of many
   std::atomic<bool> draining = false;
   std::atomic<std::size_t> body_bytes = 0;  // of bodies that are being read
   LineLimit refusal_lines{20};              // of the log
@@ -70,7 +71,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<void> linger();
 
   Admission admit(const Parser& parser, Request& request) const;
-  std::optional<Refusal> find_refusal(const Request& request, const Router::Match& match) const;
+  std::optional<Refusal> find_refusal(const Request& request, const Router::Match& match,
+                                      bool has_good_token) const;
+  bool has_good_token(const Request& request) const;  // one of many
   bool is_open_path(std::string_view path) const;
   Refusal refuse_stranger(const Request& request) const;
   void log_request(const Request& request, const Exchange& exchange,

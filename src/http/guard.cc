@@ -113,10 +113,16 @@ Result<std::optional<SystemTime>> deadline_of(const Headers& headers, SystemTime
   return std::optional<SystemTime>(deadline);
 }
 
-bool is_authorized(const Headers& headers, std::string_view token) {
+std::optional<std::string_view> bearer_of(const Headers& headers) {
   const auto given = headers.find("Authorization");
-  return given && equals_ignoring_case(given->substr(0, kBearer.size()), kBearer) &&
-         base::is_same_secret(given->substr(kBearer.size()), token);
+  if (!given || !equals_ignoring_case(given->substr(0, kBearer.size()), kBearer))
+    return std::nullopt;
+  return given->substr(kBearer.size());
+}
+
+bool is_authorized(const Headers& headers, std::string_view token) {
+  const auto given = bearer_of(headers);
+  return given && base::is_same_secret(*given, token);
 }
 
 std::string name_key(const Headers& headers) {

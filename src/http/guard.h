@@ -50,6 +50,9 @@ std::string correlation_id_of(const Headers& headers);
 // DeadlineExceeded.
 Result<std::optional<SystemTime>> deadline_of(const Headers& headers, SystemTime now);
 
+// The token of "Authorization: Bearer <token>"; none: there is no such header.
+std::optional<std::string_view> bearer_of(const Headers& headers);
+
 // Whether "Authorization: Bearer <token>" carries that token; takes the same time wherever the two
 // differ.
 bool is_authorized(const Headers& headers, std::string_view token);

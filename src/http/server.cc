@@ -58,7 +58,8 @@ Result<tcp::endpoint> listen_endpoint(const ServerOptions& options) {
         ErrorCode::InvalidArgument,
         fmt::format("cannot listen on '{}': expected an IP address or localhost", options.host)};
   }
-  if (!address.is_loopback() && options.bearer_token.size() < kMinTokenLength) {
+  const bool has_token = options.bearer_token.size() >= kMinTokenLength || options.accepts_token;
+  if (!address.is_loopback() && !has_token) {
     return Error{
         ErrorCode::InvalidArgument,
         fmt::format(
@@ -172,6 +173,8 @@ Status Server::Impl::start() {
                                         options.more_hosts, options.allowed_origins);
   if (!web.ok()) return web.error();
   shared_.web = web.take();
+  shared_.web_with_token = shared_.web;
+  shared_.web_with_token.has_token = true;
   start_accepting(*acceptor_);
   const base::MutexLock lock(shut_down_mutex_);
   for (int i = 0; i < std::max(shared_.options.io_threads, 1); ++i)

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -25,6 +27,10 @@ struct ServerOptions {
   // needs "Authorization: Bearer <token>" except those named here.
   std::string bearer_token;
   std::vector<std::string> paths_without_auth;
+  // For servers with many tokens, instead of bearer_token: whether this one is good. Any thread.
+  // Any address may be listened on then. Requests from loopback need no token; one that has a good
+  // one is treated as on a server with a token, every other as on one without.
+  std::function<bool(std::string_view token)> accepts_token;
 
   // Web pages that may use this server: "https://app.example"; "*" (any) needs a token. Without a
   // token the server answers only to its loopback names, and to these ("box:8080").

@@ -177,6 +177,24 @@ TEST_F(WebServer, PagesCannotAct) {
   EXPECT_EQ(acts_, 1);
 }
 
+TEST_F(WebServer, OneOfManyTokensOpensOtherNames) {
+  ServerOptions options = plain_options();
+  options.accepts_token = [](std::string_view token) { return token == "one-of-many"; };
+  const auto server = serve(options);
+  const std::string own = fmt::format("Host: 127.0.0.1:{}\r\n", server->port());
+  const std::string good = "Authorization: Bearer one-of-many\r\n";
+  const std::string bad = "Authorization: Bearer another\r\n";
+  const std::string json = "Content-Type: application/json\r\nContent-Length: 0\r\n";
+  EXPECT_EQ(status_of(ask(*server, "POST /act", own + json)), 200) << "loopback needs none";
+  EXPECT_EQ(status_of(ask(*server, "POST /act", own + bad + json)), 200) << "as without";
+  EXPECT_EQ(status_of(ask(*server, "POST /act", "Host: box.lan\r\n" + json)), 403);
+  EXPECT_EQ(status_of(ask(*server, "POST /act", "Host: box.lan\r\n" + bad + json)), 403);
+  EXPECT_EQ(status_of(ask(*server, "POST /act", "Host: box.lan\r\n" + good + json)), 200);
+  EXPECT_EQ(acts_, 3);
+  options.host = "0.0.0.0";
+  EXPECT_TRUE(Server::start({}, options).ok());
+}
+
 TEST_F(WebServer, AllowedPagesAreToldThatTheyMay) {
   ServerOptions options = plain_options();
   options.bearer_token = kToken;

@@ -150,6 +150,13 @@ class OrchestratorProcess {
   }
 
   Status listen() {
+    if (!http::is_loopback(options_.host) && keys_->is_empty()) {
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format("cannot listen on {}: others could use it without a key; start it on "
+                      "127.0.0.1, make one with `llorch keys add NAME`, and start it again",
+                      options_.host)};
+    }
     const RouteParts parts{.core = *core_,
                            .answers = *answers_,
                            .relays = *relays_,
@@ -160,14 +167,17 @@ class OrchestratorProcess {
                            .request_shutdown = [this] { loop_.request_end(); },
                            .is_draining = [this] { return loop_.is_end_requested(); }};
     Result<std::unique_ptr<http::Server>> started = api::start_server(
-        [&parts] { return make_router(parts); }, {.host = options_.host,
-                                                  .port = options_.port,
-                                                  .any_port = options_.any_port,
-                                                  .api_token_file = {},
-                                                  .allow_origins = options_.allow_origins,
-                                                  .paths_without_auth = paths_without_auth(),
-                                                  .io_threads = options_.io_threads,
-                                                  .descriptor_reserve = kDescriptorReserve});
+        [&parts] { return make_router(parts); },
+        {.host = options_.host,
+         .port = options_.port,
+         .any_port = options_.any_port,
+         .api_token_file = {},
+         .accepts_token =
+             [keys = keys_.get()](std::string_view token) { return keys->is_good(token); },
+         .allow_origins = options_.allow_origins,
+         .paths_without_auth = paths_without_auth(),
+         .io_threads = options_.io_threads,
+         .descriptor_reserve = kDescriptorReserve});
     if (!started.ok()) return started.error();
     server_ = started.take();
     return ok_status();
