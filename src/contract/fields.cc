@@ -44,6 +44,27 @@ json::Value FieldWriter::number(float value, const FieldRule&) {
   return shortest;
 }
 
+std::optional<std::vector<std::int32_t>> to_token_ids(const json::Array& array) {
+  std::vector<std::int32_t> ids;
+  ids.reserve(array.size());
+  for (const json::Value& value : array) {
+    const std::int64_t* number = value.if_int64();
+    if (number == nullptr || *number < 0 || *number > std::numeric_limits<std::int32_t>::max())
+      return std::nullopt;
+    ids.push_back(static_cast<std::int32_t>(*number));
+  }
+  return ids;
+}
+
+std::optional<std::vector<std::int32_t>> take_token_ids(json::FieldReader& reader,
+                                                        std::string_view name) {
+  const json::Array* array = reader.optional_array(name);
+  if (array == nullptr) return std::nullopt;
+  std::optional<std::vector<std::int32_t>> ids = to_token_ids(*array);
+  if (!ids) reader.fail(name, "token ids", "must hold token ids only: integers of 0 and above");
+  return ids;
+}
+
 const json::Value* FieldTaker::find(std::string_view name, const FieldRule& rule) {
   const json::Value* found = reader_.optional_value(name);
   if (found == nullptr && rule.must) reader_.fail(name, "required", "is required");

@@ -100,6 +100,12 @@ class FieldWriter {
   json::Object& object_;
 };
 
+// Ids of tokens, integers of 0 and above; nothing when there are others in it.
+std::optional<std::vector<std::int32_t>> to_token_ids(const json::Array& array);
+// The same as a field that may be absent; nothing when it is, or when it failed.
+std::optional<std::vector<std::int32_t>> take_token_ids(json::FieldReader& reader,
+                                                        std::string_view name);
+
 // An absent or null field keeps its default; failures are left in the reader.
 class FieldTaker {
  public:
@@ -124,6 +130,8 @@ class FieldTaker {
     } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
       if (auto read = reader_.optional_strings(name, rule.max_items, rule.bytes))
         value = std::move(*read);
+    } else if constexpr (std::is_same_v<T, std::vector<std::int32_t>>) {
+      if (auto read = take_token_ids(reader_, name)) value = std::move(*read);
     } else if constexpr (requires { value.begin(); }) {
       for (const json::Value& element : elements(name, rule)) {
         const std::string where = indexed(name, value.size());

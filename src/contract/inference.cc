@@ -40,6 +40,17 @@ std::string read_job_id(json::FieldReader& reader) {
   return std::move(*job_id);
 }
 
+// The prompt, as text or as ids.
+void read_prompt_ids(json::FieldReader& reader, InferenceRequest& request) {
+  request.prompt_ids = take_token_ids(reader, "prompt_ids");
+  if (request.prompt_ids && request.prompt_ids->empty())
+    reader.fail("prompt_ids", "at least 1 id", "must hold at least one id");
+  if (reader.optional_value("prompt") != nullptr) {
+    reader.fail("prompt_ids", "not with prompt",
+                "cannot be combined with prompt: send the text or its ids");
+  }
+}
+
 std::string read_prompt(json::FieldReader& reader) {
   std::optional<std::string> prompt = take_text(reader, "prompt");
   if (!prompt) return {};
@@ -52,10 +63,26 @@ std::string read_prompt(json::FieldReader& reader) {
   return std::move(*prompt);
 }
 
+std::optional<std::vector<std::int32_t>> read_resume(json::FieldReader& reader, bool has_seed) {
+  const json::Object* resume = reader.optional_object("resume");
+  if (resume == nullptr) return std::nullopt;
+  json::FieldReader nested(*resume, "resume.");
+  std::optional<std::vector<std::int32_t>> ids = take_token_ids(nested, "ids");
+  if (resume->if_contains("ids") == nullptr) nested.fail("ids", "required", "is required");
+  reader.add(nested.finish());
+  if (!has_seed) {
+    reader.fail("seed", "required with resume",
+                "is required with resume: the answer goes on as the seed it began with has it");
+  }
+  return ids;
+}
+
 // What may be shown to the sender, and no more of it than anybody reads.
 void trim_errors(std::vector<json::FieldError>& errors) {
   for (json::FieldError& error : errors) {
-    if (error.field == "prompt" || error.field.starts_with("stop")) error.value.reset();
+    const bool is_private = error.field.starts_with("prompt") || error.field.starts_with("stop") ||
+                            error.field.starts_with("resume");
+    if (is_private) error.value.reset();
   }
   if (errors.size() <= kFieldErrorsMax) return;
   const std::size_t left_out = errors.size() - (kFieldErrorsMax - 1);
@@ -108,8 +135,13 @@ Result<InferenceRequest> parse_inference_request(std::string_view body,
   json::FieldReader reader(*object);
   InferenceRequest request;
   request.job_id = read_job_id(reader);
-  request.prompt = read_prompt(reader);
+  if (reader.optional_value("prompt_ids") != nullptr) {
+    read_prompt_ids(reader, request);
+  } else {
+    request.prompt = read_prompt(reader);
+  }
   request.sampling = read_sampling(reader);
+  request.resume_ids = read_resume(reader, request.sampling.seed.has_value());
   errors = reader.finish();
   if (errors.empty()) return request;
   trim_errors(errors);
@@ -117,8 +149,17 @@ Result<InferenceRequest> parse_inference_request(std::string_view body,
 }
 
 json::Object to_json(const InferenceRequest& request) {
-  json::Object object{{"job_id", request.job_id}, {"prompt", request.prompt}};
+  json::Object object{{"job_id", request.job_id}};
+  if (request.prompt_ids) {
+    object["prompt_ids"] = json::Array(request.prompt_ids->begin(), request.prompt_ids->end());
+  } else {
+    object["prompt"] = request.prompt;
+  }
   write_sampling(request.sampling, object);
+  if (request.resume_ids) {
+    json::Array ids(request.resume_ids->begin(), request.resume_ids->end());
+    object["resume"] = json::Object{{"ids", std::move(ids)}};
+  }
   return object;
 }
 
@@ -127,9 +168,22 @@ json::Object schema_of<InferenceRequest>() {
   SchemaWriter writer(SchemaOf::Request);
   writer("job_id", std::string(),
          {.must = true, .bytes = {1, kJobIdBytesMax}, .pattern = "^[A-Za-z0-9._-]+$"});
-  writer("prompt", std::string(), {.must = true, .bytes = {1, kPromptScalarsMax}});
+  writer("prompt", std::string(), {.bytes = {1, kPromptScalarsMax}});
+  const json::Object ids{{"type", "array"},
+                         {"items", json::Object{{"type", "integer"}, {"minimum", 0}}}};
+  writer.add("prompt_ids", ids, {.doc = "Instead of the prompt: ids as they are, nothing added."});
   add_sampling_schema(writer);
-  return writer.finish();
+  const json::Object resume{{"type", "object"},
+                            {"additionalProperties", false},
+                            {"required", json::Array{"ids"}},
+                            {"properties", json::Object{{"ids", ids}}}};
+  writer.add("resume", resume,
+             {.doc = "What this very request has produced elsewhere; with seed. The answer goes on "
+                     "after it."});
+  json::Object schema = writer.finish();
+  schema["oneOf"] = json::Array{json::Object{{"required", json::Array{"prompt"}}},
+                                json::Object{{"required", json::Array{"prompt_ids"}}}};
+  return schema;
 }
 
 std::string_view name(StopReason reason) {
@@ -151,6 +205,7 @@ template <class V, Described<TokenEvent> T>
 void describe(V& v, T& event) {
   v("t", event.text, {.must = true});
   v("i", event.index, {.must = true, .min = 0});
+  v("ids", event.ids, {.omit_empty = true, .doc = "All ids since the event before."});
 }
 
 template <class V, Described<InferenceResult> T>
@@ -163,6 +218,7 @@ void describe(V& v, T& result) {
   v("prefill_ms", result.prefill_ms, {.min = 0, .thousandths = true});
   v("ttft_ms", result.ttft_ms, {.min = 0, .thousandths = true});
   v("seed", result.seed);
+  v("ids", result.ids, {.omit_empty = true, .doc = "Those that no token event had."});
 }
 
 json::Object started_event_json(const StartedEvent& event) {

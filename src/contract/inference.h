@@ -19,6 +19,9 @@ struct InferenceRequest {
   std::string job_id;
   std::string prompt;  // valid UTF-8
   SamplingConfig sampling;
+  std::optional<std::vector<std::int32_t>> prompt_ids = {};  // instead of the prompt
+  // What this very request has produced elsewhere, in order; with sampling.seed.
+  std::optional<std::vector<std::int32_t>> resume_ids = {};
 
   friend bool operator==(const InferenceRequest&, const InferenceRequest&) = default;
 };
@@ -28,8 +31,8 @@ bool is_valid_job_id(std::string_view text);
 
 // The body of POST /execute. Every failure is in `errors` (which is emptied first), for
 // render_error; the Error says them in one sentence. Neither ever repeats text of the prompt or of
-// a stop string. TooLarge above kRequestBodyBytesMax, otherwise InvalidArgument. Whether the prompt
-// fits the context is the worker's question.
+// a stop string, nor ids. TooLarge above kRequestBodyBytesMax, otherwise InvalidArgument. Whether
+// the prompt fits the context is the worker's question.
 Result<InferenceRequest> parse_inference_request(std::string_view body,
                                                  std::vector<json::FieldError>& errors);
 
@@ -60,6 +63,9 @@ struct StartedEvent {
 struct TokenEvent {
   std::string text;        // "t": whole valid UTF-8
   std::int64_t index = 0;  // "i": contiguous from 0
+  // All ids since the event before. None with text that was held back until the end: its ids come
+  // with the end event, because only the two together can be gone on from.
+  std::vector<std::int32_t> ids = {};
 
   friend bool operator==(const TokenEvent&, const TokenEvent&) = default;
 };
@@ -67,8 +73,7 @@ struct TokenEvent {
 // What came out. Cancelled keeps what there was until then; on the wire that is an `error` event
 // CANCELLED.
 struct InferenceResult {
-  std::string text;                     // not on the wire: the token events were it
-  std::vector<std::int32_t> token_ids;  // not on the wire
+  std::string text;  // not on the wire: the token events were it
   std::int64_t tokens_out = 0;
   std::int64_t decode_time_ms = 0;
   StopReason stop_reason = StopReason::MaxTokens;
@@ -77,6 +82,7 @@ struct InferenceResult {
   double prefill_ms = 0;
   double ttft_ms = 0;  // from the request's arrival to the first token event
   std::uint64_t seed = 0;
+  std::vector<std::int32_t> ids;  // those that no token event had
 
   friend bool operator==(const InferenceResult&, const InferenceResult&) = default;
 };

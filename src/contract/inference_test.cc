@@ -51,6 +51,44 @@ TEST(InferenceRequest, RoundTripsThroughJson) {
   EXPECT_EQ(*back, request);
 }
 
+TEST(InferenceRequest, TakesIdsInsteadOfThePromptAndWhatWasSaidElsewhere) {
+  const Result<InferenceRequest> request =
+      parse(R"({"job_id":"j","prompt_ids":[1,0,7],"seed":4,"resume":{"ids":[5,6]}})");
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  EXPECT_THAT(request->prompt_ids.value(), ElementsAre(1, 0, 7));
+  EXPECT_THAT(request->resume_ids.value(), ElementsAre(5, 6));
+  const std::string text = json::serialize(to_json(*request));
+  EXPECT_THAT(text, HasSubstr(R"("prompt_ids":[1,0,7])"));
+  EXPECT_THAT(text, Not(HasSubstr("\"prompt\"")));
+  const Result<InferenceRequest> back = parse(text);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(*back, *request);
+  EXPECT_THAT(parse(R"({"job_id":"j","prompt":"p","seed":4,"resume":{"ids":[]}})")->resume_ids,
+              testing::Optional(testing::IsEmpty()));
+}
+
+TEST(InferenceRequest, SaysWhatIsWrongWithIds) {
+  EXPECT_THAT(failures_of(R"({"job_id":"j","prompt":"p","prompt_ids":[1]})"),
+              ElementsAre("prompt_ids | not with prompt"));
+  EXPECT_THAT(failures_of(R"({"job_id":"j","prompt_ids":[]})"),
+              ElementsAre("prompt_ids | at least 1 id"));
+  for (const char* ids : {"[-1]", "[1.5]", "[\"1\"]", "[2147483648]", "[[1]]"}) {
+    EXPECT_THAT(failures_of(fmt::format(R"({{"job_id":"j","prompt_ids":{}}})", ids)),
+                ElementsAre("prompt_ids | token ids"))
+        << ids;
+    EXPECT_THAT(failures_of(fmt::format(
+                    R"({{"job_id":"j","prompt":"p","seed":1,"resume":{{"ids":{}}}}})", ids)),
+                ElementsAre("resume.ids | token ids"))
+        << ids;
+  }
+  EXPECT_THAT(failures_of(R"({"job_id":"j","prompt":"p","resume":{"ids":[1]}})"),
+              ElementsAre("seed | required with resume"));
+  EXPECT_THAT(failures_of(R"({"job_id":"j","prompt":"p","seed":1,"resume":{"id":[1]}})"),
+              testing::UnorderedElementsAre("resume.ids | required", "resume.id | known field"));
+  EXPECT_THAT(failures_of(R"({"job_id":"j","prompt":"p","seed":1,"resume":[1]})"),
+              ElementsAre("resume | object"));
+}
+
 TEST(InferenceRequest, NamesEveryFailureAtOnce) {
   EXPECT_THAT(
       failures_of(
@@ -169,6 +207,15 @@ TEST(TokenEvent, RoundTripsThroughJson) {
   EXPECT_EQ(parse_token_event(text).value(), event);
 }
 
+TEST(TokenEvent, HasItsIdsLast) {
+  const TokenEvent event{"x\"", 3, {7453, 12}};
+  const std::string text = json::serialize(token_event_json(event));
+  EXPECT_EQ(text, R"({"t":"x\"","i":3,"ids":[7453,12]})");
+  ASSERT_TRUE(parse_token_event(text).ok());
+  EXPECT_EQ(parse_token_event(text).value(), event);
+  EXPECT_FALSE(parse_token_event(R"({"t":"x","i":3,"ids":[-1]})").ok());
+}
+
 TEST(InferenceResult, RoundTripsThroughTheEndEvent) {
   InferenceResult result;
   result.tokens_out = 5;
@@ -186,6 +233,11 @@ TEST(InferenceResult, RoundTripsThroughTheEndEvent) {
       R"("prompt_tokens":9,"prefill_ms":3.25,"ttft_ms":4.5,"seed":42})");
   ASSERT_TRUE(parse_end_event(text).ok());
   EXPECT_EQ(parse_end_event(text).value(), result);
+
+  result.ids = {2, 3};
+  const std::string with_ids = json::serialize(end_event_json(result));
+  EXPECT_THAT(with_ids, testing::EndsWith(R"("seed":42,"ids":[2,3]})"));
+  EXPECT_EQ(parse_end_event(with_ids).value(), result);
 }
 
 TEST(InferenceResult, WritesNoStopSequenceAsNullAndTimesToTheMicrosecond) {

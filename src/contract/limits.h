@@ -17,11 +17,11 @@ inline constexpr double kRepetitionPenaltyMax = 2;
 // The context length, known to the worker alone, is the real bound of max_tokens.
 inline constexpr std::int32_t kMaxTokensMax = std::numeric_limits<std::int32_t>::max();
 
-// The longest prompt, each scalar value written as an escaped surrogate pair (12 bytes), and room
-// for the rest.
-inline constexpr std::size_t kRequestBodyBytesMax = std::size_t{2} << 20;
+// The longest prompt, each scalar value written as an escaped surrogate pair (12 bytes), as many
+// ids of what was said elsewhere (7 bytes), and room for the rest.
+inline constexpr std::size_t kRequestBodyBytesMax = std::size_t{4} << 20;
 static_assert(kRequestBodyBytesMax >
-              kPromptScalarsMax * 12 + kStopStringsMax * kStopBytesMax * 6 + 16384);
+              kPromptScalarsMax * (12 + 7) + kStopStringsMax * kStopBytesMax * 6 + 16384);
 
 // How long a worker that is asked to stop may be given to finish what runs.
 inline constexpr std::int64_t kDrainSecondsMax = 3600;
