@@ -120,9 +120,11 @@ struct Plain {  // A request as a value.
   SamplingParams sampling = {};
   bool score_prompt = false;
   std::uint64_t salt = 0;
+  std::vector<TokenId> told = {};
 
   GenerationRequest request() const {
     GenerationRequest request;
+    request.told = told;
     request.cache_salt = salt;
     request.score_prompt = score_prompt;
     request.prompt = prompt;

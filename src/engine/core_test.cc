@@ -26,6 +26,7 @@ class CoreTest : public testing::Test {
   }
   Record& add(const Plain& plain) {
     records_.push_back(std::make_unique<Record>());
+    records_.back()->ids = plain.told;
     sinks_.push_back(std::make_shared<RecordingSink>(*records_.back()));
     core_->add(make_sequence(records_.size(), plain, sinks_.back()));
     return *records_.back();
@@ -141,6 +142,34 @@ TEST_F(CoreTest, ThePreemptedOneGoesOnWhereItWas) {
   EXPECT_EQ(second.started, 1);
   EXPECT_EQ(first.ids, old_one.expected().first);
   EXPECT_EQ(second.ids, young_one.expected().first);
+}
+
+TEST_F(CoreTest, WhatWasToldElsewhereGoesOnWithTheSameIds) {
+  for (const bool is_greedy : {false, true}) {
+    const Plain whole = {.prompt = prompt(21),
+                         .max_tokens = 30,
+                         .end_ids = {7},
+                         .sampling = {.temperature = is_greedy ? 0.0F : 1.0F,
+                                      .repetition_penalty = 1.2F,
+                                      .frequency_penalty = 0.3F,
+                                      .seed = 5}};
+    const auto [expected, ends_early] = whole.expected();
+    for (std::size_t cut = 1; cut < expected.size(); ++cut) {
+      Plain rest = whole;
+      rest.told.assign(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(cut));
+      // Few blocks: it gives way to the others, and to itself comes back.
+      make(6, {.step_tokens = 13});
+      add({.prompt = prompt(30, 3), .max_tokens = 20});
+      const Record& record = add(rest);
+      add({.prompt = prompt(25, 9), .max_tokens = 20});
+      run();
+      EXPECT_EQ(record.ids, expected) << "cut at " << cut;
+      EXPECT_EQ(record.end.reason, ends_early ? FinishReason::EndToken : FinishReason::MaxTokens);
+      EXPECT_EQ(record.end.tokens_out, std::ssize(expected));
+      EXPECT_EQ(record.end.prompt_tokens, 21);
+      EXPECT_LE(record.end.cached_tokens, 21);
+    }
+  }
 }
 
 TEST_F(CoreTest, LogitsThatAreNotNumbersFailTheirOwnGenerationOnly) {

@@ -46,8 +46,12 @@ class TokenConstraint {
 };
 
 struct GenerationRequest {
-  std::vector<TokenId> prompt;   // at least one
-  std::int32_t max_tokens = 0;   // prompt + max_tokens <= context; 0 with score_prompt only
+  std::vector<TokenId> prompt;  // at least one
+  std::int32_t max_tokens = 0;  // prompt + max_tokens <= context; 0 with score_prompt only
+  // The first tokens of the output, which were made elsewhere: the sink does not hear of them, and
+  // max_tokens, penalties and the constraint count them. Fewer than max_tokens, no end id among
+  // them, and the constraint accepts them.
+  std::vector<TokenId> told = {};
   std::vector<TokenId> end_ids;  // drawing one of these ends the generation; it is not delivered
   SamplingParams sampling;
   std::unique_ptr<TokenConstraint> constraint;  // may be null

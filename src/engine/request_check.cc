@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
 
 namespace llorch::engine {
 namespace {
@@ -12,12 +14,13 @@ Error invalid(std::string message) {
   return {ErrorCode::InvalidArgument, std::move(message)};
 }
 
-Status check_ids(std::span<const TokenId> ids, const RequestBounds& bounds) {
+Status check_ids(std::span<const TokenId> ids, const RequestBounds& bounds,
+                 std::string_view where = "the prompt") {
   const auto bad =
       std::ranges::find_if(ids, [&](TokenId id) { return id < 0 || id >= bounds.vocab_size; });
   if (bad == ids.end()) return ok_status();
-  return invalid(fmt::format("token {} of the prompt has id {}: expected 0 to {}",
-                             bad - ids.begin(), *bad, bounds.vocab_size - 1));
+  return invalid(fmt::format("token {} of {} has id {}: expected 0 to {}", bad - ids.begin(), where,
+                             *bad, bounds.vocab_size - 1));
 }
 
 // The lengths are compared as 64 bits: max_tokens may be the largest integer.
@@ -87,8 +90,13 @@ Status check_request(const GenerationRequest& request, const RequestBounds& boun
     return invalid("score_prompt without top_logprobs: expected how many alternatives to report");
   Status status = check_lengths(request.prompt.size(), request.max_tokens, bounds);
   if (status.ok()) status = check_ids(request.prompt, bounds);
+  if (status.ok()) status = check_ids(request.told, bounds, "what was told");
   if (status.ok()) status = check_sampling(request.sampling, bounds);
-  return status;
+  if (!status.ok() || request.told.empty()) return status;
+  if (request.score_prompt) return invalid("score_prompt when the answer goes on: it was scored");
+  if (std::cmp_less(request.told.size(), request.max_tokens)) return ok_status();
+  return invalid(fmt::format("{} tokens were told and max_tokens is {}: nothing is left to make",
+                             request.told.size(), request.max_tokens));
 }
 
 Status check_request(const EmbeddingRequest& request, const RequestBounds& bounds) {

@@ -100,5 +100,20 @@ TEST(CheckRequest, RefusesWhatHasNoMeaning) {
   }
 }
 
+TEST(CheckRequest, WhatWasToldLeavesSomethingToMake) {
+  GenerationRequest request;
+  request.prompt = {1, 2};
+  request.max_tokens = 3;
+  request.told = {4, 5};
+  const RequestBounds bounds{.vocab_size = 10, .context_length = 20, .max_sequence_tokens = 20};
+  EXPECT_TRUE(check_request(request, bounds).ok());
+  request.told = {4, 10};
+  EXPECT_EQ(check_request(request, bounds).error().message,
+            "token 1 of what was told has id 10: expected 0 to 9");
+  request.told = {4, 5, 6};
+  EXPECT_EQ(check_request(request, bounds).error().message,
+            "3 tokens were told and max_tokens is 3: nothing is left to make");
+}
+
 }  // namespace
 }  // namespace llorch::engine

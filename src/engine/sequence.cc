@@ -38,6 +38,13 @@ Sequence::Sequence(std::uint64_t id, GenerationRequest request,
     generation.counts.emplace(tokens_, generation.max_tokens);
   }
   tokens_.reserve(tokens_.size() + static_cast<std::size_t>(generation.max_tokens));
+  for (const TokenId token : request.told) add_output(generation, token);
+}
+
+void Sequence::add_output(Generation& generation, TokenId id) {
+  if (generation.constraint != nullptr) generation.constraint->accept(id);
+  if (generation.counts) generation.counts->add(id);
+  tokens_.push_back(id);
 }
 
 Sequence::Sequence(std::uint64_t id, EmbeddingRequest request, std::shared_ptr<EmbeddingSink> sink,
@@ -89,7 +96,7 @@ std::int32_t Sequence::start(kv::BlockCache& cache, Clock::time_point now) {
   num_computed_ = num_planned_ = num_published_ * cache.block_tokens();
   if (started_) return 0;
   started_ = now;
-  cached_tokens_ = num_computed_;
+  cached_tokens_ = std::min(num_computed_, num_prompt_);
   if (Generation* generation = std::get_if<Generation>(&work_)) {
     const GenerationStarted started{.cached_tokens = cached_tokens_,
                                     .queue_ms = milliseconds(now - submitted_)};
@@ -205,10 +212,8 @@ std::optional<FinishReason> Sequence::take(std::int32_t position, Result<Sampled
   if (std::ranges::find(generation.end_ids, token->id) != generation.end_ids.end()) {
     return FinishReason::EndToken;
   }
-  if (generation.constraint != nullptr) generation.constraint->accept(token->id);
-  if (generation.counts) generation.counts->add(token->id);
   const std::int32_t index = num_output();
-  tokens_.push_back(token->id);
+  add_output(generation, token->id);
   if (!first_token_) first_token_ = now;
   last_token_ = now;
   const std::optional<FinishReason> reason = ask_sink([&] {

@@ -113,6 +113,7 @@ class Sequence {
     std::vector<double> sum;  // (dim)
   };
 
+  void add_output(Generation& generation, TokenId id);
   void give_back(kv::BlockCache& cache);
   template <class Call>
   bool tell_sink(Call&& call);
