@@ -1,8 +1,10 @@
 #include "openai/answer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/utf8.h"
@@ -72,6 +74,7 @@ json::Object completion_logprobs(const std::vector<TokenReport>& tokens,
 
 Answer::Answer(AnswerHead head, std::vector<std::string> echoes)
     : head_(std::move(head)), choices_(echoes.size()) {
+  if (head_.call_source.empty()) head_.call_source = head_.id;
   for (std::size_t i = 0; i < echoes.size(); ++i) {
     choices_[i].echo = std::move(echoes[i]);
     if (head_.kind == AnswerKind::Chat && !head_.parser.is_idle())
@@ -181,7 +184,7 @@ json::Object Answer::delta_of(std::size_t index, const AnswerPart& part) const {
       return {{"reasoning_content", part.text}};
     case AnswerPart::Kind::CallBegin: {
       json::Object call{{"index", part.call},
-                        {"id", call_id(head_.id, index, part.call, head_.parser.dialect)},
+                        {"id", call_id(head_.call_source, index, part.call, head_.parser.dialect)},
                         {"type", "function"},
                         {"function", json::Object{{"name", part.text}, {"arguments", ""}}}};
       return {{"tool_calls", json::Array{std::move(call)}}};
@@ -196,7 +199,7 @@ json::Object Answer::delta_of(std::size_t index, const AnswerPart& part) const {
 
 void Answer::add_piece(std::size_t index, TextPiece piece, std::vector<std::string>& out) {
   Choice& choice = choices_[index];
-  choice.tokens_out += piece.num_tokens;
+  choice.tokens_out += static_cast<std::int64_t>(piece.ids.size());
   // The first report on a prompt brings all of its text.
   if (piece.is_prompt && !std::exchange(choice.has_echoed, true)) piece.text = choice.echo;
   keep_tokens(choice, std::move(piece.tokens), piece.is_prompt);
@@ -222,21 +225,65 @@ void Answer::add_end(std::size_t index, std::vector<std::string>& out) {
       chunk(index, std::move(delta), take_logprobs(choice), json::Value(choice.finish_reason)));
 }
 
+void Answer::add_told(std::size_t index, ToldText told, bool remembers) {
+  Choice& choice = choices_[index];
+  for (TextPiece& piece : told.pieces) {
+    if (choice.is_over) return;
+    choice.tokens_out += static_cast<std::int64_t>(piece.ids.size());
+    AnswerParts parts = parse(choice, piece.text);
+    if (remembers) remember(choice, std::move(parts));
+    keep_tokens(choice, std::move(piece.tokens), piece.is_prompt);
+    // Their log-probabilities were told, too; what counts here is where the text has come to.
+    choice.tokens.clear();
+    choice.offsets.clear();
+    end_if_satisfied(choice);
+  }
+}
+
+std::vector<std::string> Answer::with_ids(Choice& choice, std::vector<std::string> made,
+                                          bool completes) {
+  std::move(made.begin(), made.end(), std::back_inserter(choice.held));
+  if (!completes || choice.held.empty()) return {};
+  if (!choice.ids.empty()) {
+    // The last member of the object, in these very bytes: relays look for them from behind.
+    std::string& last = choice.held.back();
+    last.pop_back();
+    last += fmt::format(",\"llorch\":{{\"ids\":[{}]}}}}", fmt::join(choice.ids, ","));
+    choice.ids.clear();
+  }
+  return std::exchange(choice.held, {});
+}
+
 std::vector<std::string> Answer::chunks(GenerationEvent event) {
   Choice& choice = choices_[event.choice];
   std::vector<std::string> out;
   if (choice.is_over) return out;
+  const auto note_ids = [&](const std::vector<std::int32_t>& ids) {
+    if (head_.with_ids) choice.ids.insert(choice.ids.end(), ids.begin(), ids.end());
+  };
+  bool completes = false;
   if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
     note(event.choice, *started);
-    if (head_.kind == AnswerKind::Chat || (!choice.echo.empty() && !head_.scores_prompt))
-      out.push_back(first_chunk(event.choice));
+    const bool has_first =
+        head_.kind == AnswerKind::Chat || (!choice.echo.empty() && !head_.scores_prompt);
+    if (has_first && !choice.is_resumed) out.push_back(first_chunk(event.choice));
+  } else if (auto* told = std::get_if<ToldText>(&event.what)) {
+    add_told(event.choice, std::move(*told), false);
+    // Whoever has its last ids has had its last chunk, too; who has not may want it.
+    if (choice.is_over) add_end(event.choice, out);
   } else if (auto* piece = std::get_if<TextPiece>(&event.what)) {
+    note_ids(piece->ids);
+    completes = !piece->is_prompt && !piece->is_tail;
     add_piece(event.choice, std::move(*piece), out);
+    completes = completes && !out.empty();
   } else {
-    note(event.choice, std::get<GenerationResult>(event.what));
+    const auto& result = std::get<GenerationResult>(event.what);
+    if (result.ok()) note_ids(result->ids);
+    note(event.choice, result);
     if (!failure_) add_end(event.choice, out);
   }
-  return out;
+  if (failure_) return {};
+  return head_.with_ids ? with_ids(choice, std::move(out), completes || choice.is_over) : out;
 }
 
 void Answer::remember(Choice& choice, AnswerParts parts) {
@@ -263,8 +310,10 @@ void Answer::take(GenerationEvent event) {
   if (choice.is_over) return;
   if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
     note(event.choice, *started);
+  } else if (auto* told = std::get_if<ToldText>(&event.what)) {
+    add_told(event.choice, std::move(*told), true);
   } else if (auto* piece = std::get_if<TextPiece>(&event.what)) {
-    choice.tokens_out += piece->num_tokens;
+    choice.tokens_out += static_cast<std::int64_t>(piece->ids.size());
     remember(choice, parse(choice, piece->text));
     keep_tokens(choice, std::move(piece->tokens), piece->is_prompt);
     end_if_satisfied(choice);
@@ -284,7 +333,7 @@ json::Object Answer::message_of(std::size_t index) const {
   for (std::size_t i = 0; i < choice.calls.size(); ++i) {
     const Call& call = choice.calls[i];
     calls.push_back(json::Object{
-        {"id", call_id(head_.id, index, i, head_.parser.dialect)},
+        {"id", call_id(head_.call_source, index, i, head_.parser.dialect)},
         {"type", "function"},
         {"function", json::Object{{"name", call.name}, {"arguments", call.arguments}}}});
   }

@@ -28,6 +28,10 @@ struct AnswerHead {
   bool scores_prompt = false;  // the echo comes with its tokens
   std::size_t choices_per_prompt = 1;
   ParserSettings parser;  // of a chat's answers
+  bool with_ids = false;  // chunks tell the ids of their tokens
+  // What the ids of tool calls are made of. The same for the same request with the same seed, so
+  // that an answer that goes on elsewhere goes on with the same; empty: the answer's id.
+  std::string call_source = {};
 };
 
 // Fed with the events of all choices in their order. One thread at a time.
@@ -35,9 +39,13 @@ class Answer {
  public:
   // `echoes`: text in front of each choice, empty strings for none.
   Answer(AnswerHead head, std::vector<std::string> echoes);
+  // The choice goes on with what was told elsewhere: its stream has no first chunk. Before the
+  // first event.
+  void set_resumed(std::size_t choice) { choices_[choice].is_resumed = true; }
 
   // The chunks that the event makes in a stream, as JSON texts. A failed result makes none: see
-  // failure().
+  // failure(). With ids, chunks that carry none (the first, those of text that was held back until
+  // the end) come together with the next of their choice that does, or with its last.
   std::vector<std::string> chunks(GenerationEvent event);
   // The same for a whole answer: remembers.
   void take(GenerationEvent event);
@@ -68,6 +76,9 @@ class Answer {
     std::vector<std::size_t> offsets;      // of the tokens, in characters of the text
     std::size_t text_chars = 0;            // of the tokens so far
     bool has_echoed = false;               // in a stream, with the prompt's tokens
+    bool is_resumed = false;
+    std::vector<std::int32_t> ids;  // with ids: those that no chunk has told yet
+    std::vector<std::string> held;  // with ids: chunks without, until one has some
     std::int64_t prompt_tokens = 0;
     std::int64_t cached_tokens = 0;
     std::int64_t tokens_out = 0;
@@ -79,6 +90,11 @@ class Answer {
                     json::Value finish_reason) const;
   std::string first_chunk(std::size_t index) const;
   void add_piece(std::size_t index, TextPiece piece, std::vector<std::string>& out);
+  // Reads what was told through the same parser; `remembers`: for a whole answer.
+  void add_told(std::size_t index, ToldText told, bool remembers);
+  // The chunks that may leave now, the ids in the last of them.
+  static std::vector<std::string> with_ids(Choice& choice, std::vector<std::string> made,
+                                           bool completes);
   void add_end(std::size_t index, std::vector<std::string>& out);
   json::Object delta_of(std::size_t index, const AnswerPart& part) const;
   json::Object message_of(std::size_t index) const;
@@ -96,7 +112,7 @@ class Answer {
   void note(std::size_t index, const contract::StartedEvent& started);
   void note(std::size_t index, const GenerationResult& result);
 
-  const AnswerHead head_;
+  AnswerHead head_;  // constant after construction
   std::vector<Choice> choices_;
   std::size_t ended_ = 0;
   std::optional<Error> failure_;

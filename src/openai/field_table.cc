@@ -25,6 +25,9 @@ constexpr std::string_view kSeed =
 constexpr std::string_view kStreamOptions =
     R"({"type":"object","properties":{"include_usage":{"type":"boolean"},"include_obfuscation":{"type":"boolean"}},"additionalProperties":false})";
 
+constexpr std::string_view kLlorch =
+    R"({"type":"object","additionalProperties":false,"properties":{"resume_ids":{"type":"array","items":{"oneOf":[{"type":"array","items":{"type":"integer","minimum":0}},{"type":"integer","minimum":0}]},"description":"The ids that each choice of this very request has produced elsewhere, a list for each; one choice may have its ids without a list around them. With seed. The answer goes on after them."}}})";
+
 // What completions and chat completions have in common.
 constexpr std::array kShared = {
     FieldSpec{"model", Honoured, kString},
@@ -41,6 +44,7 @@ constexpr std::array kShared = {
     FieldSpec{"top_k", Honoured, kDescribed},
     FieldSpec{"min_p", Honoured, kDescribed},
     FieldSpec{"repetition_penalty", Honoured, kDescribed},
+    FieldSpec{"llorch", Honoured, kLlorch},
     FieldSpec{"user", Bookkeeping, kString},
 };
 

@@ -37,8 +37,8 @@ TEST(FieldTables, TheyHoldExactlyOpenAisFields) {
   ASSERT_TRUE(document.ok());
   const json::Object& schemas = document->at("components").at("schemas").get_object();
   // What others have taught clients to send, and our contract names.
-  const std::set<std::string_view> further = {"top_k", "min_p", "repetition_penalty", "documents",
-                                              "chat_template_kwargs"};
+  const std::set<std::string_view> further = {
+      "top_k", "min_p", "repetition_penalty", "documents", "chat_template_kwargs", "llorch"};
   for (const auto& [name, fields] : {std::pair{"CreateCompletionRequest", completion_fields()},
                                      std::pair{"CreateChatCompletionRequest", chat_fields()},
                                      std::pair{"CreateEmbeddingRequest", embedding_fields()}}) {

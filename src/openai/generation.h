@@ -60,7 +60,8 @@ struct GenerationSettings {
   float presence_penalty = 0;
   std::vector<std::pair<std::int32_t, float>> logit_bias;
   std::optional<std::int32_t> top_logprobs;
-  bool score_prompt = false;  // with top_logprobs: the prompt's tokens are reported, too
+  // With top_logprobs: the prompt's tokens are reported, too. Not when the answer goes on.
+  bool score_prompt = false;
   OutputFormat format;
   // Special tokens that are markers of the model's style (AnswerStyle) are part of the text.
   bool shows_markers = false;
@@ -84,8 +85,16 @@ struct TokenReport {
 struct TextPiece {
   std::string text;
   std::vector<TokenReport> tokens;
-  std::int64_t num_tokens = 0;  // that it took
-  bool is_prompt = false;       // reports on the prompt's tokens, before any of the answer; no text
+  std::vector<std::int32_t> ids = {};  // of the output, since the last piece
+  bool is_prompt = false;  // reports on the prompt's tokens, before any of the answer; no text
+  // The last one: it was held back, and is text because nothing more comes.
+  bool is_tail = false;
+};
+
+// What a generation had said before it came here, in its pieces. It counts as said: nobody is to
+// hear of it again.
+struct ToldText {
+  std::vector<TextPiece> pieces;
 };
 
 using GenerationResult = Result<contract::InferenceResult>;
@@ -93,7 +102,7 @@ using GenerationResult = Result<contract::InferenceResult>;
 // What one of the choices of a request has to tell.
 struct GenerationEvent {
   std::size_t choice = 0;
-  std::variant<contract::StartedEvent, TextPiece, GenerationResult> what;
+  std::variant<contract::StartedEvent, ToldText, TextPiece, GenerationResult> what;
 };
 
 }  // namespace llorch::openai

@@ -26,18 +26,6 @@ constexpr double kBiasMax = 100;
 
 using Ids = std::vector<std::int32_t>;
 
-// Token ids; nothing when the array holds anything else.
-std::optional<Ids> to_ids(const json::Array& array) {
-  Ids ids;
-  ids.reserve(array.size());
-  for (const json::Value& value : array) {
-    const std::int64_t* number = value.if_int64();
-    if (number == nullptr || *number < 0 || *number > kInt32Max) return std::nullopt;
-    ids.push_back(static_cast<std::int32_t>(*number));
-  }
-  return ids;
-}
-
 using TextOrIds = std::variant<std::string, Ids>;
 
 // What OpenAI calls prompt or input: a text, several, ids, or several lists of ids.
@@ -60,7 +48,7 @@ std::vector<TextOrIds> read_inputs(json::FieldReader& reader, std::string_view f
         "must be a string, or a non-empty array of strings, token ids or arrays of token ids");
     return inputs;
   }
-  if (std::optional<Ids> ids = to_ids(*array)) {
+  if (std::optional<Ids> ids = contract::to_token_ids(*array)) {
     inputs.emplace_back(std::move(*ids));
     return inputs;
   }
@@ -70,7 +58,8 @@ std::vector<TextOrIds> read_inputs(json::FieldReader& reader, std::string_view f
     return inputs;
   }
   for (const json::Value& entry : *array) {
-    std::optional<Ids> ids = entry.is_array() ? to_ids(entry.get_array()) : std::nullopt;
+    std::optional<Ids> ids =
+        entry.is_array() ? contract::to_token_ids(entry.get_array()) : std::nullopt;
     if (entry.is_string()) {
       inputs.emplace_back(std::string(json::view(entry.get_string())));
     } else if (ids && !ids->empty()) {
@@ -168,6 +157,36 @@ void read_common(json::FieldReader& reader, const BodyLimits& limits, TextBody& 
   describe_penalties(taker, settings);
   settings.logit_bias = read_logit_bias(reader);
   read_stream(reader, request);
+}
+
+// What is ours in a body of OpenAI's.
+void read_llorch(json::FieldReader& reader, std::size_t num_choices, TextBody& request) {
+  const json::Object* ours = reader.optional_object("llorch");
+  if (ours == nullptr) return;
+  json::FieldReader nested(*ours, "llorch.");
+  const json::Array* lists = nested.optional_array("resume_ids");
+  if (lists != nullptr && !request.settings.sampling.seed) {
+    nested.fail("resume_ids", "with seed only",
+                "needs seed: the answer goes on as the seed it began with has it");
+  }
+  if (lists != nullptr) {
+    std::vector<Ids>& resumed = request.resume_ids.emplace();
+    std::optional<Ids> flat = contract::to_token_ids(*lists);
+    if (flat && num_choices == 1) {
+      resumed.push_back(std::move(*flat));
+    } else {
+      for (const json::Value& list : *lists) {
+        const json::Array* array = list.if_array();
+        std::optional<Ids> ids = array ? contract::to_token_ids(*array) : std::nullopt;
+        if (ids) resumed.push_back(std::move(*ids));
+      }
+    }
+    if (resumed.size() != num_choices || (!flat && lists->size() != num_choices)) {
+      nested.fail("resume_ids", "a list of token ids for each choice",
+                  fmt::format("must hold {} lists of token ids, one for each choice", num_choices));
+    }
+  }
+  reader.add(nested.finish());
 }
 
 std::optional<std::int32_t> read_max_tokens(json::FieldReader& reader, std::string_view field,
@@ -305,6 +324,7 @@ Result<TextBody> read_completion_request(const json::Object& body, const BodyLim
                 fmt::format("asks for {} choices in all (prompts × n), more than {}",
                             prompts.size() * request.n, limits.max_choices));
   }
+  read_llorch(reader, prompts.size() * request.n, request);
   apply_treatments(completion_fields(), body, reader);
   errors = reader.finish();
   if (!errors.empty()) return contract::summary_of(errors);
@@ -342,6 +362,7 @@ Result<TextBody> read_chat_request(const json::Object& body, const BodyLimits& l
                 "cannot be combined with tools, because an answer is either a call or in this "
                 "format: set tool_choice to \"none\" or leave one of them out");
   }
+  read_llorch(reader, request.n, request);
   apply_treatments(chat_fields(), body, reader);
   errors = reader.finish();
   if (!errors.empty()) return contract::summary_of(errors);

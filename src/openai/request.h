@@ -28,6 +28,8 @@ struct TextBody {
   bool stream = false;
   bool include_usage = false;
   bool echo = false;
+  // What each choice has said elsewhere, one list for each of them; with a seed.
+  std::optional<std::vector<std::vector<std::int32_t>>> resume_ids;
 };
 
 struct EmbeddingBody {

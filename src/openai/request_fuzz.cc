@@ -15,6 +15,8 @@ void check_text(const Result<openai::TextBody>& request,
   if (!request.ok()) return;
   CHECK(request->n >= 1 && request->n <= 64);
   CHECK(request->prompts.size() * request->n <= 64);
+  CHECK(!request->resume_ids || request->settings.sampling.seed.has_value());
+  CHECK(!request->resume_ids || !request->resume_ids->empty());
   const contract::SamplingConfig& sampling = request->settings.sampling;
   CHECK(sampling.temperature >= 0 && sampling.temperature <= 2);
   CHECK(sampling.stop.size() <= 4);

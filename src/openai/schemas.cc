@@ -53,13 +53,17 @@ constexpr std::array kAnswers = {
         R"({"type":["object","null"],"additionalProperties":false,"required":["content","refusal"],"properties":{
 "content":{"type":"array","items":{"$ref":"#/components/schemas/TokenLogprob"}},"refusal":{"type":"null"}}})"},
     Named{
+        "ChunkIds",
+        R"({"type":"object","additionalProperties":false,"required":["ids"],"description":"With X-Llorch-Ids: 1: all ids of the choice since its chunk before that had any.",
+"properties":{"ids":{"type":"array","items":{"type":"integer"}}}})"},
+    Named{
         "Completion",
         R"({"type":"object","additionalProperties":false,"required":["id","object","created","model","choices"],"properties":{
 "id":{"type":"string"},"object":{"const":"text_completion"},"created":{"type":"integer"},"model":{"type":"string"},
 "system_fingerprint":{"type":"string"},"choices":{"type":"array","items":{"type":"object","additionalProperties":false,
 "required":["index","text","logprobs","finish_reason"],"properties":{"index":{"type":"integer"},"text":{"type":"string"},
 "logprobs":{"$ref":"#/components/schemas/CompletionLogprobs"},"finish_reason":{"enum":["stop","length",null]}}}},
-"usage":{"oneOf":[{"type":"null"},{"$ref":"#/components/schemas/Usage"}]}}})"},
+"usage":{"oneOf":[{"type":"null"},{"$ref":"#/components/schemas/Usage"}]},"llorch":{"$ref":"#/components/schemas/ChunkIds"}}})"},
     Named{
         "ChatCompletion",
         R"({"type":"object","additionalProperties":false,"required":["id","object","created","model","choices","usage"],
@@ -84,7 +88,7 @@ constexpr std::array kAnswers = {
 "additionalProperties":false,"required":["index","function"],"properties":{"index":{"type":"integer"},"id":{"type":"string"},
 "type":{"const":"function"},"function":{"type":"object","additionalProperties":false,"properties":{"name":{"type":"string"},
 "arguments":{"type":"string"}}}}}}}},"logprobs":{"$ref":"#/components/schemas/ChatLogprobs"},
-"finish_reason":{"enum":["stop","length","tool_calls",null]}}}},"usage":{"oneOf":[{"type":"null"},{"$ref":"#/components/schemas/Usage"}]}}})"},
+"finish_reason":{"enum":["stop","length","tool_calls",null]}}}},"usage":{"oneOf":[{"type":"null"},{"$ref":"#/components/schemas/Usage"}]},"llorch":{"$ref":"#/components/schemas/ChunkIds"}}})"},
     Named{
         "EmbeddingList",
         R"({"type":"object","additionalProperties":false,"required":["object","data","model","usage"],"properties":{

@@ -10,9 +10,10 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
-#include "worker/fill_in_middle.h"
+#include "worker/encode_prompt.h"
 #include "worker/json_constraint.h"
 #include "worker/text_sink.h"
+#include "worker/told.h"
 
 namespace llorch::worker {
 namespace {
@@ -40,67 +41,6 @@ struct Prepared final : worker_http::PreparedRequest {
   std::int32_t max_tokens = 0;
   GrammarPtr grammar;
 };
-
-PrepareError too_long(std::string message) {
-  return {{ErrorCode::InvalidArgument, std::move(message)}, Blame::Context};
-}
-
-// A text that cannot fit is not worth reading: no token stands for more bytes than the longest.
-Status check_bytes(const ServingModel& model, std::size_t bytes) {
-  const auto context = static_cast<std::size_t>(model.engine->max_sequence_tokens());
-  const std::size_t longest = std::max<std::size_t>(model.texts->longest_bytes, 1);
-  if (bytes / longest <= context) return ok_status();
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("the text has {} bytes, at least {} tokens, but the context holds {}; "
-                           "shorten it",
-                           bytes, bytes / longest, context)};
-}
-
-// A model's tokenizer and template are files of strangers: what they take for one text is bounded
-// in time. Real ones take milliseconds for a megabyte.
-base::WorkLimit per_text(base::WorkLimit limit) {
-  constexpr std::chrono::seconds kPerText(2);
-  limit.deadline = std::min(limit.deadline, engine::Clock::now() + kPerText);
-  return limit;
-}
-
-// A prompt and what is to follow the answer.
-std::variant<std::vector<engine::TokenId>, PrepareError> encode_fill(
-    const ServingModel& model, const TextRequest::Prompt& prompt, const base::WorkLimit& limit) {
-  if (!model.fill_tokens) {
-    return PrepareError{
-        {ErrorCode::InvalidArgument, "this model has no tokens to fill in the middle with"}};
-  }
-  const auto encode = [&](const std::string& text) -> Result<std::vector<engine::TokenId>> {
-    if (const Status fits = check_bytes(model, text.size()); !fits.ok()) return fits.error();
-    return model.tokenizer->encode(text, {.limit = per_text(limit)});
-  };
-  Result<std::vector<engine::TokenId>> before = prompt.ids;
-  if (prompt.kind != TextRequest::Prompt::Kind::Ids) before = encode(prompt.text);
-  if (!before.ok()) return PrepareError{before.error()};
-  const Result<std::vector<engine::TokenId>> after = encode(*prompt.suffix);
-  if (!after.ok()) return PrepareError{after.error()};
-  return fill_prompt(*model.fill_tokens, model.tokenizer->prefix_ids(), *before, *after);
-}
-
-// The ids of a text or a list of ids.
-std::variant<std::vector<engine::TokenId>, PrepareError> encode_prompt(
-    const ServingModel& model, const TextRequest::Prompt& prompt, const base::WorkLimit& limit) {
-  using Kind = TextRequest::Prompt::Kind;
-  if (prompt.suffix) return encode_fill(model, prompt, limit);
-  if (prompt.kind == Kind::Ids) return prompt.ids;
-  if (const Status fits = check_bytes(model, prompt.text.size()); !fits.ok())
-    return too_long(fits.error().message);
-  if (const Status goes_on = limit.check(); !goes_on.ok()) return PrepareError{goes_on.error()};
-  // In a rendered prompt the template has written every special token that the model wants.
-  Result<std::vector<engine::TokenId>> ids =
-      prompt.kind == Kind::Rendered
-          ? model.tokenizer->encode(tokenizer::MarkedPrompt{prompt.text, prompt.template_spans},
-                                    {.limit = per_text(limit)})
-          : model.tokenizer->encode(prompt.text, {.add_special = true, .limit = per_text(limit)});
-  if (!ids.ok()) return PrepareError{ids.error()};
-  return ids.take();
-}
 
 // How many tokens may come; with both counts when they do not fit.
 std::variant<std::int32_t, PrepareError> fit_max_tokens(const TextRequest& request,
@@ -155,13 +95,39 @@ engine::GenerationRequest to_generation(const ServingModel& model, const TextReq
   engine::GenerationRequest generation;
   generation.prompt = prepared.prompt;
   generation.max_tokens = prepared.max_tokens;
+  generation.told = request.told;
   generation.end_ids.assign(model.tokenizer->end_ids().begin(), model.tokenizer->end_ids().end());
   generation.sampling = sampling_of(request, seed);
   generation.constraint = make_constraint(prepared.grammar, model);
-  generation.score_prompt = request.score_prompt;
+  generation.score_prompt = request.score_prompt && request.told.empty();
   generation.deadline = request.deadline;
   return generation;
 }
+
+TextSinkContext sink_context(const ServingModel& model, const TextRequest& request,
+                             const Prepared& prepared, std::uint64_t seed) {
+  return {.job_id = request.job_id,
+          .model = model.info.id,
+          .seed = seed,
+          .prompt_tokens = prepared.prompt_tokens(),
+          .stop = request.sampling.stop,
+          .with_logprobs = request.top_logprobs.has_value(),
+          .score_prompt = request.score_prompt && request.told.empty(),
+          .prompt_shows_special = prepared.came_as_ids,
+          .markers = request.shows_markers ? model.marker_ids : std::vector<engine::TokenId>(),
+          .arrived = request.arrived};
+}
+
+// An answer that was whole before it came here: nothing is computed.
+struct WholeAnswer {
+  std::shared_ptr<TextSink> sink;
+  engine::GenerationEnd end;
+
+  void tell() const {
+    sink->on_started({});
+    sink->on_finished(end);
+  }
+};
 
 class EmbeddingSink final : public engine::EmbeddingSink {
  public:
@@ -336,47 +302,61 @@ Preparation EngineBackend::prepare(const worker_http::EmbedRequest& request,
                               prepared->prompt.size(), context));
 }
 
+std::optional<PrepareError> EngineBackend::check_told(const TextRequest& request,
+                                                      const base::WorkLimit& limit) const {
+  const Result<const ServingModel*> model = accepting_model();
+  if (!model.ok()) return PrepareError{model.error()};
+  CHECK(request.prepared != nullptr, "a request is prepared before what it was told is looked at");
+  const auto& prepared = static_cast<const Prepared&>(*request.prepared);
+  return worker::check_told(**model, request.told,
+                            {prepared.max_tokens, prepared.grammar, prepared.prompt},
+                            sink_context(**model, request, prepared, 0), limit);
+}
+
 Result<std::vector<Ticket>> EngineBackend::submit(
     std::vector<worker_http::Submission> submissions) {
   const Result<const ServingModel*> found = accepting_model();
   if (!found.ok()) return found.error();
   const ServingModel& model = **found;
-  std::vector<JobTable::Use> uses;
+  std::vector<JobTable::Use> uses;     // of all
+  std::vector<JobTable::Use> running;  // of those that the engine gets
   const auto withdraw = [&](const Error& error) {
     for (const JobTable::Use use : uses) jobs_->withdraw(use);
     return error;
   };
   std::vector<engine::Engine::Submission> generations;
   generations.reserve(submissions.size());
+  std::vector<WholeAnswer> whole;
   for (worker_http::Submission& submission : submissions) {
-    const TextRequest& request = submission.request;
+    TextRequest& request = submission.request;
     CHECK(request.prepared != nullptr, "a request is prepared before it is submitted");
     const auto& prepared = static_cast<const Prepared&>(*request.prepared);
     const Result<JobTable::Use> use = jobs_->begin(request.job_id);
     if (!use.ok()) return withdraw(use.error());
     uses.push_back(*use);
     const std::uint64_t seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
-    auto sink = std::make_shared<TextSink>(
-        TextSinkContext{
-            .job_id = request.job_id,
-            .model = model.info.id,
-            .seed = seed,
-            .prompt_tokens = static_cast<std::int64_t>(prepared.prompt.size()),
-            .stop = request.sampling.stop,
-            .with_logprobs = request.top_logprobs.has_value(),
-            .score_prompt = request.score_prompt,
-            .prompt_shows_special = prepared.came_as_ids,
-            .markers = request.shows_markers ? model.marker_ids : std::vector<engine::TokenId>(),
-            .arrived = request.arrived},
-        *model.tokenizer, prepared.prompt, std::move(submission.listener));
+    TextSinkContext context = sink_context(model, request, prepared, seed);
+    const auto output = told_output(model, request.told);
+    context.told.assign(output.begin(), output.end());
+    auto sink = std::make_shared<TextSink>(std::move(context), *model.tokenizer, prepared.prompt,
+                                           std::move(submission.listener));
     sink->set_job(jobs_, *use);
+    if (const auto end = told_end(model, request.told, prepared.max_tokens, *sink)) {
+      whole.push_back({std::move(sink),
+                       {.reason = *end,
+                        .tokens_out = static_cast<std::int32_t>(output.size()),
+                        .prompt_tokens = static_cast<std::int32_t>(prepared.prompt.size())}});
+      continue;
+    }
+    running.push_back(*use);
     generations.push_back({to_generation(model, request, prepared, seed), std::move(sink)});
   }
   Result<std::vector<engine::GenerationId>> ids = model.engine->submit(std::move(generations));
   if (!ids.ok()) return withdraw(ids.error());
-  for (std::size_t i = 0; i < uses.size(); ++i) {
-    if (jobs_->bind(uses[i], (*ids)[i])) model.engine->cancel((*ids)[i]);
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    if (jobs_->bind(running[i], (*ids)[i])) model.engine->cancel((*ids)[i]);
   }
+  for (const WholeAnswer& answer : whole) answer.tell();
   return ids.take();
 }
 

@@ -44,6 +44,8 @@ class EngineBackend final : public worker_http::InferenceBackend {
                                    const base::WorkLimit& limit) const override;
   worker_http::Preparation prepare(const worker_http::EmbedRequest& request,
                                    const base::WorkLimit& limit) const override;
+  std::optional<worker_http::PrepareError> check_told(const worker_http::TextRequest& request,
+                                                      const base::WorkLimit& limit) const override;
   Result<std::vector<worker_http::Ticket>> submit(
       std::vector<worker_http::Submission> submissions) override;
   Result<worker_http::Ticket> embed(

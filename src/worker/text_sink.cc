@@ -17,6 +17,7 @@ TextSink::TextSink(TextSinkContext context, const tokenizer::Tokenizer& tokenize
       listener_(std::move(listener)),
       decoder_(tokenizer, {}, prompt),
       matcher_(context_.stop) {
+  read_told();
   if (!context_.score_prompt) return;
   prompt_decoder_.emplace(tokenizer,
                           tokenizer::DecodeOptions{.keep_special = context_.prompt_shows_special});
@@ -42,6 +43,7 @@ void TextSink::on_started(const engine::GenerationStarted& started) {
   event.cached_tokens = started.cached_tokens;
   event.queue_ms = started.queue_ms;
   listener_->on_started(event);
+  if (!context_.told.empty()) listener_->on_told(std::move(told_));
   if (prompt_decoder_) report_prompt({.id = first_id_}, {}, 0);
 }
 
@@ -82,25 +84,47 @@ engine::Verdict TextSink::on_prompt_token(const engine::ScoredToken& token) {
              : engine::Verdict::Cancel;
 }
 
-bool TextSink::deliver(std::string text) {
-  if (ttft_ms_ < 0) ttft_ms_ = since_arrival_ms();
-  return listener_->on_text(
-      {std::move(text), std::exchange(reports_, {}), std::exchange(num_tokens_, 0)});
+worker_http::TextPiece TextSink::take_piece(std::string text) {
+  return {.text = std::move(text),
+          .tokens = std::exchange(reports_, {}),
+          .ids = std::exchange(ids_, {})};
 }
 
-engine::Verdict TextSink::on_token(const engine::GeneratedToken& token) {
-  if (context_.with_logprobs)
-    reports_.push_back(report(decoder_, {token.id, token.logprob}, token.top));
-  ++num_tokens_;
+bool TextSink::deliver(worker_http::TextPiece piece) {
+  if (ttft_ms_ < 0) ttft_ms_ = since_arrival_ms();
+  return listener_->on_text(std::move(piece));
+}
+
+// The text that is certain with this token.
+tokenizer::StopMatcher::Output TextSink::add(const engine::TokenLogprob& token,
+                                             std::span<const engine::TokenLogprob> top) {
+  if (context_.with_logprobs) reports_.push_back(report(decoder_, token, top));
+  ids_.push_back(token.id);
   const bool is_marker =
       std::binary_search(context_.markers.begin(), context_.markers.end(), token.id);
   const std::string text = decoder_.decode_next(token.id, is_marker);
   if (context_.with_logprobs) reports_.back().chars = base::count_scalars(text);
   tokenizer::StopMatcher::Output out = matcher_.add(text);
-  const bool is_stopped = out.is_stopped;
-  if (is_stopped) stop_ = std::move(out.stop);
-  if (!out.text.empty() && !deliver(std::move(out.text))) return engine::Verdict::Cancel;
-  return is_stopped ? engine::Verdict::Stop : engine::Verdict::Continue;
+  if (out.is_stopped) stop_ = out.stop;
+  return out;
+}
+
+// Through the very steps by which it was made, so that decoder and matcher are where they were.
+void TextSink::read_told() {
+  for (std::size_t i = 0; i < context_.told.size() && !stopped_after_; ++i) {
+    tokenizer::StopMatcher::Output out = add({.id = context_.told[i]}, {});
+    if (!out.text.empty()) told_.pieces.push_back(take_piece(std::move(out.text)));
+    if (out.is_stopped) stopped_after_ = i + 1;
+  }
+  // Ids that made no text yet were told all the same.
+  if (!ids_.empty()) told_.pieces.push_back(take_piece(""));
+}
+
+engine::Verdict TextSink::on_token(const engine::GeneratedToken& token) {
+  tokenizer::StopMatcher::Output out = add({token.id, token.logprob}, token.top);
+  if (!out.text.empty() && !deliver(take_piece(std::move(out.text))))
+    return engine::Verdict::Cancel;
+  return out.is_stopped ? engine::Verdict::Stop : engine::Verdict::Continue;
 }
 
 // What was held back is text once nothing more comes.
@@ -109,7 +133,10 @@ void TextSink::flush_tail() {
   if (out.is_stopped) stop_ = std::move(out.stop);
   std::string text = std::move(out.text);
   if (!out.is_stopped) text += matcher_.flush();
-  if (!text.empty() || !reports_.empty()) deliver(std::move(text));
+  if (text.empty() && reports_.empty()) return;
+  worker_http::TextPiece tail = take_piece(std::move(text));
+  tail.is_tail = true;
+  deliver(std::move(tail));
 }
 
 void TextSink::on_finished(const engine::GenerationEnd& end) {
@@ -117,7 +144,9 @@ void TextSink::on_finished(const engine::GenerationEnd& end) {
       end.reason == engine::FinishReason::MaxTokens || end.reason == engine::FinishReason::EndToken;
   if (came_to_its_end) flush_tail();
   if (jobs_ != nullptr) jobs_->end(use_);
-  listener_->on_end(result_of(end));
+  Result<contract::InferenceResult> result = result_of(end);
+  if (result.ok()) result->ids = std::move(ids_);
+  listener_->on_end(std::move(result));
   listener_.reset();
 }
 

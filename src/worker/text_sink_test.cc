@@ -1,6 +1,7 @@
 #include "worker/text_sink.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +19,7 @@ using ::testing::ElementsAre;
 class Recorder final : public worker_http::TextListener {
  public:
   void on_started(const contract::StartedEvent& event) override { started = event; }
+  void on_told(openai::ToldText text) override { told = std::move(text); }
   bool on_text(worker_http::TextPiece piece) override {
     pieces.push_back(std::move(piece));
     return wants_more;
@@ -26,6 +28,7 @@ class Recorder final : public worker_http::TextListener {
 
   bool wants_more = true;
   std::optional<contract::StartedEvent> started;
+  std::optional<openai::ToldText> told;
   std::vector<worker_http::TextPiece> pieces;
   std::optional<Result<contract::InferenceResult>> end;
 };
@@ -80,13 +83,13 @@ TEST_F(TextSinkTest, MarkersAreTextAndOtherSpecialTokensAreNot) {
   say(*sink, "a<|im_start|>b<|im_end|>c");
   sink->on_finished({.reason = engine::FinishReason::MaxTokens});
   std::string text;
-  std::int64_t num_tokens = 0;
+  std::size_t num_tokens = 0;
   for (const worker_http::TextPiece& piece : recorder_->pieces) {
     text += piece.text;
-    num_tokens += piece.num_tokens;
+    num_tokens += piece.ids.size();
   }
   EXPECT_EQ(text, "a<|im_start|>bc");
-  EXPECT_EQ(num_tokens, 5);
+  EXPECT_EQ(num_tokens, 5U);
 }
 
 TEST_F(TextSinkTest, ReportsThePromptsTokensWithTheirPlaces) {
@@ -107,7 +110,7 @@ TEST_F(TextSinkTest, ReportsThePromptsTokensWithTheirPlaces) {
     ASSERT_EQ(recorder_->pieces.size(), 1U);
     const worker_http::TextPiece& piece = recorder_->pieces[0];
     EXPECT_TRUE(piece.is_prompt);
-    EXPECT_EQ(piece.num_tokens, 0);
+    EXPECT_TRUE(piece.ids.empty());
     ASSERT_EQ(piece.tokens.size(), prompt_.size());
     std::string bytes;
     std::size_t chars = 0;
@@ -180,6 +183,75 @@ TEST_F(TextSinkTest, HalfACharacterWaitsAndIsReplacedAtTheEnd) {
   }
   sink->on_finished({.reason = engine::FinishReason::MaxTokens});
   EXPECT_EQ(said(), "\xEF\xBF\xBD");
+}
+
+// Everything that a listener hears, with the ids: text|ids, the tail with a mark.
+std::vector<std::string> lines_of(const std::vector<worker_http::TextPiece>& pieces) {
+  std::vector<std::string> lines;
+  for (const worker_http::TextPiece& piece : pieces) {
+    lines.push_back(fmt::format("{}{}|{}", piece.is_tail ? "tail " : "", piece.text,
+                                fmt::join(piece.ids, ",")));
+  }
+  return lines;
+}
+
+TEST_F(TextSinkTest, GoesOnAfterWhatWasTold) {
+  struct Case {
+    std::string text;
+    std::vector<std::string> stop;
+    engine::FinishReason reason;
+  };
+  for (const Case& one : {Case{"Hello, wörld 🙂🦉!", {}, engine::FinishReason::EndToken},
+                          Case{"Hello, world", {"world!"}, engine::FinishReason::MaxTokens},
+                          Case{"Hello, world", {"o, w"}, engine::FinishReason::Stopped}}) {
+    const auto whole = make({.stop = one.stop});
+    say(*whole, one.text);
+    whole->on_finished({.reason = one.reason});
+    const std::vector<worker_http::TextPiece> expected = recorder_->pieces;
+    const contract::InferenceResult end = recorder_->end->value();
+    const std::vector<engine::TokenId> all = ids(one.text);
+    std::size_t told = 0;
+    for (std::size_t pieces = 0; pieces < expected.size(); ++pieces) {
+      if (expected[pieces].is_tail) break;  // nobody is told of it without the end
+      const std::size_t before = told;
+      told += expected[pieces].ids.size();
+      for (std::size_t cut = before + 1; cut <= told; ++cut) {
+        const auto sink =
+            make({.stop = one.stop,
+                  .told = {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(cut)}});
+        sink->on_started({});
+        ASSERT_TRUE(recorder_->told.has_value());
+        EXPECT_TRUE(recorder_->pieces.empty()) << "what was told is not said again";
+        engine::Verdict verdict =
+            sink->stopped_after() ? engine::Verdict::Stop : engine::Verdict::Continue;
+        for (std::size_t i = cut; i < all.size() && verdict == engine::Verdict::Continue; ++i)
+          verdict = sink->on_token({.id = all[i]});
+        sink->on_finished({.reason = one.reason});
+        EXPECT_EQ(recorder_->end->value().stop_reason, end.stop_reason);
+        EXPECT_EQ(recorder_->end->value().stop_sequence_matched, end.stop_sequence_matched);
+        EXPECT_EQ(recorder_->end->value().ids, end.ids);
+        std::vector<worker_http::TextPiece> both(
+            expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(pieces));
+        if (cut == told) both.push_back(expected[pieces]);
+        both.insert(both.end(), recorder_->pieces.begin(), recorder_->pieces.end());
+        // Within a piece, its ids are in two.
+        if (cut < told) both[pieces].ids = expected[pieces].ids;
+        EXPECT_EQ(lines_of(both), lines_of(expected)) << "cut at " << cut;
+      }
+    }
+  }
+}
+
+TEST_F(TextSinkTest, WhatWasToldMayHaveBeenTheEnd) {
+  const std::vector<engine::TokenId> all = ids("Hello, world");
+  const auto sink = make({.stop = {"lo, w"}, .told = all});
+  ASSERT_TRUE(sink->stopped_after().has_value());
+  EXPECT_LE(*sink->stopped_after(), all.size());
+  sink->on_started({});
+  sink->on_finished({.reason = engine::FinishReason::Stopped});
+  EXPECT_EQ(said(), "");
+  EXPECT_EQ(recorder_->end->value().stop_sequence_matched, "lo, w");
+  EXPECT_TRUE(recorder_->end->value().ids.empty());
 }
 
 TEST_F(TextSinkTest, AListenerThatHasEnoughCancels) {

@@ -49,6 +49,7 @@ struct PrepareError {
     Context,    // prompt, or prompt and max_tokens, are longer than the context
     MaxTokens,  // max_tokens alone is more than the context
     Format,     // a schema that the output cannot be held to
+    Told,       // what was said elsewhere is not what this request can have said
   };
   Error error;
   Blame blame = Blame::Other;
@@ -60,17 +61,20 @@ struct TextRequest : openai::GenerationSettings {
 
   std::string job_id;
   openai::Prompt prompt;
+  std::vector<std::int32_t> told;  // ids that this very request has made elsewhere
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   PreparedPtr prepared;  // of prompt, max_tokens and format, which nobody looks at once it is there
 };
 
-// Hears of one request, on the engine's thread and in this order: on_started, on_text…, on_end
-// (exactly once; on_started may be missing when it fails before). Must be quick.
+// Hears of one request, on the engine's thread and in this order: on_started, on_told (where the
+// request has told ids), on_text…, on_end (exactly once; on_started may be missing when it fails
+// before). Must be quick.
 class TextListener {
  public:
   virtual ~TextListener() = default;
   virtual void on_started(const contract::StartedEvent& started) = 0;
+  virtual void on_told(openai::ToldText told) = 0;
   // False: nobody reads this any more, stop computing.
   virtual bool on_text(TextPiece piece) = 0;
   // StopReason::Cancelled comes as Error Cancelled, a passed deadline as DeadlineExceeded.
@@ -167,6 +171,10 @@ class InferenceBackend {
   // them. The errors name the counts or the keyword.
   virtual Preparation prepare(const TextRequest& request, const base::WorkLimit& limit) const = 0;
   virtual Preparation prepare(const EmbedRequest& request, const base::WorkLimit& limit) const = 0;
+  // Whether a prepared request can have made what it is told of: ids of the vocabulary, no more
+  // than it may make, none that its format forbids or that comes after its end.
+  virtual std::optional<PrepareError> check_told(const TextRequest& request,
+                                                 const base::WorkLimit& limit) const = 0;
 
   // All of them or none, in their order. QueueFull when they do not all find a place now,
   // InvalidArgument when so many never do, Conflict when a job id is in use. The listeners hear

@@ -68,6 +68,61 @@ TEST(Execute, StreamsStartedTokensAndEnd) {
       R"({"tokens_out":4,"decode_time_ms":12,"stop_reason":"max_tokens","stop_sequence_matched":null,"prompt_tokens":3,"prefill_ms":1.5,"ttft_ms":2.5,"seed":5})");
 }
 
+TEST(Execute, TellsIdsWithTextAndThoseOfTheTailWithTheEnd) {
+  TestWorker worker;
+  worker.backend.script = [](const FakeJob& job) {
+    job.start();
+    job.say_ids("Once", {7});
+    job.say_ids("", {8});  // half a character
+    job.say_ids(" ☃", {9, 10});
+    job.say_ids("##", {11}, true);
+    job.end(contract::StopReason::Eos, 6, {12});
+  };
+  const auto events = events_of(worker.post("/execute", R"({"job_id":"j1","prompt":"p"})"));
+  ASSERT_EQ(events.size(), 5U);
+  EXPECT_EQ(events[1].data, R"({"t":"Once","i":0,"ids":[7]})");
+  EXPECT_EQ(events[2].data, R"({"t":" ☃","i":1,"ids":[8,9,10]})");
+  EXPECT_EQ(events[3].data, R"({"t":"##","i":2})");
+  EXPECT_THAT(events[4].data, ::testing::EndsWith(R"("seed":7,"ids":[11,12]})"));
+}
+
+TEST(Execute, GoesOnAfterWhatWasToldElsewhere) {
+  TestWorker worker;
+  worker.backend.script = [](const FakeJob& job) {
+    job.start();
+    job.tell({{"Once", {7}}, {"", {8}}, {" upon", {9}}});
+    job.say_ids(" a", {10});
+    job.end(contract::StopReason::Eos, 4);
+  };
+  const auto events = events_of(worker.post(
+      "/execute", R"({"job_id":"j","prompt_ids":[1,2],"seed":3,"resume":{"ids":[7,8,9]}})"));
+  ASSERT_THAT(names_of(events), ElementsAre("started", "token", "end"));
+  EXPECT_EQ(events[1].data, R"({"t":" a","i":2,"ids":[10]})");
+  const TextRequest& request = worker.backend.job(0)->request;
+  EXPECT_EQ(request.prompt.kind, TextRequest::Prompt::Kind::Ids);
+  EXPECT_THAT(request.prompt.ids, ElementsAre(1, 2));
+  EXPECT_THAT(request.told, ElementsAre(7, 8, 9));
+}
+
+TEST(Execute, IdsThatItCannotHaveSaidAre400) {
+  TestWorker worker;
+  worker.backend.told = [](const TextRequest&) {
+    return PrepareError{{ErrorCode::InvalidArgument, "id 99 is not in the vocabulary"},
+                        PrepareError::Blame::Told};
+  };
+  const std::string response =
+      worker.post("/execute", R"({"job_id":"j","prompt":"p","seed":3,"resume":{"ids":[99]}})");
+  EXPECT_EQ(status_of(response), 400);
+  const json::Value error = json_of(response).at("error");
+  EXPECT_EQ(error.at("errors").at(0).at("field"), "resume.ids");
+  EXPECT_EQ(worker.backend.num_jobs(), 0U);
+  // Nothing told is nothing to check.
+  worker.backend.script = tell_a_story;
+  EXPECT_EQ(status_of(worker.post("/execute",
+                                  R"({"job_id":"j","prompt":"p","seed":3,"resume":{"ids":[]}})")),
+            200);
+}
+
 TEST(Execute, HandsTheRequestOn) {
   TestWorker worker;
   worker.backend.script = tell_a_story;

@@ -44,6 +44,17 @@ bool FakeJob::say(std::string text, std::vector<TokenReport> tokens) const {
   return listener->on_text({std::move(text), std::move(tokens)});
 }
 
+bool FakeJob::say_ids(std::string text, std::vector<std::int32_t> ids, bool is_tail) const {
+  return listener->on_text({.text = std::move(text), .ids = std::move(ids), .is_tail = is_tail});
+}
+
+void FakeJob::tell(std::vector<std::pair<std::string, std::vector<std::int32_t>>> pieces) const {
+  openai::ToldText told;
+  for (auto& [text, ids] : pieces)
+    told.pieces.push_back({.text = std::move(text), .ids = std::move(ids)});
+  listener->on_told(std::move(told));
+}
+
 bool FakeJob::score(std::vector<TokenReport> tokens) const {
   if (!tokens.empty()) tokens.front().is_unscored = true;
   TextPiece piece;
@@ -52,8 +63,10 @@ bool FakeJob::score(std::vector<TokenReport> tokens) const {
   return listener->on_text(std::move(piece));
 }
 
-void FakeJob::end(contract::StopReason reason, std::int64_t tokens_out) const {
+void FakeJob::end(contract::StopReason reason, std::int64_t tokens_out,
+                  std::vector<std::int32_t> ids) const {
   contract::InferenceResult result;
+  result.ids = std::move(ids);
   result.tokens_out = tokens_out;
   result.decode_time_ms = 12;
   result.stop_reason = reason;
@@ -123,6 +136,12 @@ Preparation FakeBackend::prepare(const TextRequest& request, const base::WorkLim
 Preparation FakeBackend::prepare(const EmbedRequest& request, const base::WorkLimit&) const {
   if (const auto run = work.get()) run();
   return std::make_shared<const Remembered<EmbedRequest>>(request);
+}
+
+std::optional<PrepareError> FakeBackend::check_told(const TextRequest& request,
+                                                    const base::WorkLimit&) const {
+  const auto check = told.get();
+  return check ? check(request) : std::nullopt;
 }
 
 Result<std::vector<Ticket>> FakeBackend::submit(std::vector<Submission> submissions) {

@@ -46,10 +46,12 @@ struct FakeJob {
   bool abandoned = false;  // guarded by the backend's mutex
 
   void start(std::int64_t prompt_tokens = 3, std::int64_t cached_tokens = 1) const;
+  void tell(std::vector<std::pair<std::string, std::vector<std::int32_t>>> pieces) const;
   bool say(std::string text, std::vector<TokenReport> tokens = {}) const;
+  bool say_ids(std::string text, std::vector<std::int32_t> ids, bool is_tail = false) const;
   bool score(std::vector<TokenReport> tokens) const;  // all of the prompt's
-  void end(contract::StopReason reason = contract::StopReason::Eos,
-           std::int64_t tokens_out = 2) const;
+  void end(contract::StopReason reason = contract::StopReason::Eos, std::int64_t tokens_out = 2,
+           std::vector<std::int32_t> ids = {}) const;
   void fail(Error error) const;
 };
 
@@ -64,6 +66,7 @@ class FakeBackend final : public InferenceBackend {
   Setting<WorkerStats> numbers;
   Setting<std::function<Status(const TextRequest&)>> admit;             // null: all are accepted
   Setting<std::function<Preparation(const TextRequest&)>> preparation;  // null: all succeed
+  Setting<std::function<std::optional<PrepareError>(const TextRequest&)>> told;  // null: all are
   Setting<std::function<void()>> work;  // runs on the work thread of every request
   // Runs on the fake's own thread for each accepted request; null: the test speaks itself.
   Setting<std::function<void(const FakeJob&)>> script;
@@ -84,6 +87,8 @@ class FakeBackend final : public InferenceBackend {
   const ModelInfo* model() const override;
   Preparation prepare(const TextRequest& request, const base::WorkLimit& limit) const override;
   Preparation prepare(const EmbedRequest& request, const base::WorkLimit& limit) const override;
+  std::optional<PrepareError> check_told(const TextRequest& request,
+                                         const base::WorkLimit& limit) const override;
   Result<std::vector<Ticket>> submit(std::vector<Submission> submissions) override;
   Result<Ticket> embed(EmbedRequest request, std::shared_ptr<EmbeddingListener> listener) override;
   void abandon(Ticket ticket) override;

@@ -18,6 +18,10 @@ class JobFeed::Listener final : public TextListener {
     [[maybe_unused]] const bool heard = feed_->events_.try_push({choice_, started});
   }
 
+  void on_told(openai::ToldText told) override {
+    [[maybe_unused]] const bool heard = feed_->events_.try_push({choice_, std::move(told)});
+  }
+
   bool on_text(TextPiece piece) override {
     if (feed_->waiting_pieces_.load() >= feed_->max_pieces_) {
       overflowed_ = true;
@@ -51,7 +55,7 @@ class JobFeed::Listener final : public TextListener {
 JobFeed::JobFeed(std::size_t num_choices, std::size_t max_pieces, std::shared_ptr<Metrics> metrics)
     : max_pieces_(max_pieces),
       metrics_(std::move(metrics)),
-      events_(max_pieces + 2 * num_choices) {}
+      events_(max_pieces + 3 * num_choices) {}
 
 std::shared_ptr<TextListener> JobFeed::make_listener(std::size_t choice) {
   return std::make_shared<Listener>(shared_from_this(), choice);

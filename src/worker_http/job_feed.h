@@ -27,7 +27,7 @@ class JobFeed : public std::enable_shared_from_this<JobFeed> {
   // For the generation of one choice; each once.
   std::shared_ptr<TextListener> make_listener(std::size_t choice);
 
-  // The handler's side. Started and end events are never lost while the feed is open.
+  // The handler's side. Started, told and end events are never lost while the feed is open.
   http::Task<Next> next(std::chrono::milliseconds timeout);
   // Nobody reads any more.
   void close() { events_.close(); }

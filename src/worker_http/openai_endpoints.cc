@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/digest.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "contract/error_table.h"
@@ -156,6 +157,8 @@ Refusal refusal_of(const PrepareError& refused, AnswerKind kind, const TextBody&
       return {refused.error, request.max_tokens_field, ""};
     case Blame::Format:
       return {refused.error, request.tools.is_forced() ? "tools" : "response_format", ""};
+    case Blame::Told:
+      return {refused.error, "llorch.resume_ids", ""};
     case Blame::Other:
       break;
   }
@@ -189,6 +192,11 @@ std::variant<std::vector<TextRequest>, Refusal> prepare_choices(const Service& s
       TextRequest& added = choices.back();
       added.job_id = count == 1 ? id : fmt::format("{}-{}", id, choices.size() - 1);
       if (added.sampling.seed) *added.sampling.seed += k;
+      if (!request.resume_ids) continue;
+      added.told = std::move((*request.resume_ids)[choices.size() - 1]);
+      if (added.told.empty()) continue;
+      if (const auto refused = service.backend.check_told(added, limit))
+        return refusal_of(*refused, kind, request);
     }
   }
   return choices;
@@ -208,12 +216,32 @@ void end_at_once(Generations& generations, const std::vector<TextRequest>& reque
   }
 }
 
+// The same for the same request with the same seed; empty without one.
+std::string call_source_of(const TextBody& request) {
+  const std::optional<std::uint64_t>& seed = request.settings.sampling.seed;
+  if (!seed || request.prompts.empty()) return {};
+  return base::sha256_hex(fmt::format("{} {}", *seed, request.prompts[0].text));
+}
+
+// A whole answer has the log-probabilities of all its tokens; those of what was said elsewhere are
+// not known here.
+std::optional<Refusal> check_resumed(const TextBody& request) {
+  const bool is_possible = !request.resume_ids || request.stream || !request.settings.top_logprobs;
+  if (is_possible) return std::nullopt;
+  return Refusal{{ErrorCode::InvalidArgument,
+                  "llorch.resume_ids with logprobs needs stream: the log-probabilities of what was "
+                  "said before are known where it was said"},
+                 "llorch.resume_ids",
+                 ""};
+}
+
 // All of a request up to its places in the queue; on a work thread.
 TextOutcome accept_text(const Service& service, const RequestText& body, AnswerKind kind,
                         TextRequest times, const base::WorkLimit& limit) {
   auto read = read_request(service, body, kind, limit);
   if (auto* refusal = std::get_if<Refusal>(&read)) return std::move(*refusal);
   auto& request = std::get<TextBody>(read);
+  if (auto refusal = check_resumed(request)) return *refusal;
   std::vector<std::string> echoes;
   for (const TextRequest::Prompt& prompt : request.prompts) {
     Result<std::string> echo = request.echo ? echo_of(service.backend, prompt) : std::string();
@@ -229,6 +257,8 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
                           .scores_prompt = request.settings.score_prompt,
                           .choices_per_prompt = request.n,
                           .parser = std::move(request.parser)};
+  head.with_ids = body.wants_ids && request.stream;
+  head.call_source = call_source_of(request);
   auto choices = prepare_choices(service, request, kind, head.id, std::move(times), limit);
   if (auto* refusal = std::get_if<Refusal>(&choices)) return std::move(*refusal);
   AcceptedText accepted{head.id, request.stream, nullptr,
@@ -237,6 +267,10 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
   const openai::GenerationSettings& settings = request.settings;
   const bool is_empty = settings.sampling.max_tokens == 0 && !settings.score_prompt;
   if (is_empty) end_at_once(*accepted.generations, requests);
+  std::vector<std::size_t> resumed;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].told.empty()) resumed.push_back(i);
+  }
   const Status submitted =
       is_empty ? ok_status() : accepted.generations->submit(std::move(requests));
   if (!submitted.ok()) {
@@ -244,6 +278,7 @@ TextOutcome accept_text(const Service& service, const RequestText& body, AnswerK
     return Refusal{submitted.error(), too_many ? "n" : "", ""};
   }
   accepted.answer = std::make_shared<openai::Answer>(std::move(head), std::move(echoes));
+  for (const std::size_t choice : resumed) accepted.answer->set_resumed(choice);
   return accepted;
 }
 

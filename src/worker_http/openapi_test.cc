@@ -81,9 +81,13 @@ TEST(OpenApi, ExecuteFieldsAreThoseOfTheParser) {
   request.prompt = "p";
   request.sampling.seed = 1;
   request.sampling.max_tokens = 2;
+  request.resume_ids = {{3}};
   const json::Object all = contract::to_json(request);
+  request.prompt_ids = {{4}};
+  const json::Object with_ids = contract::to_json(request);
   std::set<std::string> parsed;
   for (const auto& field : all) parsed.emplace(json::view(field.key()));
+  for (const auto& field : with_ids) parsed.emplace(json::view(field.key()));
   std::set<std::string> documented;
   const json::Object document = openapi_document();
   const json::Value& schema = document.at("components").at("schemas").at("ExecuteRequest");
@@ -93,6 +97,7 @@ TEST(OpenApi, ExecuteFieldsAreThoseOfTheParser) {
   std::vector<json::FieldError> errors;
   EXPECT_TRUE(contract::parse_inference_request(json::serialize(all), errors).ok());
   EXPECT_THAT(check_named(openapi_document(), "ExecuteRequest", all), IsEmpty());
+  EXPECT_THAT(check_named(openapi_document(), "ExecuteRequest", with_ids), IsEmpty());
 }
 
 // The bounds in the document are those of the parser: what one accepts the other accepts.

@@ -45,6 +45,7 @@ RequestText text_of(const http::Request& request) {
     text.content_type = std::string(*type);
   text.body = request.body;
   text.correlation_id = request.correlation_id;
+  text.wants_ids = request.headers.find("X-Llorch-Ids") == "1";
   return text;
 }
 

@@ -45,6 +45,7 @@ struct RequestText {
   std::optional<std::string> content_type;
   std::string body;
   std::string correlation_id;
+  bool wants_ids = false;  // X-Llorch-Ids: 1
 };
 RequestText text_of(const http::Request& request);
 

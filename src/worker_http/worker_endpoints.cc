@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
@@ -84,41 +83,51 @@ struct TokenizeFields {
 };
 
 std::vector<std::int32_t> read_ids(json::FieldReader& reader) {
-  std::vector<std::int32_t> ids;
-  const json::Array* array = reader.required_array("tokens");
-  if (array == nullptr) return ids;
-  if (array->size() > kDetokenizeIdsMax) {
+  std::optional<std::vector<std::int32_t>> ids = contract::take_token_ids(reader, "tokens");
+  if (reader.optional_value("tokens") == nullptr) reader.fail("tokens", "required", "is required");
+  if (!ids) return {};
+  if (ids->size() > kDetokenizeIdsMax) {
     reader.fail("tokens", fmt::format("at most {} ids", kDetokenizeIdsMax),
-                fmt::format("has {} ids, more than {}", array->size(), kDetokenizeIdsMax));
-    return ids;
+                fmt::format("has {} ids, more than {}", ids->size(), kDetokenizeIdsMax));
   }
-  for (const json::Value& value : *array) {
-    const std::int64_t* number = value.if_int64();
-    if (number == nullptr || *number < 0 || *number > std::numeric_limits<std::int32_t>::max()) {
-      reader.fail("tokens", "token ids", "must hold token ids only: integers of 0 and above");
-      return {};
-    }
-    ids.push_back(static_cast<std::int32_t>(*number));
-  }
-  return ids;
+  return std::move(*ids);
 }
 
 std::string sse(std::string_view event, const json::Object& data) {
   return http::format_event(event, json::serialize(data));
 }
 
-// The text of one event of /execute; `index` counts the token events. Empty: nothing to say.
-std::string execute_event(const JobEvent& event, std::int64_t& index) {
-  if (const auto* started = std::get_if<contract::StartedEvent>(&event.what))
-    return sse("started", contract::started_event_json(*started));
-  if (const auto* piece = std::get_if<TextPiece>(&event.what)) {
-    if (piece->text.empty()) return {};
-    return sse("token", contract::token_event_json({piece->text, index++}));
+// The events of one /execute as text, in their order.
+class ExecuteEvents {
+ public:
+  // Empty: nothing to say.
+  std::string text_of(JobEvent event) {
+    if (const auto* started = std::get_if<contract::StartedEvent>(&event.what))
+      return sse("started", contract::started_event_json(*started));
+    if (const auto* told = std::get_if<openai::ToldText>(&event.what)) {
+      for (const TextPiece& piece : told->pieces) index_ += piece.text.empty() ? 0 : 1;
+      return {};
+    }
+    if (auto* piece = std::get_if<TextPiece>(&event.what)) return token(std::move(*piece));
+    auto& result = std::get<GenerationResult>(event.what);
+    if (!result.ok()) return sse("error", contract::error_event_json(result.error()));
+    ids_.insert(ids_.end(), result->ids.begin(), result->ids.end());
+    result->ids = std::move(ids_);
+    return sse("end", contract::end_event_json(*result));
   }
-  const auto& result = std::get<GenerationResult>(event.what);
-  if (!result.ok()) return sse("error", contract::error_event_json(result.error()));
-  return sse("end", contract::end_event_json(*result));
-}
+
+ private:
+  std::string token(TextPiece piece) {
+    ids_.insert(ids_.end(), piece.ids.begin(), piece.ids.end());
+    if (piece.text.empty()) return {};
+    contract::TokenEvent event{std::move(piece.text), index_++};
+    if (!piece.is_tail) event.ids = std::exchange(ids_, {});
+    return sse("token", contract::token_event_json(event));
+  }
+
+  std::int64_t index_ = 0;         // of the next token event
+  std::vector<std::int32_t> ids_;  // that no event has told yet
+};
 
 void log_end(const http::Request& request, std::string_view job_id,
              const GenerationResult& result) {
@@ -141,12 +150,12 @@ void log_end(const http::Request& request, std::string_view job_id,
 http::Task<Status> stream_events(ServicePtr service, const http::Request& request,
                                  http::Stream& stream, Generations& generations,
                                  std::string_view job_id) {
-  std::int64_t index = 0;
+  ExecuteEvents events;
   while (true) {
     const JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
     if (next.ended) break;
     const std::string text =
-        next.item ? execute_event(*next.item, index) : std::string(http::kKeepAliveComment);
+        next.item ? events.text_of(*next.item) : std::string(http::kKeepAliveComment);
     if (!text.empty()) {
       Status written = co_await stream.write(text);
       if (!written.ok()) break;
@@ -176,11 +185,20 @@ http::Response refuse(const Service& service, const RequestText& request, const 
 }
 
 http::Response refuse(const Service& service, const RequestText& request,
-                      const PrepareError& refused) {
+                      const PrepareError& refused, const TextRequest::Prompt& prompt) {
   using Blame = PrepareError::Blame;
   std::vector<json::FieldError> errors;
+  const bool came_as_ids = prompt.kind == TextRequest::Prompt::Kind::Ids;
+  if (came_as_ids && refused.blame == Blame::Other &&
+      refused.error.code == ErrorCode::InvalidArgument)
+    errors.push_back({"prompt_ids", "ids of the vocabulary", refused.error.message, {}});
   if (refused.blame == Blame::Context)
-    errors.push_back({"prompt", "prompt + max_tokens <= context", refused.error.message, {}});
+    errors.push_back({came_as_ids ? "prompt_ids" : "prompt",
+                      "prompt + max_tokens <= context",
+                      refused.error.message,
+                      {}});
+  if (refused.blame == Blame::Told)
+    errors.push_back({"resume.ids", "ids of this request", refused.error.message, {}});
   if (refused.blame == Blame::MaxTokens)
     errors.push_back({"max_tokens", "max_tokens <= context", refused.error.message, {}});
   return refuse(service, request, refused.error, errors);
@@ -198,11 +216,20 @@ ExecuteOutcome accept_job(const Service& service, const RequestText& request, Te
   const std::string job_id = parsed->job_id;
   text.job_id = job_id;
   text.prompt.text = std::move(parsed->prompt);
+  if (parsed->prompt_ids) {
+    text.prompt.kind = TextRequest::Prompt::Kind::Ids;
+    text.prompt.ids = std::move(*parsed->prompt_ids);
+  }
+  if (parsed->resume_ids) text.told = std::move(*parsed->resume_ids);
   text.sampling = std::move(parsed->sampling);
   Preparation prepared = service.backend.prepare(text, limit);
   if (const auto* refused = std::get_if<PrepareError>(&prepared))
-    return refuse(service, request, *refused);
+    return refuse(service, request, *refused, text.prompt);
   text.prepared = std::get<PreparedPtr>(std::move(prepared));
+  if (!text.told.empty()) {
+    if (const auto refused = service.backend.check_told(text, limit))
+      return refuse(service, request, *refused, text.prompt);
+  }
   text.prompt = {};
   AcceptedJob job{job_id, std::make_unique<Generations>(service, 1)};
   std::vector<TextRequest> requests;
