@@ -24,12 +24,6 @@ std::size_t weight_class(Weight weight) {
   return (static_cast<std::size_t>(below) << kClassBits) +
          static_cast<std::size_t>(weight >> below);
 }
-Weight least_of_class(std::size_t index) {
-  constexpr std::size_t kSingle = std::size_t{2} << kClassBits;  // classes of one weight
-  if (index < kSingle) return index;
-  const std::size_t below = (index >> kClassBits) - 1;
-  return static_cast<Weight>(index - (below << kClassBits)) << below;
-}
 
 __extension__ using Wide = unsigned __int128;
 
@@ -165,9 +159,9 @@ TokenId Sampler::draw(std::span<const float> logits, const SampleInput& input) {
   } else if (least > 0) {
     collect(logits, weighing, least);
   } else {
-    sums_.run(logits, scan_, weighing);
-    return static_cast<TokenId>(
-        sums_.find(logits, weighing, draw_below(sums_.total(), params.seed, input.position)));
+    return static_cast<TokenId>(sums_.draw(logits, scan_, weighing, [&](Weight total) {
+      return draw_below(total, params.seed, input.position);
+    }));
   }
   std::erase_if(candidates_,
                 [least](const Candidate& candidate) { return candidate.weight < least; });
@@ -241,42 +235,46 @@ void Sampler::keep_top_p(float top_p) {
   candidates_.resize(kept);
 }
 
-// The same over the whole vocabulary without sorting it: weights are summed by class, every token
-// above the class in which the sum is reached is in, and only that class is sorted. Light tokens
-// are many and seldom count, so they are looked at only where the others do not have enough.
+// The same over the whole vocabulary without sorting it. Light tokens are many and seldom count, so
+// they are weighed exactly, and looked at, only where it depends on them.
 void Sampler::select_top_p(std::span<const float> logits, const Weighing& weighing, float top_p) {
   constexpr Weight kLight = kHeaviest >> 20;
+  const WeightBounds total = sums_.bound(logits, scan_, weighing);
+  collect(logits, weighing, kLight);
+  if (keep_heaviest({share_of(total.least, top_p), share_of(total.most, top_p)})) return;
   sums_.run(logits, scan_, weighing);
   const Weight wanted = share_of(sums_.total(), top_p);
-  if (sum_classes(logits, weighing, kLight) < wanted) sum_classes(logits, weighing, 1);
+  collect(logits, weighing, kLight);
+  if (keep_heaviest({wanted, wanted})) return;
+  collect(logits, weighing, 1);
+  keep_heaviest({wanted, wanted});
+}
+
+// The fewest and most probable candidates that weigh as much as is wanted. False where they differ
+// between the two bounds of that, or where all together do not have it. Weights are summed by
+// class, every candidate above the class in which the sum is reached is in, and only that class is
+// sorted.
+bool Sampler::keep_heaviest(const WeightBounds& wanted) {
+  std::ranges::fill(mass_, Weight{0});
+  for (const Candidate& candidate : candidates_)
+    mass_[weight_class(candidate.weight)] += candidate.weight;
   Weight passed = 0;
   std::size_t border = mass_.size() - 1;
-  while (border > 1 && passed + mass_[border] < wanted) passed += mass_[border--];
-
-  collect(logits, weighing, least_of_class(border));
+  while (border > 1 && passed + mass_[border] < wanted.most) passed += mass_[border--];
   at_border_.clear();
   std::erase_if(candidates_, [&](const Candidate& candidate) {
-    if (weight_class(candidate.weight) > border) return false;
-    at_border_.push_back(candidate);
-    return true;
+    const std::size_t found = weight_class(candidate.weight);
+    if (found == border) at_border_.push_back(candidate);
+    return found <= border;
   });
   std::ranges::sort(at_border_, ranks_before);
   for (const Candidate& candidate : at_border_) {
+    const bool is_certain = passed < wanted.least || candidates_.empty();
     candidates_.push_back(candidate);
     passed += candidate.weight;
-    if (passed >= wanted) break;
+    if (passed >= wanted.most) return is_certain;
   }
-}
-
-// Fills mass_ from the weights of at least `least`; returns their sum.
-Weight Sampler::sum_classes(std::span<const float> logits, const Weighing& weighing, Weight least) {
-  std::ranges::fill(mass_, Weight{0});
-  Weight total = 0;
-  visit_groups(logits, weighing, least, [&](std::size_t, Weight weight) {
-    mass_[weight_class(weight)] += weight;
-    total += weight;
-  });
-  return total;
+  return false;
 }
 
 // The candidates that weigh this much or more, in the order of ids; least > 0.

@@ -60,7 +60,7 @@ class Sampler {
   TokenId draw(std::span<const float> logits, const SampleInput& input);
   void select_top_k(std::span<const float> logits, std::size_t count);
   void select_top_p(std::span<const float> logits, const Weighing& weighing, float top_p);
-  Weight sum_classes(std::span<const float> logits, const Weighing& weighing, Weight least);
+  bool keep_heaviest(const WeightBounds& wanted);
   void collect(std::span<const float> logits, const Weighing& weighing, Weight least);
   template <class Visit>
   void visit_groups(std::span<const float> logits, const Weighing& weighing, Weight least,

@@ -176,6 +176,30 @@ TEST(Sampler, DrawsFromExactlyTheReferenceDistribution) {
   EXPECT_GT(compared, 1000);
 }
 
+// Ids for a seed are a promise: they may change at the border of a version, and not unseen.
+TEST(Sampler, IdsForASeedAreWhatTheyWere) {
+  std::uint64_t digest = 0;
+  for (const std::size_t size : {7U, 64U, 1000U, 5000U, 33000U}) {
+    Sampler sampler(static_cast<std::int32_t>(size));
+    for (const float spread : {0.2F, 1.0F, 3.0F, 9.0F}) {
+      const std::vector<float> logits = random_logits(size, 17, spread);
+      for (const float top_p : {1.0F, 0.999F, 0.9F, 0.5F, 0.0F}) {
+        for (const float min_p : {0.0F, 0.02F}) {
+          for (std::int32_t position = 0; position < 60; ++position) {
+            const SamplingParams params = {.temperature = position % 2 == 0 ? 0.8F : 1.1F,
+                                           .top_p = top_p,
+                                           .min_p = min_p,
+                                           .seed = 5};
+            const TokenId id = sample_id(sampler, logits, params, position);
+            digest = digest * 0x9e3779b97f4a7c15 + static_cast<std::uint64_t>(id);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(digest, 6080519734005999831U);
+}
+
 // Pearson's statistic of 20,000 draws; with fixed seeds it is a fixed number, and the limit is the
 // 0.9999 quantile for the degrees of freedom (Wilson and Hilferty).
 TEST(Sampler, FrequenciesFollowTheProbabilities) {

@@ -61,68 +61,168 @@ LLORCH_INLINE void weigh_lanes(typename Vector<kLanes>::Float& x, float max, flo
   copy_bits(bits, x);
 }
 
+// Whether the weights of a group are only bounded where that is enough.
+LLORCH_INLINE bool is_light(float maximum, float max, float factor) {
+  return (maximum - max) * factor < -16.0F;
+}
+
+// Sums of weights in halves of 32 bits: enough for a thousand and some.
+template <int kLanes>
+struct Halves {
+  using Float = typename Vector<kLanes>::Float;
+  using Int = typename Vector<kLanes>::Int;
+
+  // Whole weights of a group.
+  LLORCH_INLINE void add(const float* group, float max, float factor) {
+    for (std::size_t i = 0; i < kGroup; i += kLanes) {
+      Float weight;
+      std::memcpy(&weight, group + i, sizeof weight);
+      weigh_lanes<kLanes>(weight, max, factor);
+      const Int upper = __builtin_convertvector(weight * (1 / kHigh), Int);
+      const Float rest = weight - __builtin_convertvector(upper, Float) * kHigh;
+      high += upper;
+      low += __builtin_convertvector(rest, Int);
+    }
+  }
+  // The same where all upper halves are 0.
+  LLORCH_INLINE void add_low(const float* group, float max, float factor) {
+    for (std::size_t i = 0; i < kGroup; i += kLanes) {
+      Float weight;
+      std::memcpy(&weight, group + i, sizeof weight);
+      weigh_lanes<kLanes>(weight, max, factor);
+      low += __builtin_convertvector(weight, Int);
+    }
+  }
+  LLORCH_INLINE Weight sum() const {
+    Weight sum = 0;
+    for (int i = 0; i < kLanes; ++i)
+      sum += (static_cast<Weight>(high[i]) << 20) + static_cast<Weight>(low[i]);
+    return sum;
+  }
+
+  Int high = {}, low = {};
+};
+
 template <int kLanes>
 LLORCH_INLINE Weight sum_groups(std::span<const float> logits, const float* maxima, float max,
                                 float factor) {
-  using Float = typename Vector<kLanes>::Float;
-  using Int = typename Vector<kLanes>::Int;
   // Below this, with room for rounding, the upper halves of all weights of a group are 0.
-  constexpr float kLight = -20.5F;
-  Int high = {}, low = {};
+  constexpr float kLow = -20.5F;
+  Halves<kLanes> halves;
   for (std::size_t start = 0; start < logits.size(); start += kGroup) {
-    const float* group = logits.data() + start;
-    const bool is_light = (maxima[start / kGroup] - max) * factor < kLight;
-    if (is_light) {
-      for (std::size_t i = 0; i < kGroup; i += kLanes) {
-        Float weight;
-        std::memcpy(&weight, group + i, sizeof weight);
-        weigh_lanes<kLanes>(weight, max, factor);
-        low += __builtin_convertvector(weight, Int);
-      }
+    if ((maxima[start / kGroup] - max) * factor < kLow) {
+      halves.add_low(logits.data() + start, max, factor);
     } else {
-      for (std::size_t i = 0; i < kGroup; i += kLanes) {
-        Float weight;
-        std::memcpy(&weight, group + i, sizeof weight);
-        weigh_lanes<kLanes>(weight, max, factor);
-        const Int upper = __builtin_convertvector(weight * (1 / kHigh), Int);
-        const Float rest = weight - __builtin_convertvector(upper, Float) * kHigh;
-        high += upper;
-        low += __builtin_convertvector(rest, Int);
-      }
+      halves.add(logits.data() + start, max, factor);
     }
   }
-  Weight sum = 0;
-  for (int i = 0; i < kLanes; ++i) {
-    sum += (static_cast<Weight>(high[i]) << 20) + static_cast<Weight>(low[i]);
-  }
-  return sum;
+  return halves.sum();
 }
 
+// x: logits of a light group → 2^((x - max) * factor) in units of 2^-40, between 1 and 1.062 times
+// that: the bits of a float are nearly its logarithm, straight between powers of two.
+template <int kLanes>
+LLORCH_INLINE void weigh_in_haste(typename Vector<kLanes>::Float& x, float max, float factor) {
+  using Float = typename Vector<kLanes>::Float;
+  using Int = typename Vector<kLanes>::Int;
+  constexpr std::int32_t kOne = 1 << 23;
+  constexpr float kLeast = -60.0F * kOne;
+  const Float least = Float{} + kLeast;
+  Float t = (x - max) * (factor * float{kOne});
+  t = t > least ? t : least;
+  const Int bits = __builtin_convertvector(t, Int) + (127 + 40) * kOne;
+  copy_bits(bits, x);
+}
+
+template <int kLanes>
+LLORCH_INLINE Weight split_groups(std::span<const float> logits, const float* maxima, float max,
+                                  float factor, float& light) {
+  using Float = typename Vector<kLanes>::Float;
+  Float sums = {};
+  Halves<kLanes> halves;
+  for (std::size_t start = 0; start < logits.size(); start += kGroup) {
+    const float* maximum = maxima + start / kGroup;
+    if (!is_light(*maximum, max, factor)) {
+      halves.add(logits.data() + start, max, factor);
+      continue;
+    }
+    for (std::size_t i = 0; i < kGroup; i += kLanes) {
+      Float weight;
+      std::memcpy(&weight, logits.data() + start + i, sizeof weight);
+      weigh_in_haste<kLanes>(weight, max, factor);
+      sums += weight;
+    }
+  }
+  for (int i = 0; i < kLanes; ++i) light += sums[i];
+  return halves.sum();
+}
+
+// Keeps the compiler from reading a vector from memory again for each of its uses: where it lies
+// across cache lines, that is what would take the time.
+template <class T>
+LLORCH_INLINE void load_once([[maybe_unused]] T& vector) {
+#if defined(__x86_64__) && !defined(__clang__)
+  asm("" : "+x"(vector));
+#endif
+}
+
+// The largest lane.
+template <int kLanes>
+LLORCH_INLINE float largest_of(const typename Vector<kLanes>::Float& x) {
+  if constexpr (kLanes == 4) {
+    return std::max(std::max(x[0], x[1]), std::max(x[2], x[3]));
+  } else {
+    typename Vector<kLanes / 2>::Float low, high;
+    std::memcpy(&low, &x, sizeof low);
+    std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof low, sizeof high);
+    low = low > high ? low : high;
+    return largest_of<kLanes / 2>(low);
+  }
+}
+
+// Floats are compared by their bits, which takes one instruction: as signed numbers they ascend
+// from 0 up to infinity and NaN, and of negative ones the largest has the smallest bits.
 template <int kLanes>
 LLORCH_INLINE bool scan_groups(std::span<const float> logits, float* maxima) {
   using Float = typename Vector<kLanes>::Float;
   using Int = typename Vector<kLanes>::Int;
-  Int finite = Int{} - 1;
+  using UInt = typename Vector<kLanes>::UInt;
+  constexpr std::uint32_t kMinusInfinity = 0xFF800000, kPlusInfinity = 0x7F800000;
+  Int highest = {};
+  UInt lowest = {};
   for (std::size_t start = 0; start < logits.size(); start += kGroup) {
-    Float largest = Float{} - kInfinity;
+    Int positive = Int{} - 1;
+    UInt negative = UInt{} + kMinusInfinity;
     for (std::size_t i = 0; i < kGroup; i += kLanes) {
-      Float x;
+      Int x;
+      UInt y;
       std::memcpy(&x, logits.data() + start + i, sizeof x);
-      finite &= x < kInfinity;
-      largest = x > largest ? x : largest;
+      load_once(x);
+      copy_bits(x, y);
+      positive = x > positive ? x : positive;
+      negative = y < negative ? y : negative;
+      lowest = y > lowest ? y : lowest;
     }
-    std::array<float, std::size_t{kLanes}> lanes;
-    std::memcpy(lanes.data(), &largest, sizeof largest);
-    for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
-      for (std::size_t i = 0; i < width; ++i) lanes[i] = std::max(lanes[i], lanes[i + width]);
-    }
-    maxima[start / kGroup] = lanes[0];
+    highest = positive > highest ? positive : highest;
+    Int bits;
+    copy_bits(negative, bits);
+    bits = positive >= 0 ? positive : bits;
+    Float largest;
+    copy_bits(bits, largest);
+    maxima[start / kGroup] = largest_of<kLanes>(largest);
   }
-  std::int32_t all = -1;
-  for (int i = 0; i < kLanes; ++i) all &= finite[i];
-  return all != 0;
+  bool is_finite = true;
+  for (int i = 0; i < kLanes; ++i) {
+    is_finite = is_finite && static_cast<std::uint32_t>(highest[i]) < kPlusInfinity &&
+                lowest[i] <= kMinusInfinity;
+  }
+  return is_finite;
 }
 
+Weight split_plain(std::span<const float> logits, const float* maxima, float max, float factor,
+                   float& light) {
+  return split_groups<4>(logits, maxima, max, factor, light);
+}
 bool scan_plain(std::span<const float> logits, float* maxima) {
   return scan_groups<4>(logits, maxima);
 }
@@ -138,20 +238,35 @@ Weight sum_plain(std::span<const float> logits, const float* maxima, float max, 
                                         float max, float factor) {
   return sum_groups<8>(logits, maxima, max, factor);
 }
-[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl")]] Weight sum_avx512(
-    std::span<const float> logits, const float* maxima, float max, float factor) {
+[[gnu::target("avx2")]] Weight split_avx2(std::span<const float> logits, const float* maxima,
+                                          float max, float factor, float& light) {
+  return split_groups<8>(logits, maxima, max, factor, light);
+}
+
+#define LLORCH_AVX512 [[gnu::target("avx512f,avx512dq,avx512bw,avx512vl")]]
+LLORCH_AVX512 bool scan_avx512(std::span<const float> logits, float* maxima) {
+  return scan_groups<16>(logits, maxima);
+}
+LLORCH_AVX512 Weight sum_avx512(std::span<const float> logits, const float* maxima, float max,
+                                float factor) {
   return sum_groups<16>(logits, maxima, max, factor);
+}
+LLORCH_AVX512 Weight split_avx512(std::span<const float> logits, const float* maxima, float max,
+                                  float factor, float& light) {
+  return split_groups<16>(logits, maxima, max, factor, light);
 }
 #endif
 
 std::vector<SoftmaxKernels> find_kernels() {
-  std::vector<SoftmaxKernels> kernels = {{"plain", scan_plain, sum_plain}};
+  std::vector<SoftmaxKernels> kernels = {{"plain", scan_plain, sum_plain, split_plain}};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) kernels.push_back({"avx2", scan_avx2, sum_avx2});
+  if (__builtin_cpu_supports("avx2") != 0) {
+    kernels.push_back({"avx2", scan_avx2, sum_avx2, split_avx2});
+  }
   const bool has_avx512 =
       __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
       __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0;
-  if (has_avx512) kernels.push_back({"avx512", scan_avx2, sum_avx512});
+  if (has_avx512) kernels.push_back({"avx512", scan_avx512, sum_avx512, split_avx512});
 #endif
   return kernels;
 }
@@ -185,7 +300,13 @@ bool LogitScan::run(std::span<const float> logits) {
     const std::array<float, kGroup> last = filled_up(logits.subspan(whole));
     is_finite = kernels.scan(last, &group_max_.back()) && is_finite;
   }
-  max_ = *std::ranges::max_element(group_max_);
+  max_ = -kInfinity;
+  for (std::size_t start = 0; start < group_max_.size(); start += kGroup) {
+    const std::size_t count = std::min(kGroup, group_max_.size() - start);
+    float top = 0;
+    kernels.scan(filled_up(std::span(group_max_).subspan(start, count)), &top);
+    max_ = std::max(max_, top);
+  }
   return is_finite;
 }
 
@@ -213,7 +334,74 @@ void Weighing::weigh(std::span<const float> logits, std::span<Weight> weights) c
 }
 
 SoftmaxSums::SoftmaxSums(std::size_t vocab_size)
-    : chunk_sums_((vocab_size + kChunk - 1) / kChunk) {}
+    : chunk_sums_((vocab_size + kChunk - 1) / kChunk), bounds_(chunk_sums_.size()) {}
+
+// Weights are cut off, which takes up to one unit from each.
+void WeightBounds::add(Weight exact, float light, std::size_t num_light) {
+  const auto floor = static_cast<Weight>(light * 0.94F);
+  least += exact + (floor > num_light ? floor - num_light : 0);
+  most += exact + static_cast<Weight>(light * 1.001F) + 1;
+}
+
+WeightBounds SoftmaxSums::bound(std::span<const float> logits, const LogitScan& scan,
+                                const Weighing& weighing) {
+  const SoftmaxKernels& kernels = softmax_kernels().back();
+  const std::size_t whole = whole_groups(logits.size());
+  WeightBounds bounds;
+  for (std::size_t chunk = 0; chunk < bounds_.size(); ++chunk) {
+    const std::size_t start = chunk * kChunk;
+    const std::size_t end = std::min(start + kChunk, whole);
+    const float* maxima = scan.group_max().data() + start / kGroup;
+    float light = 0;
+    Weight exact = 0;
+    if (start < end) {
+      exact = kernels.split(logits.subspan(start, end - start), maxima, weighing.max_,
+                            weighing.factor_, light);
+    }
+    if (chunk + 1 == bounds_.size() && whole < logits.size()) {
+      const std::array<float, kGroup> last = filled_up(logits.subspan(whole));
+      exact +=
+          kernels.split(last, &scan.group_max().back(), weighing.max_, weighing.factor_, light);
+    }
+    bounds.add(exact, light, kChunk);
+    bounds_[chunk] = bounds;
+  }
+  return bounds;
+}
+
+// The id that both targets and all between them fall on, if the bounds can tell.
+std::optional<std::size_t> SoftmaxSums::find_bounded(std::span<const float> logits,
+                                                     const LogitScan& scan,
+                                                     const Weighing& weighing, Weight least,
+                                                     Weight most) const {
+  const SoftmaxKernels& kernels = softmax_kernels().back();
+  std::size_t chunk = 0;
+  while (chunk < bounds_.size() && bounds_[chunk].least <= most) ++chunk;
+  if (chunk == bounds_.size()) return std::nullopt;
+  WeightBounds passed = chunk == 0 ? WeightBounds() : bounds_[chunk - 1];
+  const std::size_t chunk_end = std::min((chunk + 1) * kChunk, logits.size());
+  for (std::size_t start = chunk * kChunk; start < chunk_end; start += kGroup) {
+    const std::span<const float> group = logits.subspan(start, std::min(kGroup, chunk_end - start));
+    WeightBounds next = passed;
+    float light = 0;
+    const Weight exact = kernels.split(filled_up(group), &scan.group_max()[start / kGroup],
+                                       weighing.max_, weighing.factor_, light);
+    next.add(exact, light, kGroup);
+    if (next.least > most) {
+      std::array<Weight, kGroup> weights;
+      weighing.weigh(group, std::span(weights).first(group.size()));
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        if (passed.least + weights[i] > most)
+          return passed.most <= least ? std::optional(start + i) : std::nullopt;
+        passed.least += weights[i];
+        passed.most += weights[i];
+      }
+      return std::nullopt;
+    }
+    passed = next;
+  }
+  return std::nullopt;
+}
 
 void SoftmaxSums::run(std::span<const float> logits, const LogitScan& scan,
                       const Weighing& weighing) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -53,23 +54,53 @@ class Weighing {
   float factor_;  // to powers of two
 };
 
+// Between which two numbers a sum of weights lies.
+struct WeightBounds {
+  Weight least = 0;
+  Weight most = 0;
+  // So much exactly, and ids that were weighed in haste (SoftmaxKernels::split).
+  void add(Weight exact, float light, std::size_t num_light);
+};
+
 // The sum of all weights, and where a running sum passes a target.
 class SoftmaxSums {
  public:
   explicit SoftmaxSums(std::size_t vocab_size);
 
   void run(std::span<const float> logits, const LogitScan& scan, const Weighing& weighing);
+  // The same in haste: light groups are only bounded.
+  WeightBounds bound(std::span<const float> logits, const LogitScan& scan,
+                     const Weighing& weighing);
 
   Weight total() const { return total_; }
   // The first id up to and including which the weights sum to more than target, target < total.
   // The logits and the weighing are those of run().
   std::size_t find(std::span<const float> logits, const Weighing& weighing, Weight target) const;
 
+  // The id that a draw falls on: what find() says of target(total()), which never decreases as the
+  // total grows and stays below it. Most draws need no exact total: groups of light ids are only
+  // bounded, and where the draw falls on the same id whatever they weigh, that is the answer.
+  template <class Target>
+  std::size_t draw(std::span<const float> logits, const LogitScan& scan, const Weighing& weighing,
+                   const Target& target) {
+    const WeightBounds total = bound(logits, scan, weighing);
+    const std::optional<std::size_t> id =
+        find_bounded(logits, scan, weighing, target(total.least), target(total.most));
+    if (id) return *id;
+    run(logits, scan, weighing);
+    return find(logits, weighing, target(total_));
+  }
+
  private:
   // Of so many ids each: few enough to be looked through, many enough to cost nothing.
   static constexpr std::size_t kChunk = 1024;
 
+  std::optional<std::size_t> find_bounded(std::span<const float> logits, const LogitScan& scan,
+                                          const Weighing& weighing, Weight least,
+                                          Weight most) const;
+
   std::vector<Weight> chunk_sums_;
+  std::vector<WeightBounds> bounds_;  // of all ids up to the end of each chunk
   Weight total_ = 0;
 };
 
@@ -81,6 +112,10 @@ struct SoftmaxKernels {
   bool (*scan)(std::span<const float> logits, float* maxima);
   // The sum of the weights of whole groups, whose maxima are given.
   Weight (*sum)(std::span<const float> logits, const float* maxima, float max, float factor);
+  // The same of the groups that are not light. The others are weighed in haste and added to
+  // `light`: between 1 and 1.062 times their weight before it is cut off.
+  Weight (*split)(std::span<const float> logits, const float* maxima, float max, float factor,
+                  float& light);
 };
 // Those that this machine can run, the best last.
 std::span<const SoftmaxKernels> softmax_kernels();

@@ -80,9 +80,43 @@ TEST(SoftmaxKernels, AgreeBitForBit) {
                              1.44269504F / 0.8F);
       }
       EXPECT_EQ(total, expected);
+      // Light groups are between what they weigh, cut off, and 1.062 times that.
+      float light = 0;
+      Weight exact = 0;
+      for (std::size_t i = 0; i < logits.size(); i += 2 * kGroup) {
+        exact += kernels.split(std::span(logits).subspan(i, 2 * kGroup), &maxima[i / kGroup], max,
+                               1.44269504F / 0.8F, light);
+      }
+      WeightBounds bounds;
+      bounds.add(exact, light, logits.size());
+      EXPECT_LE(bounds.least, expected);
+      EXPECT_GE(bounds.most, expected);
+      EXPECT_EQ(spread < 2, light < 1.0F) << "only what is forbidden is light";
       const float sound = std::exchange(logits[70], kNan);
       EXPECT_FALSE(kernels.scan(logits, maxima.data()));
       logits[70] = sound;
+    }
+  }
+}
+
+// With the light groups bounded or not: a spike over a plain, a plain, and all between.
+TEST(SoftmaxSums, ADrawFallsWhereTheExactSumsSay) {
+  for (const std::size_t size : {1U, 65U, 1025U, 20000U}) {
+    for (const float spike : {0.0F, 9.0F, 14.0F, 20.0F}) {
+      std::vector<float> logits = random_logits(size, 4, 1.5F);
+      logits[size / 2] = logits[size / 3] = spike;
+      for (std::size_t i = 1; i < size; i += 11) logits[i] = -kInfinity;
+      LogitScan scan(size);
+      ASSERT_TRUE(scan.run(logits));
+      const Weighing weighing(scan.max(), 0.9F);
+      SoftmaxSums exact(size), hasty(size);
+      exact.run(logits, scan, weighing);
+      for (Weight part = 0; part < 500; ++part) {
+        const auto target = [part](Weight total) { return total / 500 * part; };
+        ASSERT_EQ(hasty.draw(logits, scan, weighing, target),
+                  exact.find(logits, weighing, target(exact.total())))
+            << size << ", " << spike << ", " << part;
+      }
     }
   }
 }
