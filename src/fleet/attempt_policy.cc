@@ -279,7 +279,7 @@ void note_started(Turn& turn, const AttemptStarted& event) {
   const Worker& worker = fleet.workers[job->worker];
   if (worker.view == kNone) return;  // it has died since
   WorkerView& view = fleet.models[worker.model].views[worker.view];
-  if (job->predicted_cached > 0) {
+  if (job->predicted_cached > 0 && event.prompt_tokens > 0) {  // else it did not say
     const float hit = std::min(1.0F, static_cast<float>(event.cached_tokens) *
                                          std::max(view.trust, 0.1F) / job->predicted_cached);
     view.trust += kTrustWeight * (hit - view.trust);

@@ -126,6 +126,22 @@ TEST_F(DecideJob, ALostAttemptGoesOnElsewhereFromWhatWasTold) {
   EXPECT_EQ(phase(id), Phase::Running);
 }
 
+TEST_F(DecideJob, AWorkerThatCountsLateKeepsItsTrust) {
+  add_host("a", {worker("w")});
+  const auto ask = [this](std::uint64_t number) {
+    SubmittedRecord facts{.model = kModel, .submitted_ms = wall(), .prompt_tokens = 1000};
+    feed(Submitted{.job = {6, number}, .facts = facts, .prefix = {11, 12, 13, 14}});
+    sync();
+  };
+  ask(1);
+  begin_attempt();
+  ask(2);
+  ASSERT_GT(job({6, 2}).predicted_cached, 0);
+  const float trust = fleet.models[find_model(fleet, kModel)].views[0].trust;
+  feed(AttemptStarted{out.attempts.back().attempt});  // OpenAI's streams say it at their end
+  EXPECT_EQ(fleet.models[find_model(fleet, kModel)].views[0].trust, trust);
+}
+
 TEST_F(DecideJob, LateAndRepeatedEventsAreDropped) {
   add_host("a", {worker("w")});
   add_host("b", {worker("x")});
