@@ -66,10 +66,7 @@ std::shared_ptr<AnswerLog> AnswerBook::find(const fleet::JobId& job) const {
 
 void AnswerBook::tell(const fleet::JobId& job, const fleet::JobNotice& notice) {
   const std::shared_ptr<AnswerLog> log = find(job);
-  if (log == nullptr) return;
-  log->tell(notice);
-  // Its one follower holds it.
-  if (notice.kind == fleet::NoticeKind::Ended && !log->is_stored()) drop(job);
+  if (log != nullptr) log->tell(notice);
 }
 
 void AnswerBook::note_written(const std::vector<job_store::AnswerWritten>& answers) {
@@ -171,7 +168,8 @@ void AnswerBook::tick(AnswerLog::Clock::time_point now) {
   for (const std::shared_ptr<AnswerLog>& log : logs) {
     log->give_due(now);
     bytes += log->memory_bytes();
-    if (log->is_settled()) drop(log->job());
+    // Others are dropped by the request that they live with.
+    if (log->is_stored() && log->is_settled()) drop(log->job());
   }
   for (const std::shared_ptr<AnswerLog>& log : logs) {
     if (bytes <= limits_.bytes) return;

@@ -58,6 +58,18 @@ http::Task<Status> stop_task(const RouteParts& parts, Caller caller, const http:
 http::Task<Status> explain_task(const RouteParts& parts, Caller caller,
                                 const http::Request& request, http::Responder& responder);
 
+// --- openai_routes.cc ---
+http::Task<Status> openai_models(const RouteParts& parts, Caller caller,
+                                 const http::Request& request, http::Responder& responder);
+http::Task<Status> openai_model(const RouteParts& parts, Caller caller,
+                                const http::Request& request, http::Responder& responder);
+http::Task<Status> openai_completion(const RouteParts& parts, Caller caller,
+                                     const http::Request& request, http::Responder& responder);
+http::Task<Status> openai_chat(const RouteParts& parts, Caller caller, const http::Request& request,
+                               http::Responder& responder);
+http::Task<Status> openai_embedding(const RouteParts& parts, Caller caller,
+                                    const http::Request& request, http::Responder& responder);
+
 // --- admin_routes.cc ---
 http::Task<Status> show_hosts(const RouteParts& parts, Caller caller, const http::Request& request,
                               http::Responder& responder);

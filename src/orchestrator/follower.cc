@@ -115,9 +115,11 @@ http::Task<Result<std::string>> Follower::read_back(AnswerNews news) {
 }
 
 http::Task<Result<Follower::Next>> Follower::next(std::chrono::steady_clock::time_point deadline) {
-  for (const bool may_wait : {true, false}) {
+  bool may_wait = true;
+  while (true) {
     AnswerNews news = log_->news(cursor_);
     Next next{std::move(news.notice), news.has_ended};
+    next.is_notice = !next.bytes.empty();
     std::string bytes = std::move(news.bytes);
     const std::string end = std::move(news.end);
     if (news.read_before) {
@@ -125,12 +127,14 @@ http::Task<Result<Follower::Next>> Follower::next(std::chrono::steady_clock::tim
       if (!read.ok()) co_return read.error();
       bytes = read.take();
     }
+    const bool has_more = !bytes.empty() && !next.has_ended;  // behind what the filter drops
     next.bytes += filter_ ? filter_->take(std::move(bytes)) : std::move(bytes);
     if (next.has_ended) next.bytes += (filter_ ? filter_->finish() : std::string()) + end;
     if (!next.bytes.empty() || next.has_ended) co_return next;
-    if (may_wait) co_await waker_.wait_until(deadline);
+    if (has_more) continue;
+    if (!std::exchange(may_wait, false)) co_return Next();
+    co_await waker_.wait_until(deadline);
   }
-  co_return Next();
 }
 
 }  // namespace llorch::orchestrator

@@ -249,6 +249,8 @@ http::Task<void> Relays::ask_worker(LivePtr live, std::shared_ptr<AnswerLog> log
     co_await take_whole(live, std::move(log), stream.take());
   } else {
     log->note_accepted(request.order.host + "/" + request.order.worker);
+    // Chunks come with the first ids, after the prompt was read; what it counts comes at the end.
+    if (is_openai(request.facts.kind)) note_started(*live, {.has_started = true});
     co_await read_stream(live, std::move(log), stream.take(), std::move(resume.told));
   }
 }

@@ -7,6 +7,7 @@
 #include "contract/fleet_api.h"
 #include "contract/limits.h"
 #include "contract/request_body.h"
+#include "openai/schemas.h"
 #include "orchestrator/endpoint_table.h"
 
 namespace llorch::orchestrator {
@@ -16,6 +17,7 @@ using contract::SchemaOf;
 using http::Method;
 
 constexpr std::string_view kSse = "text/event-stream";
+constexpr std::string_view kOpenAiError = "OpenAiError";
 constexpr std::string_view kHealthPath = "/health";
 constexpr std::size_t kTaskBytesMax = 2 * contract::kRequestBodyBytesMax;
 constexpr std::size_t kOtherBytesMax = 64 * 1024;
@@ -57,6 +59,47 @@ constexpr std::array kEndpoints = {
                        "Cancel. Answers when the job has ended, with the time that took.", "", 200,
                        "TaskStopped"),
              Needs::Infer, stop_task},
+    Endpoint{{.path = "/v1/models",
+              .summary = "The models of all hosts that this key may use.",
+              .response_schema = "ModelList",
+              .error_schema = kOpenAiError},
+             Needs::Infer,
+             openai_models},
+    Endpoint{{.path = "/v1/models/{model}",
+              .summary = "One of them.",
+              .response_schema = "Model",
+              .error_schema = kOpenAiError},
+             Needs::Infer,
+             openai_model},
+    Endpoint{{.method = Method::Post,
+              .path = "/v1/completions",
+              .summary = "Continue a prompt on whichever host is done first.",
+              .request_schema = "CompletionRequest",
+              .response_schema = "Completion",
+              .stream_type = kSse,
+              .stream_schema = "Completion",
+              .error_schema = kOpenAiError},
+             Needs::Infer,
+             openai_completion},
+    Endpoint{{.method = Method::Post,
+              .path = "/v1/chat/completions",
+              .summary = "Answer a conversation. The job lives with its connection; X-Llorch-Job "
+                         "says its id.",
+              .request_schema = "ChatCompletionRequest",
+              .response_schema = "ChatCompletion",
+              .stream_type = kSse,
+              .stream_schema = "ChatCompletionChunk",
+              .error_schema = kOpenAiError},
+             Needs::Infer,
+             openai_chat},
+    Endpoint{{.method = Method::Post,
+              .path = "/v1/embeddings",
+              .summary = "Vectors for texts.",
+              .request_schema = "EmbeddingRequest",
+              .response_schema = "EmbeddingList",
+              .error_schema = kOpenAiError},
+             Needs::Infer,
+             openai_embedding},
     Endpoint{api::get("/v2/status", "The whole house in one answer.", "FleetStatus"), Needs::Admin,
              show_status},
     Endpoint{api::get("/v2/hosts", "Every host and how it is.", "HostList"), Needs::Admin,
@@ -165,7 +208,9 @@ http::Router make_router(const RouteParts& parts) {
   http::Router router;
   for (const Endpoint& endpoint : kEndpoints) {
     http::RouteOptions options;
-    const bool is_task = endpoint.task == submit_task;
+    const bool is_openai = endpoint.text.error_schema == kOpenAiError;
+    const bool is_task = endpoint.task == submit_task || is_openai;
+    if (is_openai) options.render_error = api::render_openai_error;
     if (endpoint.needs != Needs::Nothing)
       options.max_body_bytes = is_task ? kTaskBytesMax : kOtherBytesMax;
     router.add(endpoint.text.method, endpoint.text.path,
@@ -175,6 +220,9 @@ http::Router make_router(const RouteParts& parts) {
                    }),
                std::move(options));
   }
+  http::RouteOptions openai;
+  openai.render_error = api::render_openai_error;
+  router.answer_below("/v1", std::move(openai));
   return router;
 }
 
@@ -184,6 +232,7 @@ std::vector<std::string> paths_without_auth() {
 
 json::Object openapi_document() {
   json::Object schemas = api::parse_schemas(kSchemas);
+  openai::add_schemas(schemas);
   const auto answer = [&schemas]<class T>(std::string_view name, const T&) {
     schemas[name] = contract::described_schema<T>(SchemaOf::Answer);
   };

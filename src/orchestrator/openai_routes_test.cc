@@ -1,0 +1,251 @@
+// OpenAI's endpoints over a whole orchestrator with scripted workers.
+#include "orchestrator/openai_routes.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/json.h"
+#include "http/client.h"
+#include "orchestrator/openai_fold.h"
+#include "orchestrator/openai_request.h"
+#include "orchestrator/relay_fixture.h"
+#include "orchestrator/test_fleet.h"
+
+namespace llorch::orchestrator {
+namespace {
+
+using std::chrono::milliseconds;
+using test::scripted_answer;
+using test::TestFleet;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string new_folder() {
+  static std::atomic<int> newest{0};
+  return testing::TempDir() + fmt::format("openai_routes_{}_{}", ::getpid(), ++newest);
+}
+
+class OpenAiRoutes : public ::testing::Test {
+ protected:
+  OpenAiRoutes() { fleet.wait_until_ready(); }
+
+  Result<http::Response> post(std::string_view path, std::string body, http::Headers headers = {}) {
+    http::ClientRequest request(http::Method::Post, fleet.url(path));
+    request.body = std::move(body);
+    request.headers = std::move(headers);
+    return client.send(request);
+  }
+  http::Response chat(std::string_view more, http::Headers headers = {}) {
+    Result<http::Response> answer =
+        post("/v1/chat/completions",
+             fmt::format(
+                 R"({{"model":"story","seed":42,"messages":[{{"role":"user","content":"hi"}}]{}}})",
+                 more),
+             std::move(headers));
+    EXPECT_TRUE(answer.ok()) << (answer.ok() ? "" : answer.error().message);
+    return answer.ok() ? answer.take() : http::Response();
+  }
+
+  TestFleet fleet{{.folder = new_folder(), .keep_alive = milliseconds(300)}};
+  http::Client client;
+};
+
+json::Object parsed(const std::string& body) {
+  const Result<json::Value> value = json::parse(body);
+  EXPECT_TRUE(value.ok()) << body;
+  return value.ok() && value->is_object() ? value->get_object() : json::Object();
+}
+
+TEST_F(OpenAiRoutes, StreamsAnAnswerAsTheWorkerDoes) {
+  fleet.pool.set_usual({.tokens = 6});
+  const http::Response answer = chat(R"(,"stream":true)");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.find("Content-Type"), "text/event-stream");
+  EXPECT_EQ(answer.headers.find("X-Llorch-Worker").value_or("").substr(0, 7), "local/w");
+  const std::string job(answer.headers.find("X-Llorch-Job").value_or(""));
+  EXPECT_EQ(test::text_of(answer.body), scripted_answer(42, 0, 6));
+  EXPECT_THAT(answer.body, HasSubstr("\"id\":\"chatcmpl-" + job + "\""));
+  EXPECT_THAT(answer.body, HasSubstr("\"model\":\"story\""));
+  EXPECT_THAT(answer.body, Not(HasSubstr("llorch\":")));
+  EXPECT_THAT(answer.body, Not(HasSubstr("usage")));
+  EXPECT_THAT(answer.body, EndsWith("data: [DONE]\n\n"));
+}
+
+TEST_F(OpenAiRoutes, TellsIdsAndUsageToThoseWhoAsk) {
+  fleet.pool.set_usual({.tokens = 2});
+  http::Headers headers;
+  headers.add("X-Llorch-Ids", "1");
+  const http::Response answer =
+      chat(R"(,"stream":true,"stream_options":{"include_usage":true})", headers);
+  EXPECT_THAT(answer.body,
+              HasSubstr(fmt::format("\"llorch\":{{\"ids\":[{}]}}", test::scripted_id(42, 0, 0))));
+  EXPECT_THAT(answer.body, HasSubstr("\"completion_tokens\":2"));
+}
+
+TEST_F(OpenAiRoutes, FoldsTheAnswerForThoseWhoDoNotStream) {
+  fleet.pool.set_usual({.tokens = 5});
+  const http::Response answer = chat(R"(,"n":3)");
+  EXPECT_EQ(answer.status, 200);
+  const json::Object whole = parsed(answer.body);
+  EXPECT_EQ(whole.at("object"), json::Value("chat.completion"));
+  ASSERT_EQ(whole.at("choices").as_array().size(), 3U);
+  for (std::uint32_t choice = 0; choice < 3; ++choice) {
+    const json::Object& entry = whole.at("choices").as_array()[choice].as_object();
+    EXPECT_EQ(entry.at("message").at("content"),
+              json::Value(scripted_answer(42, choice, 5 - choice)));
+    EXPECT_EQ(entry.at("finish_reason"), json::Value("length"));
+  }
+  EXPECT_EQ(whole.at("usage").at("completion_tokens"), json::Value(12));
+  EXPECT_TRUE(answer.headers.find("X-Llorch-Job").has_value());
+}
+
+TEST_F(OpenAiRoutes, AnAnswerMovesWithItsConnection) {
+  for (const std::string_view form : {"", R"(,"stream":true)"}) {
+    fleet.pool.script("w0", {.tokens = 6, .cut_after = 4});
+    fleet.pool.script("w1", {.tokens = 6, .cut_after = 4});
+    fleet.pool.set_usual({.tokens = 6});
+    const http::Response answer = chat(form);
+    const std::string text = form.empty() ? std::string(json::view(parsed(answer.body)
+                                                                       .at("choices")
+                                                                       .as_array()[0]
+                                                                       .at("message")
+                                                                       .at("content")
+                                                                       .as_string()))
+                                          : test::text_of(answer.body);
+    EXPECT_EQ(text, scripted_answer(42, 0, 6));
+  }
+}
+
+TEST_F(OpenAiRoutes, PassesAWorkersRefusalOnAsItIs) {
+  const std::string refusal =
+      R"({"error":{"message":"top_p is too much","type":"invalid_request_error","param":"top_p","code":null}})";
+  for (const std::string_view form : {"", R"(,"stream":true)"}) {
+    fleet.pool.set_usual({.refuse = 400, .refusal = refusal});
+    const http::Response answer = chat(form);
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_EQ(answer.body, refusal);
+  }
+}
+
+TEST_F(OpenAiRoutes, AFailureInTheStreamIsAChunk) {
+  fleet.pool.set_usual(
+      {.tokens = 6, .fail_after = 4, .error = {ErrorCode::InvalidArgument, "no more"}});
+  const http::Response answer = chat(R"(,"stream":true)");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_THAT(answer.body, HasSubstr(R"(data: {"error":{"message":"no more")"));
+  EXPECT_THAT(answer.body, Not(HasSubstr("[DONE]")));
+}
+
+TEST_F(OpenAiRoutes, UnknownModelsAreNotFoundWithTheNearestNames) {
+  Result<http::Response> answer =
+      post("/v1/chat/completions", R"({"model":"storr","messages":[]})");
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->status, 404);
+  EXPECT_THAT(answer->body, HasSubstr("\"code\":\"model_not_found\""));
+  EXPECT_THAT(answer->body, HasSubstr("story"));
+  http::ClientRequest list(http::Method::Get, fleet.url("/v1/models"));
+  answer = client.send(list);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(parsed(answer->body).at("data").as_array()[0].at("id"), json::Value("story"));
+  EXPECT_EQ(client.send({http::Method::Get, fleet.url("/v1/models/story")})->status, 200);
+  EXPECT_EQ(client.send({http::Method::Get, fleet.url("/v1/models/stor")})->status, 404);
+}
+
+TEST_F(OpenAiRoutes, RefusesWhatItMustUnderstandItself) {
+  for (const std::string_view body :
+       {R"({"messages":[]})", R"({"model":5})", R"({"model":"story","stream":"yes"})",
+        R"({"model":"story","seed":1.5})", R"({"model":"story","llorch":{"resume_ids":[1]}})",
+        R"({"model":"story","stream_options":{"include_usage":true}})", R"([])", R"({)"}) {
+    const Result<http::Response> answer = post("/v1/chat/completions", std::string(body));
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(answer->status, 400) << body;
+    EXPECT_THAT(answer->body, HasSubstr("invalid_request_error")) << body;
+  }
+}
+
+TEST_F(OpenAiRoutes, EmbeddingsAreRepeatedWholeWhenAWorkerIsLost) {
+  fleet.pool.script("w0", {.refuse = 500});
+  fleet.pool.script("w1", {.refuse = 500});
+  const Result<http::Response> answer =
+      post("/v1/embeddings", R"({"model":"story","input":"text"})");
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->status, 200) << answer->body;
+  EXPECT_THAT(answer->body, HasSubstr("\"embedding\""));
+}
+
+TEST_F(OpenAiRoutes, AQueuedStreamIsKeptAlive) {
+  fleet.pool.set_usual({.refuse = 503});
+  std::string text;
+  http::ClientRequest request(http::Method::Post, fleet.url("/v1/chat/completions"));
+  request.body = R"({"model":"story","messages":[],"stream":true})";
+  const Result<http::Response> answer = client.stream(request, [&text](std::string_view bytes) {
+    text += bytes;
+    return text.size() < 40;
+  });
+  EXPECT_THAT(text, StartsWith(":"));
+}
+
+TEST_F(OpenAiRoutes, AClientThatGoesCancelsItsJob) {
+  fleet.pool.set_usual({.tokens = 100'000, .pace = milliseconds(2)});
+  http::ClientRequest request(http::Method::Post, fleet.url("/v1/chat/completions"));
+  request.body = R"({"model":"story","messages":[],"stream":true})";
+  const Result<http::Response> answer =
+      client.stream(request, [](std::string_view) { return false; });
+  EXPECT_FALSE(answer.ok());
+  while (fleet.pool.running() > 0 || fleet.answers->size().answers > 0) std::this_thread::yield();
+}
+
+TEST(OpenAiRequest, CountsTheAnswers) {
+  const auto choices = [](fleet::JobKind kind, std::string_view body) {
+    OpenAiRequest request;
+    const Result<json::Value> value = json::parse(body);
+    EXPECT_FALSE(read_openai_request(kind, value->get_object(), request));
+    return request.choices;
+  };
+  using fleet::JobKind;
+  EXPECT_EQ(choices(JobKind::Chat, R"({"model":"m","n":3})"), 3U);
+  EXPECT_EQ(choices(JobKind::Completion, R"({"model":"m","prompt":["a","b"],"n":2})"), 4U);
+  EXPECT_EQ(choices(JobKind::Completion, R"({"model":"m","prompt":[1,2,3]})"), 1U);
+  EXPECT_EQ(choices(JobKind::Completion, R"({"model":"m","prompt":[[1],[2]]})"), 2U);
+  OpenAiRequest request;
+  const auto refusal =
+      read_openai_request(JobKind::Chat, json::Object{{"model", "m"}, {"n", 1000}}, request);
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->param, "n");
+}
+
+TEST(AnswerFold, PutsCallsThoughtsAndProbabilitiesTogether) {
+  AnswerFold fold(fleet::JobKind::Chat, 1, true);
+  const auto chunk = [](std::string_view delta, std::string_view logprobs,
+                        std::string_view reason) {
+    return fmt::format(
+        "data: {{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\","
+        "\"choices\":[{{\"index\":0,\"delta\":{},\"logprobs\":{},\"finish_reason\":{}}}],"
+        "\"usage\":null}}\n\n",
+        delta, logprobs, reason);
+  };
+  const std::string events =
+      chunk(R"({"role":"assistant","content":""})", "null", "null") +
+      chunk(R"({"reasoning_content":"hm"})", R"({"content":[1],"refusal":null})", "null") +
+      chunk(
+          R"({"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":""}}]})",
+          R"({"content":[2],"refusal":null})", "null") +
+      chunk(R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]})", "null", "null") +
+      chunk(R"({"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]})", "null", "null") +
+      chunk("{}", "null", "\"tool_calls\"") +
+      "data: {\"id\":\"x\",\"choices\":[],\"usage\":{\"total_tokens\":3}}\n\ndata: [DONE]\n\n";
+  ASSERT_TRUE(fold.add(events).ok());
+  EXPECT_EQ(
+      json::serialize(fold.whole()),
+      R"({"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,"refusal":null,"reasoning_content":"hm","tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},"logprobs":{"content":[1,2],"refusal":null},"finish_reason":"tool_calls"}],"usage":{"total_tokens":3}})");
+  EXPECT_FALSE(fold.add("data: {\"error\":1}\n\n").ok());
+}
+
+}  // namespace
+}  // namespace llorch::orchestrator
