@@ -42,6 +42,8 @@ Result<std::unique_ptr<http::Server>> start_server(const std::function<http::Rou
       base::connections_within(base::raise_descriptor_limit(), options.descriptor_reserve);
   server.allowed_origins = options.allow_origins;
   server.paths_without_auth = options.paths_without_auth;
+  server.tls_certificate_file = options.tls_certificate_file;
+  server.tls_key_file = options.tls_key_file;
   Result<std::unique_ptr<http::Server>> started = http::Server::start(make_router(), server);
   if (started.ok() || !options.any_port || server.port == 0) return started;
   logger().info("the port is taken: a free one instead", {{"port", server.port}});

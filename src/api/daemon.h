@@ -35,6 +35,8 @@ struct ListenOptions {
   std::function<bool(std::string_view token)> accepts_token = nullptr;
   std::vector<std::string> allow_origins;
   std::vector<std::string> paths_without_auth;
+  std::string tls_certificate_file{};  // with tls_key_file: TLS; PEM
+  std::string tls_key_file{};
   int io_threads = 2;
   std::size_t descriptor_reserve = 256;  // what connections leave to everything else
 };

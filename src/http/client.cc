@@ -132,12 +132,32 @@ class Client::IdlePool {
   std::vector<Idle> idle_ LLORCH_GUARDED_BY(mutex_);
 };
 
+// What the client believes of servers, read when it first needs it.
+class Client::TlsTrust {
+ public:
+  explicit TlsTrust(std::string ca_file) : ca_file_(std::move(ca_file)) {}
+
+  Result<TlsContext> get() {
+    const base::MutexLock lock(mutex_);
+    if (context_) return context_;
+    Result<TlsContext> made = make_client_tls(ca_file_);
+    if (made.ok()) context_ = *made;
+    return made;
+  }
+
+ private:
+  const std::string ca_file_;
+  base::Mutex mutex_;
+  TlsContext context_ LLORCH_GUARDED_BY(mutex_);
+};
+
 // One request and its response on one connection.
 class ResponseStream::Impl {
  public:
-  Impl(const asio::any_io_executor& executor, Client::IdlePool& pool, ClientRequest request,
-       Url url)
+  Impl(const asio::any_io_executor& executor, Client::IdlePool& pool, TlsContext tls,
+       ClientRequest request, Url url)
       : pool_(pool),
+        tls_(std::move(tls)),
         request_(std::move(request)),
         url_(std::move(url)),
         started_(Clock::now()),
@@ -160,8 +180,11 @@ class ResponseStream::Impl {
   Error failure(std::string_view doing, const beast::error_code& error) const;
   void finish();
   void watch_stop(const asio::any_io_executor& executor);
+  // A TLS connection is more than its descriptor, and is not kept.
+  bool keeps_connections() const { return pool_.is_enabled() && !tls_; }
 
   Client::IdlePool& pool_;
+  const TlsContext tls_;  // null: plain
   const ClientRequest request_;
   const Url url_;
   const Clock::time_point started_;
@@ -251,14 +274,18 @@ Task<Status> ResponseStream::Impl::connect(const asio::any_io_executor& executor
   }
   error = co_await transport_.connect(std::move(endpoints), deadline(request_.connect_timeout));
   if (error) co_return failure("connecting", error);
-  co_return ok_status();
+  if (!tls_) co_return ok_status();
+  Status secure =
+      co_await transport_.connect_tls(tls_, url_.host, deadline(request_.connect_timeout));
+  if (!secure.ok() && request_.stop.stop_requested()) co_return failure("connecting", {});
+  co_return secure.ok() ? ok_status() : Status(secure.error().in(url_.peer()));
 }
 
 // Sends the request and reads the response's head. False: a reused connection turned out to be
 // dead.
 Task<Result<bool>> ResponseStream::Impl::exchange_heads(const asio::any_io_executor& executor,
                                                         bool reuse) {
-  const Result<std::string> head = format_request(request_, url_, pool_.is_enabled());
+  const Result<std::string> head = format_request(request_, url_, keeps_connections());
   if (!head.ok()) co_return head.error();
   if (!reuse) {
     const Status connected = co_await connect(executor);
@@ -280,7 +307,7 @@ Task<Status> ResponseStream::Impl::open() {
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
   watch_stop(executor);
   std::optional<Transport::Socket> idle;
-  if (pool_.is_enabled() && is_repeatable(request_.method))
+  if (keeps_connections() && is_repeatable(request_.method))
     idle = pool_.take(url_.peer(), executor);
   if (idle) {
     transport_.socket() = std::move(*idle);
@@ -380,7 +407,7 @@ Task<Result<std::string>> ResponseStream::Impl::read_some() {
 
 void ResponseStream::Impl::finish() {
   is_finished_ = true;
-  const bool reusable = pool_.is_enabled() && parser_->keep_alive() && buffer_.size() == 0;
+  const bool reusable = keeps_connections() && parser_->keep_alive() && buffer_.size() == 0;
   if (reusable) pool_.give(url_.peer(), transport_.socket());
   transport_.close();
 }
@@ -467,7 +494,8 @@ Task<Result<Response>> stream_to(Client& client, ClientRequest request,
 }  // namespace
 
 Client::Client(const ClientOptions& options)
-    : idle_(std::make_unique<IdlePool>(options.max_idle_connections)) {}
+    : idle_(std::make_unique<IdlePool>(options.max_idle_connections)),
+      trust_(std::make_unique<TlsTrust>(options.ca_file)) {}
 Client::~Client() = default;
 
 // A blocking call is ended by its own loop.
@@ -495,9 +523,15 @@ Task<Result<Response>> Client::async_send(ClientRequest request) {
 Task<Result<ResponseStream>> Client::async_open(ClientRequest request) {
   Result<Url> url = parse_url(request.url);
   if (!url.ok()) co_return url.error();
+  TlsContext tls;
+  if (url->is_tls) {
+    Result<TlsContext> trust = trust_->get();
+    if (!trust.ok()) co_return trust.error();
+    tls = trust.take();
+  }
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
-  auto impl =
-      std::make_unique<ResponseStream::Impl>(executor, *idle_, std::move(request), url.take());
+  auto impl = std::make_unique<ResponseStream::Impl>(executor, *idle_, std::move(tls),
+                                                     std::move(request), url.take());
   const Status opened = co_await impl->open();
   if (!opened.ok()) co_return opened.error();
   co_return ResponseStream(std::move(impl));

@@ -1,5 +1,5 @@
 // Client: requests to other processes, each with a deadline; whole answers or streams. Over TCP
-// (http://) or a unix socket (http+unix://, see url.h).
+// (http://), TLS (https://) or a unix socket (http+unix://, see url.h).
 #pragma once
 
 #include <chrono>
@@ -63,10 +63,14 @@ struct ClientOptions {
   // Finished connections kept open for later requests. Only requests that are safe to repeat use
   // one: a server may close it at the very moment we write.
   std::size_t max_idle_connections = 0;
+  // For https: a PEM file of the authorities that are believed, and no others. Empty: those of the
+  // system.
+  std::string ca_file{};
 };
 
 // Errors name the peer and what happened: Unavailable (refused, closed early, unknown
 // host), DeadlineExceeded, TooLarge, Corrupt (not HTTP), InvalidArgument and Unsupported (the URL),
+// Unauthorized (TLS: the peer's certificate is not accepted; the message says why and what to do),
 // OutOfMemory (this process has no descriptors, ports or memory left: says nothing about the peer).
 // A status like 500 is an answer, not an error. Any thread may use one client at the same time.
 // Looking up a name may outlast the deadline: that part is the system's.
@@ -91,7 +95,9 @@ class Client {
  private:
   friend class ResponseStream::Impl;
   class IdlePool;
+  class TlsTrust;
   std::unique_ptr<IdlePool> idle_;
+  std::unique_ptr<TlsTrust> trust_;
 };
 
 }  // namespace llorch::http

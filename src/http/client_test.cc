@@ -220,7 +220,7 @@ TEST(Client, SaysWhatHappened) {
   const Error refused = error_of(url(free_port, "/"));
   EXPECT_EQ(refused.code, ErrorCode::Unavailable);
   EXPECT_THAT(refused.message, HasSubstr(place + ": connection refused"));
-  EXPECT_EQ(error_of("https://127.0.0.1/").code, ErrorCode::Unsupported);
+  EXPECT_EQ(error_of("ftp://127.0.0.1/").code, ErrorCode::InvalidArgument);
   EXPECT_EQ(error_of("nonsense").code, ErrorCode::InvalidArgument);
   EXPECT_EQ(
       error_of(url(free_port, "/"), [](ClientRequest& r) { r.headers.add("A", "b\r\nC: d"); }).code,

@@ -130,13 +130,36 @@ Connection::Connection(Transport::Socket socket, bool is_unix, ConnectionShared&
 }
 
 Task<void> Connection::run() {
-  bool is_open = true;  // a co_await in the condition of an empty loop is miscompiled by gcc 12
+  // A co_await in the condition of an empty loop is miscompiled by gcc 12.
+  bool is_open = co_await begin();
   while (is_open) is_open = co_await serve_one();
-  if (must_linger_ || buffer_.size() > 0) co_await linger();
+  if (must_linger_ || buffer_.size() > 0) {
+    co_await linger();
+  } else if (is_whole_ && transport_.is_tls()) {
+    transport_.shutdown_send();  // without it the end of a TLS connection looks like an attack
+  }
   transport_.close();
 }
 
+Task<bool> Connection::begin() {
+  TlsContext tls;
+  if (!is_unix_) {
+    const base::MutexLock lock(shared_.tls_mutex);
+    tls = shared_.tls;
+  }
+  if (!tls) co_return true;
+  const Transport::TimePoint deadline = Clock::now() + shared_.options.header_timeout;
+  const Transport::ErrorCode error = co_await transport_.accept_tls(std::move(tls), deadline);
+  if (error) {
+    logger().debug("no TLS connection", {{"why", error.message()}});
+    transport_.close();
+  }
+  co_return !error && !aborted_;
+}
+
 Task<void> Connection::refuse() {
+  const bool is_open = co_await begin();
+  if (!is_open) co_return;
   waiting_ = false;
   Exchange exchange(transport_, shared_.options.write_timeout);
   exchange.set_correlation_id(correlation_id_of({}));
@@ -199,6 +222,7 @@ Task<bool> Connection::serve_one() {
       allowed.status = 204;
       [[maybe_unused]] const Status sent = co_await exchange.send(std::move(allowed));
     }
+    is_whole_ = exchange.state() == Exchange::State::Answered;
     log_request(request, exchange, since);
     co_return exchange.keeps_alive();
   }
@@ -210,6 +234,7 @@ Task<bool> Connection::serve_one() {
   buffer_.shrink_to_fit();  // a stream may now stay for hours
   if (shared_.draining || must_leave_) exchange.forbid_keep_alive();
   co_await dispatch(*admission.route, request, exchange);
+  is_whole_ = exchange.state() == Exchange::State::Answered;
   log_request(request, exchange, since);
   co_return exchange.keeps_alive() && !exchange.is_gone();
 }
@@ -485,7 +510,7 @@ void Connection::watch() {
 void Connection::take_readable_bytes() {
   if (buffer_.size() >= kReadAheadBytes) return;
   beast::error_code error;
-  buffer_.commit(transport_.socket().read_some(buffer_.prepare(kReadBytes), error));
+  buffer_.commit(transport_.read_now(buffer_.prepare(kReadBytes), error));
   if (error && error != asio::error::would_block) return current_->mark_gone();
   watch();
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "http/exchange.h"
 #include "http/guard.h"
@@ -27,6 +28,8 @@ struct ConnectionShared {
   ServerOptions options;
   WebRules web;
   WebRules web_with_token;  // for a request that has a good one of many
+  base::Mutex tls_mutex;
+  TlsContext tls LLORCH_GUARDED_BY(tls_mutex);  // null: plain
   std::atomic<bool> draining = false;
   std::atomic<std::size_t> body_bytes = 0;  // of bodies that are being read
   LineLimit refusal_lines{20};              // of the log
@@ -59,6 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::size_t max_body_bytes = 0;
   };
 
+  Task<bool> begin();      // false: no secure connection came about
   Task<bool> serve_one();  // false: the connection is over
   Task<bool> read_head(Parser& parser, Exchange& exchange);
   Task<bool> read_body(Parser& parser, Exchange& exchange, const Admission& admission);
@@ -94,6 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool idle_ = true;          // no byte of a next request has come
   bool must_linger_ = false;  // closing now could destroy an answer the client has not read yet
   bool aborted_ = false;
+  bool is_whole_ = false;          // the last answer
   Exchange* current_ = nullptr;    // while a handler runs
   unsigned watch_generation_ = 0;  // a wait of an older generation is stale
 };

@@ -115,6 +115,7 @@ class Server::Impl {
 
   Status start();
   Status listen_unix(const std::string& path);
+  Status load_tls();
   std::uint16_t port() const { return port_; }
   std::size_t num_connections() const;
   void drain(std::chrono::milliseconds patience);
@@ -164,13 +165,15 @@ Status Server::Impl::start() {
   if (!shared_.options.render_error) {
     return Error{ErrorCode::InvalidArgument, "a server needs a render_error function"};
   }
+  if (Status loaded = load_tls(); !loaded.ok()) return loaded;
   const Result<tcp::endpoint> endpoint = listen_endpoint(shared_.options);
   if (!endpoint.ok()) return endpoint.error();
   if (Status opened = open_acceptor(*acceptor_, *endpoint); !opened.ok()) return opened;
   port_ = port_of(*acceptor_);
   const ServerOptions& options = shared_.options;
-  Result<WebRules> web = make_web_rules(!options.bearer_token.empty(), options.host, port_,
-                                        options.more_hosts, options.allowed_origins);
+  Result<WebRules> web =
+      make_web_rules(!options.bearer_token.empty(), options.host, port_, options.more_hosts,
+                     options.allowed_origins, !options.tls_certificate_file.empty());
   if (!web.ok()) return web.error();
   shared_.web = web.take();
   shared_.web_with_token = shared_.web;
@@ -180,6 +183,21 @@ Status Server::Impl::start() {
   for (int i = 0; i < std::max(shared_.options.io_threads, 1); ++i)
     threads_.push_back(base::start_thread("http-io", [this] { run_io(); }));
   logger().info("listening", {{"host", shared_.options.host}, {"port", port_}});
+  return ok_status();
+}
+
+Status Server::Impl::load_tls() {
+  const std::string& certificate = shared_.options.tls_certificate_file;
+  const std::string& key = shared_.options.tls_key_file;
+  if (certificate.empty() && key.empty()) return ok_status();
+  if (certificate.empty() || key.empty()) {
+    return Error{ErrorCode::InvalidArgument,
+                 "TLS needs a certificate file and a key file; one of them is missing"};
+  }
+  Result<TlsContext> context = make_server_tls(certificate, key);
+  if (!context.ok()) return context.error();
+  const base::MutexLock lock(shared_.tls_mutex);
+  shared_.tls = context.take();
   return ok_status();
 }
 
@@ -403,6 +421,9 @@ Result<std::unique_ptr<Server>> Server::start(Router router, ServerOptions optio
 
 Status Server::listen_unix(const std::string& path) {
   return impl_->listen_unix(path);
+}
+Status Server::reload_tls() {
+  return impl_->load_tls();
 }
 std::uint16_t Server::port() const {
   return impl_->port();

@@ -21,6 +21,10 @@ struct ServerOptions {
   std::uint16_t port = 0;          // 0 takes a free one
   int io_threads = 2;
 
+  // PEM files: with both the port speaks TLS 1.3 alone. A unix socket never does.
+  std::string tls_certificate_file;
+  std::string tls_key_file;
+
   RenderError render_error;  // required
 
   // Any address but loopback needs a token of at least 16 characters. With a token, every path
@@ -71,6 +75,10 @@ class Server {
   // is gone left at that path is removed; Conflict when a living one listens there. Once, not from
   // an io thread. The file goes with the server.
   Status listen_unix(const std::string& path);
+
+  // Reads the TLS files again: connections from now on get the new certificate. Any thread; on an
+  // error everything stays as it was.
+  Status reload_tls();
 
   std::uint16_t port() const;
   std::size_t num_connections() const;

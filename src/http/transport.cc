@@ -1,5 +1,7 @@
 #include "http/transport.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -44,17 +46,54 @@ Task<Transport::ErrorCode> Transport::connect(std::vector<Endpoint> endpoints, T
   co_return error;
 }
 
+Task<Transport::ErrorCode> Transport::accept_tls(TlsContext context, TimePoint deadline) {
+  tls_context_ = std::move(context);
+  tls_ = std::make_unique<Tls>(stream_, *tls_context_);
+  stream_.expires_at(deadline);
+  const auto [error] = co_await tls_->async_handshake(asio::ssl::stream_base::server, kAwait);
+  co_return error;
+}
+
+Task<Status> Transport::connect_tls(TlsContext context, std::string host, TimePoint deadline) {
+  using llorch::ErrorCode;
+  tls_context_ = std::move(context);
+  tls_ = std::make_unique<Tls>(stream_, *tls_context_);
+  if (!expect_host(tls_->native_handle(), host)) {
+    co_return Error{ErrorCode::InvalidArgument,
+                    fmt::format("'{}' cannot be the name of a TLS server", host)};
+  }
+  stream_.expires_at(deadline);
+  const auto [error] = co_await tls_->async_handshake(asio::ssl::stream_base::client, kAwait);
+  if (!error) co_return ok_status();
+  if (is_timeout(error))
+    co_return Error{ErrorCode::DeadlineExceeded, "the TLS handshake took too long"};
+  co_return explain_handshake(tls_->native_handle(), error, host);
+}
+
 Task<std::pair<Transport::ErrorCode, std::size_t>> Transport::read_some(asio::mutable_buffer into,
                                                                         TimePoint deadline) {
   stream_.expires_at(deadline);
+  if (tls_) {
+    const auto [error, size] = co_await tls_->async_read_some(into, kAwait);
+    co_return std::pair(error, size);
+  }
   const auto [error, size] = co_await stream_.async_read_some(into, kAwait);
   co_return std::pair(error, size);
+}
+
+// A read of TLS 1.3 writes nothing, so it may come between the parts of a write.
+std::size_t Transport::read_now(asio::mutable_buffer into, ErrorCode& error) {
+  return tls_ ? tls_->read_some(into, error) : stream_.socket().read_some(into, error);
 }
 
 Task<Transport::ErrorCode> Transport::write(std::string_view head, std::string_view body,
                                             TimePoint deadline) {
   stream_.expires_at(deadline);
   const std::array<asio::const_buffer, 2> parts = {asio::buffer(head), asio::buffer(body)};
+  if (tls_) {
+    const auto [error, size] = co_await asio::async_write(*tls_, parts, kAwait);
+    co_return error;
+  }
   const auto [error, size] = co_await asio::async_write(stream_, parts, kAwait);
   co_return error;
 }
@@ -71,6 +110,8 @@ bool Transport::is_peer_loopback() const {
 
 void Transport::shutdown_send() {
   ErrorCode ignored;  // already disconnected is as good
+  // One small record; the peer's own is not waited for.
+  if (tls_ && stream_.socket().non_blocking()) tls_->shutdown(ignored);
   stream_.socket().shutdown(Socket::shutdown_send, ignored);
 }
 

@@ -62,6 +62,7 @@ Result<std::uint16_t> parse_port(std::string_view text, std::string_view url) {
   return port;
 }
 
+constexpr std::uint16_t kTlsPort = 443;
 constexpr std::string_view kUnixScheme = "http+unix://";
 
 // Behind the scheme: the socket's path, then the target.
@@ -184,15 +185,14 @@ Result<Url> parse_url(std::string_view text) {
     return bad("a URL contains spaces, control characters or non-ASCII bytes; percent-encode them");
   }
   std::string_view rest = text;
-  if (rest.starts_with("https://")) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("URL '{}': https is not supported here; use http", text)};
-  }
   if (rest.starts_with(kUnixScheme)) return parse_unix_url(rest.substr(kUnixScheme.size()), text);
-  constexpr std::string_view kScheme = "http://";
-  if (!rest.starts_with(kScheme))
-    return bad(fmt::format("URL '{}' does not begin with http://", text));
-  rest.remove_prefix(kScheme.size());
+  Url url;
+  url.is_tls = rest.starts_with("https://");
+  if (url.is_tls) url.port = kTlsPort;
+  const std::string_view scheme = url.is_tls ? "https://" : "http://";
+  if (!rest.starts_with(scheme))
+    return bad(fmt::format("URL '{}' does not begin with http:// or https://", text));
+  rest.remove_prefix(scheme.size());
   const std::size_t authority_end = std::min(rest.find_first_of("/?#"), rest.size());
   std::string_view authority = rest.substr(0, authority_end);
   rest.remove_prefix(authority_end);
@@ -201,7 +201,6 @@ Result<Url> parse_url(std::string_view text) {
     return bad("a URL carries a user name; give credentials in a header instead");
   }
 
-  Url url;
   if (authority.starts_with('[')) {
     if (authority.find(']') == std::string_view::npos) {
       return bad(fmt::format("URL '{}': the '[' of the address is not closed", text));

@@ -30,7 +30,7 @@ struct Target {
 };
 Result<Target> parse_target(std::string_view target);
 
-// An absolute http URL in parts. https is refused as unsupported; user names are refused.
+// An absolute http or https URL in parts. User names are refused.
 // "http+unix://%2Frun%2Fllorch%2Fpool.sock/v2/state" leads to a unix socket: its absolute path,
 // percent-encoded, stands for the host.
 struct Url {
@@ -38,6 +38,7 @@ struct Url {
   std::uint16_t port = 80;
   std::string target = "/";    // path and query, encoded
   std::string unix_path = {};  // empty: TCP
+  bool is_tls = false;         // https
 
   std::string authority() const;  // host:port as a Host header wants it
   std::string peer() const;       // for people: the authority, or the socket's path

@@ -13,6 +13,7 @@ namespace llorch::http {
 namespace {
 
 constexpr std::uint16_t kUsualPort = 80;
+constexpr std::uint16_t kUsualTlsPort = 443;
 constexpr std::string_view kAny = "*";
 constexpr std::size_t kAskedHeadersMax = 2048;
 constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
@@ -41,9 +42,8 @@ bool is_origin_text(std::string_view text) {
 bool is_allowed(const WebRules& rules, std::string_view origin) {
   if (origin != "null" && contains(rules.origins, kAny)) return true;
   if (contains(rules.origins, origin)) return true;
-  constexpr std::string_view kScheme = "http://";
-  return !rules.has_token && origin.starts_with(kScheme) &&
-         contains(rules.hosts, origin.substr(kScheme.size()));
+  return !rules.has_token && origin.starts_with(rules.scheme) &&
+         contains(rules.hosts, origin.substr(rules.scheme.size()));
 }
 
 Refusal forbid(std::string message) {
@@ -114,8 +114,9 @@ Result<std::string> parse_origin(std::string_view text) {
 
 Result<WebRules> make_web_rules(bool has_token, std::string_view listen_host, std::uint16_t port,
                                 const std::vector<std::string>& more_hosts,
-                                const std::vector<std::string>& origins) {
+                                const std::vector<std::string>& origins, bool is_tls) {
   WebRules rules;
+  if (is_tls) rules.scheme = "https://";
   rules.has_token = has_token;
   std::vector<std::string> names = {"127.0.0.1", "localhost", "[::1]"};
   const bool is_v6 = listen_host.find(':') != std::string_view::npos;
@@ -123,7 +124,7 @@ Result<WebRules> make_web_rules(bool has_token, std::string_view listen_host, st
   if (!contains(names, own)) names.push_back(std::move(own));
   for (const std::string& name : names) {
     rules.hosts.push_back(fmt::format("{}:{}", name, port));
-    if (port == kUsualPort) rules.hosts.push_back(name);
+    if (port == (is_tls ? kUsualTlsPort : kUsualPort)) rules.hosts.push_back(name);
   }
   rules.hosts.insert(rules.hosts.end(), more_hosts.begin(), more_hosts.end());
   for (const std::string& text : origins) {

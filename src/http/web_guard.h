@@ -19,6 +19,7 @@ struct WebRules {
   bool has_token = false;
   std::vector<std::string> hosts;    // "127.0.0.1:8000": what Host may say where there is no token
   std::vector<std::string> origins;  // that pages may come from; "*": anywhere
+  std::string_view scheme = "http://";  // of our own pages
 };
 
 // "scheme://host[:port]" as browsers write it: lower case, without the scheme's own port. A path, a
@@ -29,7 +30,7 @@ Result<std::string> parse_origin(std::string_view text);
 // "*" as an origin needs a token.
 Result<WebRules> make_web_rules(bool has_token, std::string_view listen_host, std::uint16_t port,
                                 const std::vector<std::string>& more_hosts,
-                                const std::vector<std::string>& origins);
+                                const std::vector<std::string>& origins, bool is_tls = false);
 
 struct WebVerdict {
   std::optional<Refusal> refusal;
