@@ -206,6 +206,7 @@ PoolServices FakePool::services() {
       .threads = threads,
       .board = board,
       .fence = fence,
+      .speeds = speeds,
       .host = [this] { return host.get(); },
       .plan = [this](const contract::ModelEntry& model,
                      const PlanRequest& request) -> Result<std::vector<MemoryPlan>> {

@@ -111,6 +111,7 @@ struct FakePool {
   http::WorkThreads threads{2, 64};
   StateBoard board{1'000};
   Fence fence;
+  SpeedBook speeds{{}};
   std::unique_ptr<http::Server> server;
 
  private:

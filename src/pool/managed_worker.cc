@@ -116,7 +116,9 @@ Status ManagedWorker::launch(const PoolManagerOptions& options, std::uint64_t st
   }
   keeper = released.take();
   start = start_number;
+  launched = now;
   measured = false;
+  speed = {};
   memory = {};
   vram_bytes = 0;
   tokens_per_second = 0;

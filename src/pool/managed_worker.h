@@ -11,6 +11,7 @@
 #include "contract/pool_info.h"
 #include "pool/pool_manager.h"
 #include "pool/probe.h"
+#include "pool/speed_learner.h"
 #include "pool/worker_policy.h"
 #include "pool/worker_record.h"
 
@@ -21,10 +22,12 @@ struct ManagedWorker {
   WorkerFacts facts;
   base::ProcessHandle keeper;     // not open: it had ended when it was found
   std::uint64_t start = 0;        // tells answers about this process from those about one before
+  TimePoint launched{};           // its process, unless it was adopted
   std::uint64_t ended_order = 0;  // the smaller, the longer ago
   TimePoint ended_time{};         // with ended_order
   bool measured = false;          // its peak was kept
   double tokens_per_second = 0;
+  SpeedLearner speed;
   base::ProcessMemory memory;
   std::int64_t vram_bytes = 0;
 

@@ -76,6 +76,7 @@ class PoolManager::Impl {
   // Workers stay as they are. Nobody may be inside a call.
   ~Impl() {
     errands_.stop();  // they ask the owner
+    if (options_.speeds != nullptr) save_speeds(true);
     owner_.stop();
     prober_.reset();  // what it still posts is refused
   }
@@ -119,7 +120,21 @@ class PoolManager::Impl {
         keep_measurement(worker, peak_bytes);
       });
     };
+    hooks.keep_speed = [this](contract::PoolWorker worker, std::vector<SpeedSample> samples,
+                              double load_ms) {
+      if (options_.speeds == nullptr) return;
+      send(errands_, [this, worker = std::move(worker), samples = std::move(samples), load_ms] {
+        options_.speeds->add(worker, samples);
+        options_.speeds->add_load(worker, load_ms);
+        save_speeds(load_ms > 0);
+      });
+    };
     return hooks;
+  }
+
+  void save_speeds(bool now) const {
+    if (const Status saved = options_.speeds->save(now); !saved.ok())
+      logger().warn("measured speeds were not kept", {{"error", saved.error().message}});
   }
 
   // What nobody waits for. A few jobs for each worker at most, so the queue has room until the end.

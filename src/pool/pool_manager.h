@@ -23,6 +23,7 @@
 #include "pool/memory_plan.h"
 #include "pool/pool_sources.h"
 #include "pool/pool_timing.h"
+#include "pool/speed_book.h"
 #include "pool/workers.h"
 
 namespace llorch::pool {
@@ -39,6 +40,8 @@ struct PoolManagerOptions {
   bool confine_workers = true;         // landlock and seccomp where the kernel has them
   base::Environment environment;       // workers get a few variables of it; null: none
   std::optional<PoolSources> sources;  // none: those of this host (system_sources)
+  // Learns how fast models run; null: nobody does. Outlives the manager.
+  SpeedBook* speeds = nullptr;
   // Hears how the workers stand whenever that may have changed, on the manager's thread.
   std::function<void(const std::vector<contract::PoolWorker>& workers)> on_look;
 };

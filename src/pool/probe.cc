@@ -14,6 +14,7 @@ namespace llorch::pool {
 namespace {
 
 constexpr std::size_t kJobsMax = 4096;
+constexpr std::int64_t kRecentMs = 3'000;  // a token so young: its counters have changed
 constexpr std::size_t kAnswerBytesMax = std::size_t{1} << 20;
 // Nobody else may use it: one of a kind at a time, and told apart in the worker's log.
 constexpr std::string_view kTokenRequest =
@@ -70,7 +71,7 @@ ProbeResult Prober::answer(const ProbeJob& job) {
   result.job = job;
   switch (job.kind) {
     case ProbeJob::Kind::Health:
-      result.health = ask_health(job, result.tokens_per_second);
+      result.health = ask_health(job, result);
       break;
     case ProbeJob::Kind::Token:
       result.token_failed = ask_token(job);
@@ -99,7 +100,7 @@ http::ClientRequest Prober::request_to(const ProbeJob& job, http::Method method,
   return request;
 }
 
-Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, double& tokens_per_second) {
+Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, ProbeResult& result) {
   const Result<http::Response> response =
       client_.send(request_to(job, http::Method::Get, "/health"));
   if (!response.ok()) return response.error();
@@ -108,12 +109,14 @@ Result<HealthAnswer> Prober::ask_health(const ProbeJob& job, double& tokens_per_
     return Error{ErrorCode::QueueFull, "all of its connections are in use"};
   if (!report.ok()) return report.error();
   HealthAnswer answer{report.take(), std::nullopt};
-  if (!job.with_metrics && answer.report.slots_busy == 0) return answer;
+  const bool has_worked = answer.report.last_token_age_ms.value_or(kRecentMs) < kRecentMs;
+  if (!job.with_metrics && !has_worked && answer.report.slots_busy == 0) return answer;
   const Result<http::Response> page = client_.send(request_to(job, http::Method::Get, "/metrics"));
   if (!page.ok()) return page.error();
   if (const auto steps = find_metric(page->body, "llorch_steps_total"))
     answer.steps = static_cast<std::int64_t>(*steps);
-  tokens_per_second = find_metric(page->body, "llorch_decode_tokens_per_second").value_or(0);
+  result.counters = read_counters(page->body);
+  result.tokens_per_second = find_metric(page->body, "llorch_decode_tokens_per_second").value_or(0);
   return answer;
 }
 

@@ -16,6 +16,7 @@
 #include "base/process_table.h"
 #include "base/result.h"
 #include "http/client.h"
+#include "pool/speed_learner.h"
 #include "pool/worker_policy.h"
 
 namespace llorch::pool {
@@ -37,6 +38,7 @@ struct ProbeResult {
   ProbeJob job;
   Result<HealthAnswer> health = Error{};  // Health
   double tokens_per_second = 0;
+  std::optional<WorkerCounters> counters;  // Health, where metrics were asked for
   base::ProcessMemory memory;
   std::int64_t vram_bytes = 0;   // Health, Memory
   bool token_failed = false;     // Token: none came in time
@@ -61,7 +63,7 @@ class Prober {
  private:
   void run();
   ProbeResult answer(const ProbeJob& job);
-  Result<HealthAnswer> ask_health(const ProbeJob& job, double& tokens_per_second);
+  Result<HealthAnswer> ask_health(const ProbeJob& job, ProbeResult& result);
   bool ask_token(const ProbeJob& job);
   bool ask_shutdown(const ProbeJob& job);
   http::ClientRequest request_to(const ProbeJob& job, http::Method method,

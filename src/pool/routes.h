@@ -25,6 +25,7 @@
 #include "pool/downloads.h"
 #include "pool/fence.h"
 #include "pool/memory_plan.h"
+#include "pool/speed_book.h"
 #include "pool/state_board.h"
 #include "pool/workers.h"
 
@@ -41,6 +42,7 @@ struct PoolServices {
   http::WorkThreads& threads;  // where handlers block
   StateBoard& board;           // hears of every change of the workers
   Fence& fence;                // of relays; whoever owns it looks at it now and then
+  SpeedBook& speeds;
 
   std::function<contract::HostInfo()> host;
   std::function<Result<std::vector<MemoryPlan>>(const contract::ModelEntry&, const PlanRequest&)>

@@ -138,6 +138,7 @@ http::Router router_of(FakePool& pool) {
                       .threads = pool.threads,
                       .board = pool.board,
                       .fence = pool.fence,
+                      .speeds = pool.speeds,
                       .host = nullptr,
                       .plan = nullptr,
                       .download = nullptr,

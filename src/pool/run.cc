@@ -177,6 +177,7 @@ class PoolProcess {
     manager.first_port = options_.workers_first_port;
     manager.confine_workers = options_.confine_workers;
     manager.environment = environment_;
+    manager.speeds = &speeds_;
     manager.on_look = [this](const std::vector<contract::PoolWorker>& workers) {
       board_.take_workers(workers);
     };
@@ -238,6 +239,7 @@ class PoolProcess {
         .threads = threads_,
         .board = board_,
         .fence = fence_,
+        .speeds = speeds_,
         .host = [this] { return devices_.read(home_.models()); },
         .plan =
             [this](const contract::ModelEntry& model, const PlanRequest& request) {
@@ -335,6 +337,7 @@ class PoolProcess {
   Devices devices_;
   StateBoard board_{unix_ms_now()};
   Fence fence_;
+  SpeedBook speeds_{home_.state / "speeds.json"};
   std::unique_ptr<PoolManager> manager_;
   LateWorkers workers_;
   Downloads downloads_{DownloadsOptions{.max_running = options_.max_downloads}};

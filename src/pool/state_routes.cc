@@ -82,8 +82,8 @@ Result<std::uint64_t> look(const Service& service) {
     if (entry->downloaded) to_plan.push_back({contract::model_hash(*entry, pool_id), entry});
   }
   service.needs.learn(to_plan, service.pool.plan, kPlansPerLook);
-  std::string digest =
-      fmt::format("{} {} {}", pool_id, (*catalog)->models.size(), service.needs.version());
+  std::string digest = fmt::format("{} {} {} {}", pool_id, (*catalog)->models.size(),
+                                   service.needs.version(), service.pool.speeds.version());
   for (const contract::ModelEntry* entry : list_entries(service, **catalog)) {
     fmt::format_to(std::back_inserter(digest), "\n{} {} {}", entry->id, entry->updated_at,
                    entry->downloaded);
@@ -97,7 +97,8 @@ Result<std::uint64_t> look(const Service& service) {
 
 std::vector<std::string> list_features() {
   return {std::string(contract::kFeatureRelay), std::string(contract::kFeatureBoot),
-          std::string(contract::kFeatureStateWait), std::string(contract::kFeatureUnixSocket)};
+          std::string(contract::kFeatureStateWait), std::string(contract::kFeatureUnixSocket),
+          std::string(contract::kFeatureSpeeds)};
 }
 
 Result<http::Response> state_response(const Service& service) {
@@ -113,6 +114,7 @@ Result<http::Response> state_response(const Service& service) {
   state.labels = service.pool.labels;
   state.host = service.pool.host();
   state.workers = service.pool.workers.workers();
+  state.speeds = service.pool.speeds.list();
   state.devices = list_devices(state.host, state.workers);
   for (const contract::ModelEntry& known : service.known_models) {
     if (!is_builtin(known) && (*catalog)->find(known.id) == nullptr)

@@ -250,6 +250,10 @@ void WorkerTable::take(const ProbeResult& result, TimePoint now) {
       if (worker->facts.phase >= Phase::Draining) return;
       note_health(worker->facts, result.health, now);
       worker->tokens_per_second = result.tokens_per_second;
+      if (result.counters) {
+        std::vector<SpeedSample> samples = worker->speed.take(*result.counters);
+        if (!samples.empty()) hooks_.keep_speed(worker->show(), std::move(samples), 0);
+      }
       break;
     case ProbeJob::Kind::Token:
       note_token_probe(worker->facts, result.token_failed);
@@ -342,7 +346,12 @@ void WorkerTable::perform(ManagedWorker& worker, Action action, TimePoint now) {
     case Action::Plan:
       return hooks_.plan(id, worker.record.request);
     case Action::BecameReady:
-      return worker.become_ready(options_);
+      worker.become_ready(options_);
+      if (!worker.facts.adopted) {
+        const std::chrono::duration<double, std::milli> took = now - worker.launched;
+        hooks_.keep_speed(worker.show(), {}, took.count());
+      }
+      return;
     case Action::EndBegan:
       logger().info("worker is ended", {{"worker", id},
                                         {"category", contract::name(worker.facts.category)},

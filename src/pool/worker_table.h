@@ -28,6 +28,9 @@ struct TableHooks {
   // Prepares a restart; the answer comes through take_plan().
   std::function<void(std::string id, contract::StartWorkerRequest request)> plan;
   std::function<void(contract::PoolWorker worker, std::int64_t peak_bytes)> keep_measurement;
+  // How fast it was; how long it took to be ready, where `load_ms` is not 0.
+  std::function<void(contract::PoolWorker worker, std::vector<SpeedSample> samples, double load_ms)>
+      keep_speed;
 };
 
 class WorkerTable {
