@@ -130,6 +130,10 @@ http::Task<Status> AnswerBook::follow(fleet::JobId job, std::string last_event_i
   }
   Result<std::shared_ptr<AnswerLog>> log = co_await read(job);
   if (!log.ok()) co_return log.error();
+  if (!(*log)->is_stored())
+    co_return Error{ErrorCode::Conflict,
+                    "the answer of job " + fleet::text(job) +
+                        " goes to the connection that asked for it, and to nobody else"};
   Follower follower(log.take(), follower_parts(), last);
   http::Headers headers;
   headers.add("Cache-Control", "no-store");

@@ -58,8 +58,8 @@ class AnswerBook final : public Answers {
   http::Task<Result<std::shared_ptr<AnswerLog>>> read(fleet::JobId job);
 
   // Answers with the job's events (server-sent, contract 5) until their end; `last_event_id` is the
-  // client's header, empty for none. An error before anything was answered: NotFound, and
-  // InvalidArgument for an id that is no position.
+  // client's header, empty for none. An error before anything was answered: NotFound,
+  // InvalidArgument for an id that is no position, Conflict for a job that lives with a connection.
   http::Task<Status> follow(fleet::JobId job, std::string last_event_id,
                             http::Responder& responder);
 

@@ -481,7 +481,7 @@ AnswerNews AnswerLog::news(AnswerCursor& cursor) {
     auto segment =
         std::upper_bound(segments_.begin(), segments_.end(), cursor.at,
                          [](std::uint64_t at, const Segment& each) { return at < each.at; });
-    CHECK(segment != segments_.begin(), "nobody reads what was forgotten");
+    CHECK(segment != segments_.begin(), "what its one follower has not read is there");
     for (--segment; segment != segments_.end() && news.bytes.size() < kNewsBytes; ++segment) {
       if (segment->text.size() < segment->bytes) {
         if (!news.bytes.empty()) break;

@@ -74,6 +74,7 @@ TEST_F(OpenAiRoutes, StreamsAnAnswerAsTheWorkerDoes) {
   EXPECT_THAT(answer.body, HasSubstr("\"model\":\"story\""));
   EXPECT_THAT(answer.body, Not(HasSubstr("llorch\":")));
   EXPECT_THAT(answer.body, Not(HasSubstr("usage")));
+  EXPECT_THAT(answer.body, Not(HasSubstr("\nid: ")));
   EXPECT_THAT(answer.body, EndsWith("data: [DONE]\n\n"));
 }
 

@@ -336,7 +336,8 @@ http::Task<void> Relays::read_stream(LivePtr live, std::shared_ptr<AnswerLog> lo
       ended = judge_break(read.error(), /*had_answered=*/true);
       break;
     }
-    while (log->must_pause(pause)) co_await pause.wait_until(now + times_.silence);
+    while (log->must_pause(pause) && !live->has_ended)
+      co_await pause.wait_until(Clock::now() + times_.progress);
   }
   odd_events_ += reader.facts().odd_events;
   const bool is_whole = reader.state() == AnswerReader::State::Whole;
