@@ -25,6 +25,7 @@
 #include "http/work_threads.h"
 #include "job_store/sqlite_store.h"
 #include "orchestrator/answer_book.h"
+#include "orchestrator/host_steps.h"
 #include "orchestrator/keys.h"
 #include "orchestrator/local_pool.h"
 #include "orchestrator/orchestrator.h"
@@ -32,6 +33,8 @@
 #include "orchestrator/relay.h"
 #include "orchestrator/routes.h"
 #include "orchestrator/run_options.h"
+#include "remote/run_folder.h"
+#include "remote/ssh_run.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -61,8 +64,12 @@ Status redirect_log(const std::string& file) {
 
 class OrchestratorProcess {
  public:
-  OrchestratorProcess(std::string_view program, OrchestratorOptions options, base::Home home)
-      : program_(program), options_(std::move(options)), home_(std::move(home)) {}
+  OrchestratorProcess(std::string_view program, OrchestratorOptions options, base::Home home,
+                      base::Environment environment)
+      : program_(program),
+        options_(std::move(options)),
+        home_(std::move(home)),
+        environment_(std::move(environment)) {}
 
   int run() {
     if (Status started = start(); !started.ok()) {
@@ -143,10 +150,32 @@ class OrchestratorProcess {
     pools.start_local = [local = LocalPoolOptions{home_, options_.pool, *pool_token}] {
       return find_or_start_local_pool(local);
     };
+    make_host_steps(post);
+    pools.steps = steps_.get();
     pools_ = std::make_unique<Pools>(*core_, *io_, *threads_, std::move(pools));
     answers_ = std::make_unique<AnswerBook>(*store_, *threads_, post);
     relays_ = std::make_unique<Relays>(*io_, *threads_, *answers_, post);
     return ok_status();
+  }
+
+  // Other hosts are reached where there is an ssh; without one this machine still works.
+  void make_host_steps(const PostEvent& post) {
+    Result<std::filesystem::path> ssh = remote::find_ssh(environment_);
+    Result<std::filesystem::path> folder = remote::make_run_folder(home_, environment_);
+    if (!ssh.ok() || !folder.ok()) {
+      logger().warn("other hosts cannot be reached",
+                    {{"why", ssh.ok() ? folder.error().message : ssh.error().message}});
+      return;
+    }
+    const char* programs = environment_("LLORCH_HOST_PROGRAMS");
+    steps_ = std::make_unique<SshHostSteps>(SshHostStepsOptions{
+        .ssh = ssh.take(),
+        .run_folder = folder.take(),
+        .programs = programs != nullptr && *programs != '\0' ? std::filesystem::path(programs)
+                                                             : base::own_folder(),
+        .on_lost = [post](const fleet::HostId& host, std::string reason) {
+          post(fleet::PoolLost{host, std::move(reason)});
+        }});
   }
 
   Status listen() {
@@ -257,6 +286,7 @@ class OrchestratorProcess {
   // Those who ask before those who answer.
   void stop_parts() {
     server_.reset();
+    steps_.reset();  // its last answers are still heard
     if (io_) io_->stop();
     if (core_) core_->stop();
     threads_.reset();
@@ -266,6 +296,7 @@ class OrchestratorProcess {
   const std::string program_;
   const OrchestratorOptions options_;
   const base::Home home_;
+  const base::Environment environment_;
   api::MainLoop loop_;  // before every thread
   fleet::Boot boot_ = 0;
   std::unique_ptr<Orchestrator> core_;
@@ -273,6 +304,7 @@ class OrchestratorProcess {
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<http::WorkThreads> threads_;
   std::unique_ptr<http::IoThreads> io_;
+  std::unique_ptr<SshHostSteps> steps_;
   std::unique_ptr<Pools> pools_;
   std::unique_ptr<AnswerBook> answers_;
   std::unique_ptr<Relays> relays_;
@@ -297,7 +329,7 @@ int run_orchestrator(std::string_view program, const std::vector<std::string>& a
   Status good = home.ok() ? redirect_log(command.options->log_file) : Status(home.error());
   if (!good.ok()) return api::report_failure(program, good.error());
   base::configure_log({.format = command.options->log_format});
-  return OrchestratorProcess(program, *command.options, *home).run();
+  return OrchestratorProcess(program, *command.options, *home, environment).run();
 }
 
 }  // namespace llorch::orchestrator
