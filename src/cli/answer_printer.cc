@@ -25,42 +25,28 @@ std::string for_terminal(std::string_view text) {
   return out;
 }
 
-class AnswerPrinter {
- public:
-  explicit AnswerPrinter(PrintOptions options)
-      : options_(options), is_terminal_(::isatty(STDOUT_FILENO) != 0) {}
-
-  // False when the text cannot be written.
-  bool show(std::string_view text, bool is_reasoning) {
-    if (!options_.enabled || (is_reasoning && !is_terminal_)) return true;
-    std::string shown = is_terminal_ ? for_terminal(text) : std::string(text);
-    const bool ends_line = shown.ends_with('\n');
-    if (is_reasoning) shown = base::paint(shown, base::Color::Dim, options_.color);
-    if (in_reasoning_ && !is_reasoning) shown = (at_line_start_ ? "\n" : "\n\n") + shown;
-    in_reasoning_ = is_reasoning;
-    at_line_start_ = ends_line;
-    is_empty_ = false;
-    is_writable_ = write_out(shown);
-    return is_writable_;
-  }
-
-  void finish() {
-    if (options_.enabled && !at_line_start_) write_out("\n");
-    if (options_.enabled && is_terminal_ && is_empty_) write_out("\n");
-  }
-
-  bool is_writable() const { return is_writable_; }
-
- private:
-  const PrintOptions options_;
-  const bool is_terminal_;
-  bool in_reasoning_ = false;
-  bool at_line_start_ = true;
-  bool is_empty_ = true;
-  bool is_writable_ = true;
-};
-
 }  // namespace
+
+AnswerPrinter::AnswerPrinter(PrintOptions options)
+    : options_(options), is_terminal_(::isatty(STDOUT_FILENO) != 0) {}
+
+bool AnswerPrinter::show(std::string_view text, bool is_reasoning) {
+  if (!options_.enabled || (is_reasoning && !is_terminal_)) return true;
+  std::string shown = is_terminal_ ? for_terminal(text) : std::string(text);
+  const bool ends_line = shown.ends_with('\n');
+  if (is_reasoning) shown = base::paint(shown, base::Color::Dim, options_.color);
+  if (in_reasoning_ && !is_reasoning) shown = (at_line_start_ ? "\n" : "\n\n") + shown;
+  in_reasoning_ = is_reasoning;
+  at_line_start_ = ends_line;
+  is_empty_ = false;
+  is_writable_ = write_out(shown);
+  return is_writable_;
+}
+
+void AnswerPrinter::finish() {
+  if (options_.enabled && !at_line_start_) write_out("\n");
+  if (options_.enabled && is_terminal_ && is_empty_) write_out("\n");
+}
 
 Status ask_and_print(const pool_client::Question& question, PrintOptions print,
                      std::stop_token stop, pool_client::Answer& answer) {

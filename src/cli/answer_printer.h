@@ -20,6 +20,25 @@ struct PrintOptions {
   bool enabled = true;
   bool color = false;
 };
+
+// What prints the pieces of an answer as they come.
+class AnswerPrinter {
+ public:
+  explicit AnswerPrinter(PrintOptions options);
+
+  bool show(std::string_view text, bool is_reasoning);  // false: it cannot be written
+  void finish();
+  bool is_writable() const { return is_writable_; }
+
+ private:
+  const PrintOptions options_;
+  const bool is_terminal_;
+  bool in_reasoning_ = false;
+  bool at_line_start_ = true;
+  bool is_empty_ = true;
+  bool is_writable_ = true;
+};
+
 Status ask_and_print(const pool_client::Question& question, PrintOptions print,
                      std::stop_token stop, pool_client::Answer& answer);
 

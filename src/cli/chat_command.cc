@@ -16,6 +16,7 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/answer_printer.h"
+#include "cli/ask_fleet.h"
 #include "cli/chat_session.h"
 #include "cli/line_editor.h"
 #include "cli/output.h"
@@ -62,17 +63,66 @@ class SignalDesk {
   std::stop_source* answer_ LLORCH_GUARDED_BY(mutex_) = nullptr;
 };
 
+// Who answers: a worker, or the fleet.
+struct ChatPeer {
+  std::function<Status()> check;  // whether it can be talked to
+  std::function<Status(const pool_client::Question& question, std::stop_token stop,
+                       pool_client::Answer& answer)>
+      ask;                                // prints the answer as it comes
+  std::function<std::string()> obituary;  // why there is nobody left to ask; empty: there is
+};
+
+Error no_template(const std::string& model) {
+  return {ErrorCode::InvalidArgument,
+          fmt::format("{} has no chat template, so it cannot be talked to; `llorch run -m {} TEXT` "
+                      "continues a text",
+                      base::quoted(model), model)};
+}
+
+ChatPeer worker_peer(const ChatOptions& options, AnsweringWorker& worker) {
+  const PrintOptions print{!options.json_output, options.color};
+  return {.check = [&options, &worker]() -> Status {
+            const Result<contract::HealthReport> health =
+                pool_client::read_worker_health(worker.uri());
+            if (!health.ok()) return health.error();
+            return health->chat_template ? ok_status() : no_template(options.worker.model);
+          },
+          .ask =
+              [print, &worker](pool_client::Question question, std::stop_token stop,
+                               pool_client::Answer& answer) {
+                question.uri = worker.uri();
+                return ask_and_print(question, print, std::move(stop), answer);
+              },
+          .obituary = [&worker] { return worker.obituary(); }};
+}
+
+ChatPeer fleet_peer(const ChatOptions& options, const FleetClient& client) {
+  const PrintOptions print{!options.json_output, options.color};
+  const std::string model = options.worker.model;
+  return {
+      .check = [] { return ok_status(); },  // the first answer says it
+      .ask = [print, model, &client](const pool_client::Question& question, std::stop_token stop,
+                                     pool_client::Answer& answer) -> Status {
+        FleetQuestion asked{.question = question, .options = {}};
+        asked.options.model = model;
+        Status done = ask_fleet_and_print(client, asked, print, std::move(stop), answer);
+        if (!done.ok() && is_without_template(done.error())) return no_template(model);
+        return done;
+      },
+      .obituary = [] { return std::string(); }};
+}
+
 class Chat {
  public:
-  Chat(const ChatOptions& options, AnsweringWorker& worker, LineEditor& editor, SignalDesk& desk)
+  Chat(const ChatOptions& options, ChatPeer peer, LineEditor& editor, SignalDesk& desk)
       : options_(options),
-        worker_(worker),
+        peer_(std::move(peer)),
         editor_(editor),
         desk_(desk),
         session_(options.system, options.sampling) {}
 
   int run() {
-    if (Status can = check_model(); !can.ok()) return fail(can.error());
+    if (Status can = peer_.check(); !can.ok()) return fail(can.error());
     if (editor_.is_terminal())
       say("Ctrl-D ends, Ctrl-C stops an answer, /help shows the commands.\n");
     for (;;) {
@@ -93,16 +143,6 @@ class Chat {
   }
 
  private:
-  Status check_model() const {
-    const Result<contract::HealthReport> health = pool_client::read_worker_health(worker_.uri());
-    if (!health.ok()) return health.error();
-    if (health->chat_template) return ok_status();
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{} has no chat template, so it cannot be talked to; `llorch run -m "
-                             "{} TEXT` continues a text",
-                             base::quoted(options_.worker.model), options_.worker.model)};
-  }
-
   // A line, those that a \ at their end joins, or everything between two """.
   LineEditor::Outcome read_message(std::string& message) {
     LineEditor::Outcome outcome = editor_.read(">>> ", message);
@@ -154,11 +194,10 @@ class Chat {
   bool answer() {
     std::stop_source stop;
     desk_.set_answer(&stop);
-    const pool_client::Question question{
-        .uri = worker_.uri(), .messages = session_.messages(), .sampling = session_.sampling()};
+    const pool_client::Question question{.messages = session_.messages(),
+                                         .sampling = session_.sampling()};
     pool_client::Answer answer;
-    const Status asked =
-        ask_and_print(question, {!options_.json_output, options_.color}, stop.get_token(), answer);
+    const Status asked = peer_.ask(question, stop.get_token(), answer);
     desk_.set_answer(nullptr);
     const bool was_stopped = !asked.ok() && stop.stop_requested();
     if (!asked.ok() && !was_stopped) return explain(asked.error());
@@ -194,7 +233,7 @@ class Chat {
                                    error.message)});
       return true;
     }
-    const std::string why = worker_.obituary();
+    const std::string why = peer_.obituary();
     tell_failure(why.empty() ? error
                              : Error{error.code, fmt::format("{} ({})", error.message, why)});
     return why.empty();
@@ -214,7 +253,7 @@ class Chat {
   }
 
   const ChatOptions& options_;
-  AnsweringWorker& worker_;
+  const ChatPeer peer_;
   LineEditor& editor_;
   SignalDesk& desk_;
   ChatSession session_;
@@ -229,12 +268,18 @@ int run_chat(const ChatOptions& options) {
   AnsweringWorker worker(options.worker);
   SignalDesk desk(worker, editor);
   const base::InterruptWatch watch([&desk](int signal) { desk.take(signal); });
+  if (options.fleet) {
+    const Result<FleetClient> client = find_orchestrator(*options.fleet);
+    if (!client.ok()) return fail(client.error());
+    desk.started();
+    return Chat(options, fleet_peer(options, *client), editor, desk).run();
+  }
   if (Status started = worker.start(); !started.ok()) {
     if (watch.interrupted()) return kInterrupted;
     return fail(started.error());
   }
   desk.started();
-  return Chat(options, worker, editor, desk).run();
+  return Chat(options, worker_peer(options, worker), editor, desk).run();
 }
 
 }  // namespace llorch::cli

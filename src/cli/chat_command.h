@@ -1,16 +1,19 @@
 // `llorch chat`: a conversation with a model, at a terminal or through a pipe.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/answering_worker.h"
+#include "cli/fleet_client.h"
 #include "contract/sampling_config.h"
 
 namespace llorch::cli {
 
 struct ChatOptions {
   WorkerChoice worker;
-  std::string system;  // what the model is told first; may be empty
+  std::optional<FleetTarget> fleet;  // set: jobs of the fleet, and of `worker` the model's name
+  std::string system;                // what the model is told first; may be empty
   contract::SamplingConfig sampling;
   bool json_output = false;  // one object for each answer instead of its text
   bool color = false;        // of standard output

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/file_lock.h"
+#include "base/process_table.h"
 #include "catalog/model_catalog.h"
 #include "cli/start_daemon.h"
 #include "http/url.h"
@@ -16,6 +20,9 @@ namespace llorch::cli {
 namespace {
 
 constexpr std::string_view kUsualUrl = "http://127.0.0.1:9200";
+constexpr std::chrono::milliseconds kLook{50};
+// Draining, terminating and killing have their own limits; this is beyond their sum.
+constexpr std::chrono::seconds kStopPatience{180};
 
 Error nobody_runs() {
   return {ErrorCode::NotFound,
@@ -42,6 +49,7 @@ Result<PoolClient> start_pool(const PoolTarget& target) {
                     .arguments = {"--log-format", "json", "--by-command"},
                     .log_file = target.home.logs() / "pool.log"};
   start.arguments.insert(start.arguments.end(), {"--log-file", start.log_file.string()});
+  if (target.stays) start.arguments.insert(start.arguments.end(), {"--idle-exit", "0"});
   if (target.url.empty()) {
     start.arguments.emplace_back("--any-port");
   } else {
@@ -101,6 +109,28 @@ Result<PoolClient> find_or_start_pool(const PoolTarget& target) {
   found = find_pool(target);
   if (found.ok()) return found;
   return start_pool(target);
+}
+
+Status stop_pool(const PoolClient& client, const base::Home& home,
+                 const std::function<bool(std::size_t workers)>& on_look) {
+  std::optional<pool::PoolAddress> address = pool::read_pool_address(home);
+  if (address && address->url != client.url()) address.reset();
+  if (const Result<json::Value> asked = client.post("/v2/shutdown", {}); !asked.ok())
+    return asked.error();
+  const auto until = std::chrono::steady_clock::now() + kStopPatience;
+  // Nobody answers, and its process has ended where it is ours to see.
+  while (client.health().ok() || (address && base::is_running(address->process))) {
+    if (std::chrono::steady_clock::now() > until) {
+      return Error{ErrorCode::Unavailable,
+                   fmt::format("the pool manager at {} still runs after {} s; its log says why",
+                               client.url(), kStopPatience.count())};
+    }
+    const Result<std::vector<contract::PoolWorker>> workers = client.workers();
+    if (!on_look(workers.ok() ? workers->size() : 0))
+      return Error{ErrorCode::Cancelled, "interrupted"};
+    std::this_thread::sleep_for(kLook);
+  }
+  return ok_status();
 }
 
 bool is_on_this_host(const std::string& url) {

@@ -2,6 +2,8 @@
 // cli/.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 
 #include "base/home.h"
@@ -16,8 +18,9 @@ using pool_client::PoolClient;
 struct PoolTarget {
   base::Environment environment;
   base::Home home;
-  std::string url;    // named by the user; empty: the one of this home
-  std::string token;  // may be empty
+  std::string url;     // named by the user; empty: the one of this home
+  std::string token;   // may be empty
+  bool stays = false;  // one that is started here does not leave when nobody uses it
 };
 
 // The manager that answers, when one does: the one named, else the one that this home's pool.json
@@ -29,6 +32,12 @@ Result<PoolClient> find_pool(const PoolTarget& target);
 // session of its own, on the usual port or a free one, its log in Home::logs()/pool.log; it leaves
 // when nothing has used it for a while. Two that come at once start one.
 Result<PoolClient> find_or_start_pool(const PoolTarget& target);
+
+// Asks the manager to stop every worker and then itself, and waits until it has. `on_look` is told
+// again and again how many workers there still are; false: no need to wait (Cancelled). Unavailable
+// when it still runs after its own limits.
+Status stop_pool(const PoolClient& client, const base::Home& home,
+                 const std::function<bool(std::size_t workers)>& on_look);
 
 // Whether the address is one of loopback.
 bool is_on_this_host(const std::string& url);

@@ -1,17 +1,14 @@
 #include "cli/llorch_command.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +20,9 @@
 #include "base/utf8.h"
 #include "base/version.h"
 #include "catalog/model_catalog.h"
+#include "cli/ask_flags.h"
 #include "cli/chat_command.h"
+#include "cli/fleet_command.h"
 #include "cli/output.h"
 #include "cli/parse_words.h"
 #include "cli/run_command.h"
@@ -34,12 +33,8 @@
 namespace llorch::cli {
 namespace {
 
-// What suits stories and chat alike; the worker's own default is the plain distribution.
-constexpr float kTemperature = 0.7F;
-constexpr float kTopP = 0.95F;
 constexpr std::int32_t kMaxTokens = 400;
 constexpr std::string_view kOwnPool = "own";
-constexpr std::size_t kPromptBytesMax = contract::kPromptScalarsMax * 4;
 
 constexpr const char* kRunFooter = R"(Examples:
   llorch run "Once upon a time"
@@ -52,6 +47,10 @@ constexpr const char* kRunFooter = R"(Examples:
 
 A model with a chat template answers the prompt as a message; --raw lets it
 continue the text instead, as a model without a template always does.
+
+Where an orchestrator runs (`llorch up`) the prompt is a job of the fleet, and -m any
+model that one of its hosts has; --local, files and --threads mean a worker of this
+command's own, as everywhere else.
 
 Without PROMPT it is read from standard input. The words of PROMPT may stand
 unquoted. On a terminal a text that is continued is repeated before what follows,
@@ -70,6 +69,7 @@ constexpr const char* kChatFooter = R"(Examples:
   llorch chat -m ~/models/llama-3.2-1b-instruct.gguf
   llorch chat -m tinyllama --system "Answer in one sentence."
   llorch chat --pool -m tinyllama
+  llorch chat -m tinyllama --local           not the fleet, though it runs
   printf 'Hello\nAnd goodbye\n' | llorch chat -m tinyllama
 
 Every line is a message; one that ends in \ goes on in the next line, and so does
@@ -85,66 +85,19 @@ prompt_tokens, tokens_out, ttft_ms, tokens_per_second.)";
 constexpr const char* kFooter = R"(Examples:
   llorch run "Once upon a time"
   llorch chat -m ~/models/llama-3.2-1b-instruct.gguf
+  llorch up                                    the orchestrator and this host's pool
+  llorch jobs submit --model builtin --prompt "Once upon a time"
+  llorch status
 
 llorch COMMAND --help shows a command's options and examples.
 Models and workers of this host: llorch-pool --help.)";
-
-// A number between the two; CLI11's own range lets "nan" through.
-CLI::Validator number_between(double min, double max) {
-  return CLI::Validator(
-      [min, max](std::string& text) {
-        double number = 0;
-        const char* end = text.data() + text.size();
-        const auto [at, error] = std::from_chars(text.data(), end, number);
-        if (error == std::errc() && at == end && number >= min && number <= max) {
-          return std::string();
-        }
-        return fmt::format("expected a number from {} to {}, found {}", min, max,
-                           base::quoted(text));
-      },
-      fmt::format("{}..{}", min, max));
-}
-
-Result<std::string> read_standard_input() {
-  if (::isatty(STDIN_FILENO) != 0) {
-    return Error{ErrorCode::InvalidArgument,
-                 "no prompt: name one (llorch run \"Once upon a time\") or send it through a pipe"};
-  }
-  std::string text;
-  std::vector<char> buffer(std::size_t{64} << 10);
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), stdin)) {
-    text.append(buffer.data(), got);
-    if (text.size() > kPromptBytesMax) break;  // refused below
-  }
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
-}
-
-Result<std::string> find_prompt(const std::vector<std::string>& words) {
-  std::string prompt = fmt::format("{}", fmt::join(words, " "));
-  if (words.empty() || prompt == "-") {
-    Result<std::string> read = read_standard_input();
-    if (!read.ok()) return read;
-    prompt = read.take();
-  }
-  if (prompt.empty()) return Error{ErrorCode::InvalidArgument, "the prompt is empty"};
-  if (!base::is_valid_utf8(prompt)) {
-    return Error{ErrorCode::InvalidArgument, "the prompt is not UTF-8 text; convert it first"};
-  }
-  if (const std::size_t scalars = base::count_scalars(prompt);
-      scalars > contract::kPromptScalarsMax) {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("the prompt has {} characters or more, at most {} are possible",
-                             scalars, contract::kPromptScalarsMax)};
-  }
-  return prompt;
-}
 
 // What the parser fills for every command that asks a worker.
 struct WorkerArguments {
   WorkerChoice choice;
   std::string worker;
-  std::string pool;  // empty: a worker of our own; kOwnPool or a URL
+  std::string pool;    // empty: a worker of our own; kOwnPool or a URL
+  bool local = false;  // never the fleet
 };
 
 struct RunArguments {
@@ -158,35 +111,6 @@ struct ChatArguments {
   WorkerArguments worker;
   ChatOptions options;
 };
-
-void add_sampling_flags(CLI::App& run, contract::SamplingConfig& sampling) {
-  sampling.temperature = kTemperature;
-  sampling.top_p = kTopP;
-  run.add_option("--temp", sampling.temperature, "0: always the most probable token (0.7)")
-      ->type_name("T")
-      ->check(number_between(0, contract::kTemperatureMax).description(""));
-  run.add_option("--top-p", sampling.top_p, "of the probability, the tokens that hold P (0.95)")
-      ->type_name("P")
-      ->check(number_between(0, 1).description(""));
-  run.add_option("--top-k", sampling.top_k, "only the K most probable tokens; 0: off (0)")
-      ->type_name("K")
-      ->check(
-          CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()).description(""));
-  run.add_option("--min-p", sampling.min_p, "none below P times the most probable (0)")
-      ->type_name("P")
-      ->check(number_between(0, 1).description(""));
-  run.add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeat less (1)")
-      ->type_name("R")
-      ->check(number_between(0.01, contract::kRepetitionPenaltyMax).description(""));
-  run.add_option("--stop", sampling.stop, "end before this text; up to 4 times")
-      ->type_name("TEXT")
-      ->allow_extra_args(false)  // the word behind it is the prompt's
-      ->check([](const std::string& text) {
-        const bool fits = !text.empty() && text.size() <= contract::kStopBytesMax;
-        return fits ? std::string() : std::string("a stop text has 1 to 100 bytes");
-      });
-  run.add_option("--seed", sampling.seed, "the same seed gives the same text")->type_name("S");
-}
 
 void add_worker_flags(CLI::App& run, WorkerArguments& arguments) {
   WorkerChoice& choice = arguments.choice;
@@ -207,18 +131,12 @@ void add_worker_flags(CLI::App& run, WorkerArguments& arguments) {
                "let a worker of this host's pool answer, or of the pool at\n--pool=URL; -m is then "
                "an ID of its catalog, and the worker\nstays")
       ->type_name("URL");
+  run.add_flag("--local", arguments.local,
+               "a worker of this command's own, also where an\norchestrator runs");
   run.add_option("--backend", choice.backend,
                  "of a worker that the pool starts: cpu (default), cuda")
       ->type_name("NAME")
       ->check(CLI::IsMember(contract::backend_names()).description(""));
-}
-
-void add_system_flag(CLI::App& run, std::string& system) {
-  run.add_option("--system", system, "what a chat model is told first")
-      ->type_name("TEXT")
-      ->check([](const std::string& text) {
-        return base::is_valid_utf8(text) ? std::string() : std::string("is not UTF-8 text");
-      });
 }
 
 void add_run_flags(CLI::App& run, RunArguments& arguments) {
@@ -321,6 +239,24 @@ Result<WorkerChoice> find_choice(const WorkerArguments& arguments,
   return choice;
 }
 
+// The orchestrator of this home, where it runs and nothing was said that only a worker of our own
+// can do: files, a program, threads, a context, a pool.
+std::optional<FleetTarget> find_fleet(const WorkerArguments& arguments,
+                                      const base::Environment& environment) {
+  const WorkerChoice& choice = arguments.choice;
+  std::error_code ignored;
+  const bool names_files =
+      choice.model.find('/') != std::string::npos || std::filesystem::exists(choice.model, ignored);
+  if (arguments.local || names_files || !arguments.worker.empty() || !arguments.pool.empty() ||
+      choice.threads || choice.context)
+    return std::nullopt;
+  FleetContext context;
+  context.environment = environment;
+  if (!complete(context).ok()) return std::nullopt;
+  if (context.url.empty() && !read_orchestrator_address(context.home)) return std::nullopt;
+  return target_of(context);
+}
+
 // What `llorch run` and `llorch chat` settle alike once everything is parsed; 0, or the code to
 // leave with.
 template <class Options>
@@ -331,6 +267,11 @@ int settle(const WorkerArguments& worker, const base::Environment& environment, 
     return kUsage;
   }
   options.color = base::wants_color(stdout, environment("NO_COLOR"));
+  options.fleet = find_fleet(worker, environment);
+  if (options.fleet) {
+    options.worker = worker.choice;
+    return 0;
+  }
   Result<WorkerChoice> choice = find_choice(worker, environment);
   if (!choice.ok()) return fail(choice.error());
   options.worker = choice.take();
@@ -339,7 +280,7 @@ int settle(const WorkerArguments& worker, const base::Environment& environment, 
 
 int run_run(RunArguments& arguments, const base::Environment& environment) {
   RunOptions& options = arguments.options;
-  Result<std::string> prompt = find_prompt(arguments.words);
+  Result<std::string> prompt = find_prompt(arguments.words, "llorch run \"Once upon a time\"");
   if (!prompt.ok()) {
     complain(prompt.error().message);
     return kUsage;
@@ -373,7 +314,21 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   CLI::App& chat = *app.add_subcommand("chat", "a conversation with a model");
   chat.set_help_flag("-h,--help", "print this help");
   add_chat_flags(chat, chat_arguments);
+  FleetContext fleet;
+  fleet.environment = environment;
+  add_up_commands(app, fleet);
+  add_status_commands(app, fleet);
+  add_jobs_commands(app, fleet);
+  add_keys_commands(app, fleet);
+  add_hosts_commands(app, fleet);
+  add_backup_commands(app, fleet);
+  add_top_command(app, fleet);
+  add_completion_command(app, fleet);
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;
+  if (fleet.chosen) {
+    const Status completed = complete(fleet);
+    return completed.ok() ? fleet.chosen() : fail(completed.error());
+  }
   if (const Status config = base::check_config(environment); !config.ok())
     return fail(config.error());
   if (chat.parsed()) return run_chat(chat_arguments, environment);

@@ -3,14 +3,11 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "base/interrupt.h"
-#include "base/process_table.h"
 #include "base/terminal.h"
 #include "catalog/look.h"
 #include "cli/find_pool.h"
@@ -22,20 +19,18 @@
 namespace llorch::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};
-// Draining, terminating and killing have their own limits; this is beyond their sum.
-constexpr std::chrono::seconds kStopPatience{180};
+constexpr const char* kStartFooter = R"(Examples:
+  llorch-pool start
+  llorch-pool start --json | jq -r .url
+
+Starts the pool manager in the background, unless it runs, and says where it answers.
+It stays until `llorch-pool stop`; its log is in the state folder.)";
 
 constexpr const char* kStopFooter = R"(Examples:
   llorch-pool stop
 
 Every worker finishes what it is at and is stopped, then the manager ends. Waits for
 that. Nothing to do is no failure.)";
-
-// Whether the manager has gone: nobody answers, and its process has ended where it is ours to see.
-bool has_ended(PoolClient& client, const std::optional<pool::PoolAddress>& address) {
-  return !client.health().ok() && !(address && base::is_running(address->process));
-}
 
 // Workers whose manager is gone: without one nothing can be drained; one that starts adopts them.
 bool has_workers_without_manager(const PoolContext& context) {
@@ -59,27 +54,29 @@ int stop_manager(const PoolContext& context) {
     }
     return fail(client.error());
   }
-  std::optional<pool::PoolAddress> address = pool::read_pool_address(context.home);
-  if (address && address->url != client->url()) address.reset();
-  if (const Result<json::Value> asked = client->post("/v2/shutdown", {}); !asked.ok())
-    return fail(asked.error());
   const base::InterruptWatch watch([] {});
   base::StatusLine line(stderr);
-  const auto until = std::chrono::steady_clock::now() + kStopPatience;
-  while (!has_ended(*client, address)) {
-    if (watch.interrupted()) return kInterrupted;
-    if (std::chrono::steady_clock::now() > until) {
-      line.clear();
-      complain(fmt::format("the pool manager at {} still runs after {} s; its log says why",
-                           client->url(), kStopPatience.count()));
-      return kFailure;
-    }
-    const Result<std::vector<contract::PoolWorker>> workers = client->workers();
-    if (workers.ok()) line.show(fmt::format("stopping {} workers", workers->size()));
-    std::this_thread::sleep_for(kLook);
-  }
+  const Status stopped = stop_pool(*client, context.home, [&](std::size_t workers) {
+    line.show(fmt::format("stopping {} workers", workers));
+    return !watch.interrupted();
+  });
   line.clear();
+  if (watch.interrupted()) return kInterrupted;
+  if (!stopped.ok()) return fail(stopped.error());
   return print(context.json_output ? "{\"status\":\"stopped\"}\n" : "stopped\n");
+}
+
+int start_manager(const PoolContext& context) {
+  PoolTarget target = target_of(context);
+  target.stays = true;
+  const Result<PoolClient> client = find_or_start_pool(target);
+  if (!client.ok()) return fail(client.error());
+  if (!context.json_output) return print(fmt::format("running at {}\n", client->url()));
+  json::Object object{{"url", client->url()}};
+  const std::optional<pool::PoolAddress> address = pool::read_pool_address(context.home);
+  if (address && address->url == client->url() && !address->socket.empty())
+    object["socket"] = address->socket;
+  return print_json(object);
 }
 
 }  // namespace
@@ -93,6 +90,9 @@ void add_serve_commands(CLI::App& app, PoolContext& context) {
   run_when_named(*serve, context, [&context, serve] {
     return pool::run_pool("llorch-pool serve", serve->remaining(), context.environment);
   });
+  CLI::App* start = app.add_subcommand("start", "run the pool manager in the background");
+  start->footer(kStartFooter);
+  run_when_named(*start, context, [&context] { return start_manager(context); });
   CLI::App* stop = app.add_subcommand("stop", "stop every worker, then the manager");
   stop->footer(kStopFooter);
   run_when_named(*stop, context, [&context] { return stop_manager(context); });

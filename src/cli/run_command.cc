@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <stop_token>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/answer_printer.h"
+#include "cli/ask_fleet.h"
 #include "cli/output.h"
 
 namespace llorch::cli {
@@ -75,28 +77,15 @@ Result<Question> make_question(const RunOptions& options, const std::string& uri
   return question;
 }
 
-// Asks the worker and prints what it says.
-Status tell(const RunOptions& options, AnsweringWorker& worker) {
-  const double load_seconds = worker.load_seconds();
+// On a terminal the prompt stands in front of what follows from it.
+void show_prompt(const RunOptions& options) {
+  if (!options.json_output && is_terminal(STDOUT_FILENO))
+    write_out(base::paint(base::printable(options.prompt), base::Color::Bold, options.color));
+}
+
+// The numbers, or everything as one object.
+Status tell_numbers(const RunOptions& options, const Answer& answer, double load_seconds) {
   const bool print = !options.json_output;
-  const bool terminal = is_terminal(STDOUT_FILENO);
-  Answer answer;
-  const Result<Question> question = make_question(options, worker.uri());
-  Status asked = question.ok() ? ok_status() : Status(question.error());
-  if (question.ok()) {
-    // On a terminal the prompt stands in front of what follows from it.
-    if (print && terminal && question->messages.empty())
-      write_out(base::paint(base::printable(options.prompt), base::Color::Bold, options.color));
-    asked = ask_and_print(*question, {print, options.color}, {}, answer);
-  }
-  if (!asked.ok()) {
-    const ErrorCode code = asked.error().code;
-    const bool may_have_died =
-        code == ErrorCode::Unavailable || code == ErrorCode::Internal || code == ErrorCode::Corrupt;
-    const std::string why = may_have_died ? worker.obituary() : "";
-    if (why.empty()) return asked;
-    return Error{asked.error().code, fmt::format("{} ({})", asked.error().message, why)};
-  }
   if (!print && !write_out(json::serialize(numbers_json(options, answer, load_seconds)) + "\n")) {
     return Error{ErrorCode::Internal, "the answer could not be written to standard output"};
   }
@@ -107,9 +96,66 @@ Status tell(const RunOptions& options, AnsweringWorker& worker) {
   return ok_status();
 }
 
+// Asks the worker and prints what it says.
+Status tell(const RunOptions& options, AnsweringWorker& worker) {
+  const bool print = !options.json_output;
+  Answer answer;
+  const Result<Question> question = make_question(options, worker.uri());
+  Status asked = question.ok() ? ok_status() : Status(question.error());
+  if (question.ok()) {
+    if (question->messages.empty()) show_prompt(options);
+    asked = ask_and_print(*question, {print, options.color}, {}, answer);
+  }
+  if (!asked.ok()) {
+    const ErrorCode code = asked.error().code;
+    const bool may_have_died =
+        code == ErrorCode::Unavailable || code == ErrorCode::Internal || code == ErrorCode::Corrupt;
+    const std::string why = may_have_died ? worker.obituary() : "";
+    if (why.empty()) return asked;
+    return Error{asked.error().code, fmt::format("{} ({})", asked.error().message, why)};
+  }
+  return tell_numbers(options, answer, worker.load_seconds());
+}
+
+// The same as a job of the fleet. Which form its model wants is known there alone: the prompt goes
+// as a message, and as it is where there is no template.
+Status tell_fleet(const RunOptions& options, const FleetClient& client, std::stop_token stop) {
+  FleetQuestion question;
+  question.options.model = options.worker.model;
+  question.question.prompt = options.prompt;
+  question.question.sampling = options.sampling;
+  const PrintOptions print{!options.json_output, options.color};
+  Answer answer;
+  Status asked = ok_status();
+  if (!options.raw) {
+    if (!options.system.empty()) question.question.messages.push_back({"system", options.system});
+    question.question.messages.push_back({"user", options.prompt});
+    asked = ask_fleet_and_print(client, question, print, stop, answer);
+  }
+  const bool has_no_template = !asked.ok() && is_without_template(asked.error());
+  if (has_no_template && !options.system.empty()) return asked;
+  if (options.raw || has_no_template) {
+    question.question.messages.clear();
+    show_prompt(options);
+    asked = ask_fleet_and_print(client, question, print, std::move(stop), answer);
+  }
+  return asked.ok() ? tell_numbers(options, answer, 0) : asked;
+}
+
+int run_in_fleet(const RunOptions& options) {
+  const Result<FleetClient> client = find_orchestrator(*options.fleet);
+  if (!client.ok()) return fail(client.error());
+  std::stop_source stop;
+  const base::InterruptWatch watch([&stop] { stop.request_stop(); });
+  const Status told = tell_fleet(options, *client, stop.get_token());
+  if (watch.interrupted()) return kInterrupted;
+  return told.ok() ? 0 : fail(told.error());
+}
+
 }  // namespace
 
 int run_prompt(const RunOptions& options) {
+  if (options.fleet) return run_in_fleet(options);
   Status told = ok_status();
   bool was_interrupted = false;
   {

@@ -1,0 +1,340 @@
+// The commands of the fleet as a user types them, against an orchestrator whose answers are
+// written here.
+#include "cli/fleet_command.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+
+#include "base/mutex.h"
+#include "cli/sample_fleet.h"
+#include "contract/error_table.h"
+#include "http/server.h"
+#include "support/child_process.h"
+#include "support/run_program.h"
+#include "support/test_paths.h"
+
+namespace llorch::cli {
+namespace {
+
+using test::ProgramOutcome;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class FakeOrchestrator {
+ public:
+  using Handler = std::function<Result<http::Response>(const http::Request& request)>;
+
+  FakeOrchestrator() { answer(http::Method::Get, "/health", R"({"status":"healthy"})"); }
+  void on(http::Method method, const std::string& path, Handler handler) {
+    router_.add(method, path,
+                http::PlainHandler([this, method, path, handler = std::move(handler)](
+                                       const http::Request& request) -> Result<http::Response> {
+                  {
+                    const base::MutexLock lock(mutex_);
+                    seen_.push_back(fmt::format("{} {}", method_name(method), request.path));
+                    if (!request.body.empty()) bodies_.push_back(request.body);
+                  }
+                  return handler(request);
+                }));
+  }
+  void answer(http::Method method, const std::string& path, const std::string& body,
+              int status = 200, const std::string& type = "application/json") {
+    on(method, path, [=](const http::Request&) -> Result<http::Response> {
+      return http::Response(status, type, body);
+    });
+  }
+  void events(const std::string& path, const std::string& text) {
+    answer(http::Method::Get, path, text, 200, "text/event-stream");
+  }
+
+  const std::string& url() {
+    if (!server_) {
+      http::ServerOptions options;
+      options.render_error = [](const Error& error, std::string_view correlation_id) {
+        contract::RenderedError rendered = contract::render_error(error, correlation_id);
+        return http::ErrorBody{rendered.status, "application/json", std::move(rendered.body), {}};
+      };
+      server_ = http::Server::start(std::move(router_), std::move(options)).take();
+      url_ = fmt::format("http://127.0.0.1:{}", server_->port());
+    }
+    return url_;
+  }
+
+  ProgramOutcome run(std::vector<std::string> words) {
+    return test::run_program(LLORCH, std::move(words), environment());
+  }
+  std::vector<std::string> environment() {
+    return {"LLORCH_ORCHESTRATOR=" + url(), "LLORCH_HOME=" + (folder_ / "home").string()};
+  }
+  std::vector<std::string> bodies() const {
+    const base::MutexLock lock(mutex_);
+    return bodies_;
+  }
+  bool was_asked(const std::string& what) const {
+    const base::MutexLock lock(mutex_);
+    return std::find(seen_.begin(), seen_.end(), what) != seen_.end();
+  }
+  std::filesystem::path operator/(std::string_view name) const { return folder_ / name; }
+
+ private:
+  test::TempDir folder_;
+  mutable base::Mutex mutex_;
+  std::vector<std::string> seen_ LLORCH_GUARDED_BY(mutex_);
+  std::vector<std::string> bodies_ LLORCH_GUARDED_BY(mutex_);
+  http::Router router_;
+  std::unique_ptr<http::Server> server_;
+  std::string url_;
+};
+
+constexpr const char* kAccepted =
+    R"({"job_id":"j1","status":"queued","queue_position":0,"predicted_start_ms":0,"events_url":"/v2/tasks/j1/events"})";
+constexpr const char* kStarted =
+    "event: started\ndata: "
+    "{\"job_id\":\"j1\",\"model\":\"m\",\"started_at\":\"2026-01-01T00:00:00Z\",\"seed\":7}\nid: "
+    "0\n\n";
+constexpr const char* kEnd =
+    "event: end\ndata: "
+    "{\"tokens_out\":2,\"decode_time_ms\":5,\"stop_reason\":\"eos\",\"stop_sequence_matched\":null,"
+    "\"prompt_tokens\":3,\"seed\":7}\nid: 2\n\n";
+
+std::string token(int index, std::string_view text) {
+  return fmt::format("event: token\ndata: {{\"t\":\"{}\",\"i\":{}}}\nid: {}\n\n", text, index,
+                     index + 1);
+}
+
+TEST(FleetCommand, WithoutAnOrchestratorTheNextStepIsNamed) {
+  const test::TempDir home;
+  const std::vector<std::string> environment = {"LLORCH_HOME=" + home.path().string(),
+                                                "LLORCH_ORCHESTRATOR="};
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"status"}, {"hosts"}, {"jobs", "list"}, {"why", "x"}, {"keys", "list"}}) {
+    const ProgramOutcome outcome = test::run_program(LLORCH, words, environment);
+    EXPECT_EQ(outcome.exit_code, 1) << words.front();
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, HasSubstr("`llorch up` starts one"));
+  }
+  const ProgramOutcome typo = test::run_program(LLORCH, {"statsu"}, environment);
+  EXPECT_EQ(typo.exit_code, 2);
+  EXPECT_THAT(typo.err, HasSubstr("did you mean status"));
+  const ProgramOutcome down = test::run_program(LLORCH, {"down"}, environment);
+  EXPECT_EQ(down.exit_code, 0) << down.err;
+  EXPECT_THAT(down.out, HasSubstr("no orchestrator is running"));
+}
+
+TEST(FleetCommand, StatusAndHostsAreShown) {
+  FakeOrchestrator fake;
+  const contract::FleetStatus status = sample_status();
+  fake.answer(http::Method::Get, "/v2/status", json::serialize(contract::write_fields(status)));
+  fake.answer(http::Method::Get, "/v2/hosts",
+              json::serialize(contract::write_fields(contract::HostList{status.hosts})));
+  const ProgramOutcome text = fake.run({"status"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("local/worker-cpu-0"));
+  const ProgramOutcome object = fake.run({"status", "--json"});
+  EXPECT_EQ(json::parse(object.out)->at("hosts").at(1).at("state"), "gone");
+  const ProgramOutcome hosts = fake.run({"hosts"});
+  EXPECT_THAT(hosts.out, HasSubstr("no route to host"));
+}
+
+TEST(FleetCommand, AnAnswerStreamsToItsEnd) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
+  fake.events("/v2/tasks/{id}/events", std::string("event: queued\ndata: {}\n\n") + kStarted +
+                                           token(0, "there was") + token(1, " a king.") + kEnd);
+  const ProgramOutcome outcome = fake.run({"jobs", "submit", "--model", "m", "--prompt", "Once",
+                                           "--class", "batch", "--pin", "anna", "--seed", "7"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "there was a king.\n");
+  const json::Value body = *json::parse(fake.bodies().front());
+  EXPECT_EQ(body.at("prompt"), "Once");
+  EXPECT_EQ(body.at("mode"), "pin");
+  EXPECT_EQ(body.at("host"), "anna");
+  EXPECT_EQ(body.at("class"), "batch");
+  EXPECT_EQ(body.at("seed"), 7);
+  const ProgramOutcome object =
+      fake.run({"jobs", "submit", "--model", "m", "--prompt", "Once", "--json"});
+  EXPECT_EQ(json::parse(object.out)->at("text"), "there was a king.");
+  const ProgramOutcome detached =
+      fake.run({"jobs", "submit", "--model", "m", "--prompt", "Once", "--detach"});
+  EXPECT_EQ(detached.out, "j1\n");
+}
+
+TEST(FleetCommand, ABrokenConnectionIsTakenUpBehindTheLastEvent) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
+  std::atomic<int> calls = 0;
+  fake.on(http::Method::Get, "/v2/tasks/{id}/events",
+          [&calls](const http::Request& request) -> Result<http::Response> {
+            const std::string after(request.headers.find("Last-Event-ID").value_or(""));
+            const int call = calls++;
+            if (call == 1) return Error{ErrorCode::Unavailable, "starting"};
+            const bool goes_on = call == 2 && after == "1";
+            return http::Response(200, "text/event-stream",
+                                  goes_on ? token(1, " a king.") + kEnd
+                                          : std::string(kStarted) + token(0, "there was"));
+          });
+  const ProgramOutcome outcome = fake.run({"jobs", "submit", "-m", "m", "-p", "Once"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "there was a king.\n");
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(FleetCommand, CtrlCCancelsTheJob) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
+  fake.events("/v2/tasks/{id}/events", std::string(kStarted) + token(0, "there was"));
+  fake.answer(http::Method::Delete, "/v2/tasks/{id}",
+              R"({"job_id":"j1","status":"cancelled","stop_ms":12.5})");
+  test::ChildProcess child(LLORCH, {"jobs", "submit", "-m", "m", "-p", "Once"}, fake.environment());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (child.out().empty() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  child.signal(SIGINT);
+  EXPECT_EQ(child.wait(), 130) << child.err();
+  EXPECT_TRUE(fake.was_asked("DELETE /v2/tasks/j1"));
+  EXPECT_THAT(child.err(), HasSubstr("j1 was cancelled within 1"));
+}
+
+TEST(FleetCommand, AFailureNamesTheJobAndTheNextStep) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
+  fake.events("/v2/tasks/{id}/events",
+              "event: error\ndata: {\"code\":\"INSUFFICIENT_MEMORY\",\"message\":\"no host has "
+              "room\",\"retriable\":true}\n\n");
+  const ProgramOutcome outcome = fake.run({"jobs", "submit", "-m", "m", "-p", "Once"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("j1: no host has room (`llorch why j1`)"));
+}
+
+TEST(FleetCommand, AFileIsAnsweredInItsOrder) {
+  FakeOrchestrator fake;
+  std::atomic<int> jobs = 0;
+  fake.on(http::Method::Post, "/v2/tasks",
+          [&jobs](const http::Request& request) -> Result<http::Response> {
+            // A full queue is asked again.
+            if (jobs++ == 0) return Error{ErrorCode::QueueFull, "full"};
+            const std::string prompt(json::parse(request.body)->at("prompt").as_string());
+            return http::Response(
+                202, "application/json",
+                fmt::format(R"({{"job_id":"{}","status":"queued","queue_position":0,)"
+                            R"("predicted_start_ms":0,"events_url":""}})",
+                            prompt));
+          });
+  fake.on(http::Method::Get, "/v2/tasks/{id}/events",
+          [](const http::Request& request) -> Result<http::Response> {
+            const std::string job = request.path.substr(std::string("/v2/tasks/").size(), 2);
+            return http::Response(200, "text/event-stream",
+                                  kStarted + token(0, "answer to " + job) + kEnd);
+          });
+  const std::filesystem::path file = fake / "prompts.jsonl";
+  const std::filesystem::path out = fake / "out.jsonl";
+  std::ofstream(file) << "\"p0\"\n{\"prompt\":\"p1\",\"id\":\"one\"}\n\nnonsense\n\"p3\"\n";
+  const ProgramOutcome outcome = fake.run({"jobs", "submit", "-m", "m", "--file", file.string(),
+                                           "--out", out.string(), "--parallel", "3"});
+  EXPECT_EQ(outcome.exit_code, 1) << "one line is wrong";
+  EXPECT_THAT(outcome.err, HasSubstr("3 of 4 done, 1 failed"));
+  std::ifstream in(out);
+  std::vector<std::string> texts;
+  for (std::string line; std::getline(in, line);) {
+    const json::Value result = *json::parse(line);
+    EXPECT_EQ(result.at("index"), texts.size());
+    texts.emplace_back(
+        result.at(result.as_object().contains("error") ? "status" : "text").as_string());
+    if (texts.size() == 2) {
+      EXPECT_EQ(result.at("id"), "one");
+    }
+  }
+  EXPECT_THAT(texts, ElementsAre("answer to p0", "answer to p1", "failed", "answer to p3"));
+}
+
+TEST(FleetCommand, KeysAreMadeListedAndRevoked) {
+  FakeOrchestrator fake;
+  contract::KeyView key;
+  key.id = "k1";
+  key.name = "laptop";
+  key.scope = "infer";
+  key.tokens_per_day = 1000;
+  key.tokens_today = 10;
+  fake.answer(http::Method::Get, "/v2/keys",
+              json::serialize(contract::write_fields(contract::KeyList{{key}})));
+  fake.answer(http::Method::Delete, "/v2/keys/{id}", json::serialize(contract::write_fields(key)));
+  key.key = "llk_k1_secret";
+  fake.answer(http::Method::Post, "/v2/keys", json::serialize(contract::write_fields(key)), 201);
+  const ProgramOutcome made = fake.run({"keys", "add", "laptop", "--rate", "60/min"});
+  EXPECT_EQ(made.out, "llk_k1_secret\n") << made.err;
+  EXPECT_EQ(json::parse(fake.bodies().front())->at("requests_per_minute"), 60);
+  EXPECT_EQ(fake.run({"keys", "add", "laptop", "--rate", "often"}).exit_code, 2);
+  const ProgramOutcome list = fake.run({"keys", "list"});
+  EXPECT_THAT(list.out, HasSubstr("10 of 1"));
+  EXPECT_THAT(list.out, Not(HasSubstr("secret")));
+  EXPECT_THAT(fake.run({"keys", "revoke", "laptop"}).out, HasSubstr("revoked"));
+}
+
+TEST(FleetCommand, BackupAndRestore) {
+  FakeOrchestrator fake;
+  fake.on(http::Method::Post, "/v2/backup",
+          [](const http::Request& request) -> Result<http::Response> {
+            const std::string file(json::parse(request.body)->at("file").as_string());
+            std::ofstream(file) << std::string("SQLite format 3\0and more", 24);
+            return http::Response(200, "application/json", R"({"file":"x","bytes":24})");
+          });
+  const std::string copy = (fake / "copy.db").string();
+  const ProgramOutcome made = fake.run({"backup", copy});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(std::filesystem::status(copy).permissions(), std::filesystem::perms(0600));
+  EXPECT_EQ(fake.run({"backup", copy}).exit_code, 1) << "never over a file that is there";
+  const std::filesystem::path store = fake / "home" / "llorch.db";
+  std::filesystem::create_directories(store.parent_path());
+  std::ofstream(store) << "old";
+  const ProgramOutcome restored = fake.run({"restore", copy});
+  EXPECT_EQ(restored.exit_code, 0) << restored.err;
+  EXPECT_EQ(std::filesystem::file_size(store), 24U);
+  EXPECT_THAT(restored.out, HasSubstr("llorch.db.before-"));
+  std::ofstream(fake / "other") << "something else";
+  const ProgramOutcome wrong = fake.run({"restore", (fake / "other").string()});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("is no copy that `llorch backup` wrote"));
+}
+
+TEST(FleetCommand, ShellsCompleteCommandsAndFlags) {
+  const test::TempDir folder;
+  const auto words_after = [&folder](const std::vector<std::string>& line) {
+    const std::string file = (folder / "llorch.bash").string();
+    const ProgramOutcome script = test::run_program(LLORCH, {"completion", "bash"});
+    std::ofstream(file) << script.out;
+    std::string words;
+    for (const std::string& word : line) words += " '" + word + "'";
+    return test::run_program("/bin/bash", {"--norc", "-c",
+                                           fmt::format("source {}; COMP_WORDS=({}); COMP_CWORD={};"
+                                                       " _llorch; echo ${{COMPREPLY[@]}}",
+                                                       file, words, line.size() - 1)})
+        .out;
+  };
+  EXPECT_EQ(words_after({"llorch", "sta"}), "status\n");
+  EXPECT_EQ(words_after({"llorch", "jobs", "su"}), "submit\n");
+  EXPECT_EQ(words_after({"llorch", "jobs", "submit", "--model", "m", "--det"}), "--detach\n");
+  EXPECT_EQ(words_after({"llorch", "--json", "keys", ""}), "add list revoke --help\n");
+  for (const char* shell : {"zsh", "fish"}) {
+    const ProgramOutcome script = test::run_program(LLORCH, {"completion", shell});
+    EXPECT_EQ(script.exit_code, 0) << script.err;
+    EXPECT_THAT(script.out, HasSubstr("submit"));
+    const std::string program = fmt::format("/usr/bin/{}", shell);
+    if (!std::filesystem::exists(program)) continue;
+    const std::string file = (folder / shell).string();
+    std::ofstream(file) << script.out;
+    const ProgramOutcome read = test::run_program(program, {"-n", file});
+    EXPECT_EQ(read.exit_code, 0) << read.err;
+    EXPECT_EQ(read.err, "");
+  }
+  const ProgramOutcome typo = test::run_program(LLORCH, {"completion", "bsh"});
+  EXPECT_EQ(typo.exit_code, 2);
+  EXPECT_THAT(typo.err, HasSubstr("bash"));
+}
+
+}  // namespace
+}  // namespace llorch::cli

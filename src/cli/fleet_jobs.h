@@ -1,0 +1,44 @@
+// What `llorch jobs submit` was told, and its two ways: one prompt, or a file of them. Private to
+// cli/.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/ask_fleet.h"
+#include "cli/fleet_command.h"
+
+namespace llorch::cli {
+
+struct SubmitArguments {
+  FleetQuestion question;
+  std::string prompt;
+  std::string system;
+  bool chat = false;
+  std::string pin;
+  std::string deadline;
+  std::string file;
+  std::string out;
+  std::int32_t parallel = 8;
+  std::int32_t max_tokens = 400;
+};
+
+// "30s", "5m", "2h", "90": seconds. InvalidArgument.
+Result<std::int64_t> read_duration_ms(std::string_view text);
+
+// One line of a file of prompts: a JSON text, or an object with "prompt" or "messages", fields of
+// the request beside it, and an "id" that its result gets back.
+struct PromptLine {
+  json::Object body;  // of POST /v2/tasks
+  json::Value id;     // null: it has none
+  bool is_chat = false;
+};
+Result<PromptLine> read_prompt_line(std::string_view line, const FleetQuestion& question);
+
+// Asks every line of the file and writes the results in its order. The exit code.
+int submit_file(const FleetClient& client, const SubmitArguments& arguments);
+
+}  // namespace llorch::cli

@@ -1,0 +1,225 @@
+// llorch up and down without a host: this machine's orchestrator and pool, from nothing to an
+// address that answers, and back.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/process_table.h"
+#include "base/terminal.h"
+#include "cli/fleet_command.h"
+#include "cli/output.h"
+#include "contract/fleet_api.h"
+
+namespace llorch::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{20};
+// An orchestrator that was told to end writes down what it has and lets go of its streams.
+constexpr std::chrono::seconds kStopPatience{60};
+
+constexpr const char* kUpFooter = R"(Examples:
+  llorch up
+  llorch up anna                       a host of ~/.ssh/config, or user@address
+  llorch up --json | jq -r .url
+
+Without a host: starts the orchestrator and this host's pool where they do not run, and
+says where they answer. What runs already is left as it is. `llorch down` stops both.
+
+With hosts: each is looked at through ssh (keys, aliases and jumps of ~/.ssh/config
+hold; ssh itself asks for passwords and about new host keys), gets the programs that it
+lacks below ~/.local/lib/llorch, and its pool is started on its own loopback. No port is
+opened there. Without a terminal, --accept-new takes a host key nobody has seen before.)";
+
+constexpr const char* kDownFooter = R"(Examples:
+  llorch down
+  llorch down --keep-pool
+  llorch down anna
+
+With hosts: stops their workers and pools. Without: stops the orchestrator, then every worker and the pool manager of this host. Jobs
+that have not ended stay in the record, and `llorch up` goes on with them. Nothing to
+do is no failure.)";
+
+// A key of this user, made once; loopback needs none.
+Result<std::string> find_or_make_key(const FleetContext& context, const FleetClient& client) {
+  if (auto key = read_own_key(context.home)) return std::move(*key);
+  const char* user = context.environment("USER");
+  contract::KeyRequest request;
+  request.name = user != nullptr && *user != '\0' ? user : "me";
+  request.scope = "admin";
+  Result<contract::KeyView> made =
+      client.post<contract::KeyView>("/v2/keys", contract::write_fields(request));
+  if (!made.ok()) return made.error().in("making a key");
+  if (Status kept = base::write_file_atomically(key_file(context.home), made->key + "\n");
+      !kept.ok())
+    return kept.error().in("keeping the key");
+  base::make_private(key_file(context.home));
+  return std::move(made->key);
+}
+
+// A request that works as it stands.
+std::string example_request(const std::string& url) {
+  return fmt::format(
+      "curl {}/v1/completions -H 'Content-Type: application/json' -d "
+      "'{{\"model\":\"builtin\",\"prompt\":\"Once upon a time\",\"max_tokens\":60}}'",
+      url);
+}
+
+int up(const FleetContext& context) {
+  PoolTarget pool_target = pool_of(context);
+  pool_target.stays = true;
+  const bool pool_ran = find_pool(pool_target).ok();
+  const Result<PoolClient> pool = find_or_start_pool(pool_target);
+  if (!pool.ok()) return fail(pool.error());
+  Result<FoundOrchestrator> found = find_or_start_orchestrator(target_of(context));
+  if (!found.ok()) return fail(found.error());
+  const FleetClient& client = found->client;
+  const Result<std::string> key = find_or_make_key(context, client);
+  if (!key.ok()) return fail(key.error());
+  if (context.json_output) {
+    return print_json(json::Object{{"url", client.url()},
+                                   {"started", found->was_started},
+                                   {"pool_url", pool->url()},
+                                   {"pool_started", !pool_ran},
+                                   {"key", *key},
+                                   {"key_file", key_file(context.home).string()}});
+  }
+  const auto state = [](bool started) { return started ? "started" : "runs already"; };
+  using Align = base::TextTable::Align;
+  base::TextTable table({Align::Left, Align::Left, Align::Left});
+  table.add_row({"orchestrator", client.url(), state(found->was_started)});
+  table.add_row({"pool", pool->url(), state(!pool_ran)});
+  std::string text = table.render(0, context.color);
+  text += fmt::format("key           {}\n", *key);
+  text += fmt::format("              in {}, for you alone; from this machine none is needed\n\n",
+                      key_file(context.home).string());
+  text += "OpenAI's clients: base URL " + client.url() + "/v1. Or, as it stands:\n\n";
+  text += example_request(client.url()) + "\n\n";
+  text += "`llorch status` shows the whole house, `llorch down` stops it.\n";
+  return print(text);
+}
+
+// What has not ended, before it is left alone.
+struct Unfinished {
+  std::int64_t queued = 0;
+  std::int64_t running = 0;
+};
+
+Result<std::optional<Unfinished>> stop_orchestrator(const FleetContext& context,
+                                                    const base::InterruptWatch& watch) {
+  const std::optional<api::DaemonAddress> address = read_orchestrator_address(context.home);
+  if (!address) return std::optional<Unfinished>();
+  Unfinished unfinished;
+  if (const auto status =
+          FleetClient(target_of(context), address->url).get<contract::FleetStatus>("/v2/status");
+      status.ok())
+    unfinished = {status->queued, status->running};
+  const Result<base::ProcessHandle> process = base::ProcessHandle::open(address->process);
+  if (process.ok()) process->send_signal(SIGTERM);
+  const auto until = std::chrono::steady_clock::now() + kStopPatience;
+  while (process.ok() && base::is_running(address->process)) {
+    if (watch.interrupted()) return Error{ErrorCode::Cancelled, "interrupted"};
+    if (std::chrono::steady_clock::now() > until) {
+      return Error{ErrorCode::Unavailable,
+                   fmt::format("the orchestrator (process {}) still runs after {} s; its log says "
+                               "why: {}",
+                               address->process.pid, kStopPatience.count(),
+                               (context.home.logs() / "orchestrator.log").string())};
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  return std::optional(unfinished);
+}
+
+std::string tell_orchestrator(const std::optional<Unfinished>& stopped) {
+  if (!stopped) return "no orchestrator is running\n";
+  std::string text = "orchestrator stopped\n";
+  if (stopped->queued + stopped->running > 0) {
+    text += fmt::format(
+        "  {} queued and {} running jobs stay in the record; `llorch up` goes on with them\n",
+        stopped->queued, stopped->running);
+  }
+  return text;
+}
+
+struct DownArguments {
+  std::vector<std::string> hosts;
+  bool keep_pool = false;
+};
+
+int down(const FleetContext& context, const DownArguments& arguments) {
+  const base::InterruptWatch watch([] {});
+  const Result<std::optional<Unfinished>> stopped = stop_orchestrator(context, watch);
+  if (watch.interrupted()) return kInterrupted;
+  if (!stopped.ok()) return fail(stopped.error());
+  json::Object object{{"orchestrator", *stopped ? "stopped" : "not running"},
+                      {"queued", *stopped ? (*stopped)->queued : 0},
+                      {"running", *stopped ? (*stopped)->running : 0}};
+  std::string text = tell_orchestrator(*stopped);
+  const Result<PoolClient> pool =
+      arguments.keep_pool ? Error{ErrorCode::NotFound, "left alone"} : find_pool(pool_of(context));
+  object["pool"] = arguments.keep_pool ? "left alone" : "not running";
+  if (!pool.ok()) {
+    text += arguments.keep_pool ? "the pool is left alone\n" : "no pool manager is running\n";
+  } else {
+    base::StatusLine line(stderr);
+    std::size_t most = 0;
+    const Status ended = stop_pool(*pool, context.home, [&](std::size_t workers) {
+      most = std::max(most, workers);
+      line.show(fmt::format("stopping {} workers", workers));
+      return !watch.interrupted();
+    });
+    line.clear();
+    if (watch.interrupted()) return kInterrupted;
+    if (!ended.ok()) return fail(ended.error());
+    object["pool"] = "stopped";
+    text += "pool stopped\n";
+  }
+  return context.json_output ? print_json(object) : print(text);
+}
+
+}  // namespace
+
+void add_up_commands(CLI::App& app, FleetContext& context) {
+  struct UpArguments {
+    std::vector<std::string> hosts;
+    bool accept_new = false;
+  };
+  auto wanted = std::make_shared<UpArguments>();
+  CLI::App* up_command = add_fleet_command(
+      app, context, "up", "start the orchestrator and this host's pool, or another host", kUpFooter,
+      [&context, wanted] {
+        return wanted->hosts.empty() ? up(context)
+                                     : up_hosts(context, wanted->hosts, wanted->accept_new);
+      });
+  up_command->add_option("HOST", wanted->hosts, "as ssh knows it")->type_name("");
+  up_command->add_flag("--accept-new", wanted->accept_new,
+                       "trust the key of a host that was never seen before");
+  auto arguments = std::make_shared<DownArguments>();
+  CLI::App* down_command = add_fleet_command(
+      app, context, "down", "stop the orchestrator and this host's pool, or another host",
+      kDownFooter, [&context, arguments] {
+        return arguments->hosts.empty() ? down(context, *arguments)
+                                        : down_hosts(context, arguments->hosts);
+      });
+  down_command->add_option("HOST", arguments->hosts, "only these")->type_name("");
+  down_command->add_flag("--keep-pool", arguments->keep_pool,
+                         "leave the pool manager and its workers running");
+}
+
+}  // namespace llorch::cli

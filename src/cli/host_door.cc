@@ -1,0 +1,166 @@
+#include "cli/host_door.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/foreground.h"
+#include "base/own_program.h"
+#include "base/process.h"
+#include "base/thread.h"
+#include "cli/output.h"
+#include "remote/run_folder.h"
+
+namespace llorch::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using remote::FirstContact;
+using remote::HostSession;
+using remote::SshHost;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kCommandPatience{3'600'000};  // a download may take its time
+constexpr std::size_t kOutputBytes = std::size_t{1} << 20;
+
+bool has_terminal() {
+  return ::isatty(STDIN_FILENO) != 0 && ::isatty(STDERR_FILENO) != 0;
+}
+
+// Lets ssh ask in the user's terminal. Where the login needs no password the connection that came
+// of it is closed again, and ours takes its place; else it stays, and is shared.
+Status ask_in_terminal(const HostDoor& door, const SshHost& host, HostSession& session) {
+  const Result<base::ExitStatus> asked =
+      base::run_in_foreground(door.ssh, remote::terminal_master_words(host));
+  if (!asked.ok()) return asked.error();
+  if (!asked->success()) {
+    return Error{ErrorCode::Unavailable, fmt::format("ssh {} {}", host.name(), asked->describe())};
+  }
+  const auto exit =
+      remote::run_ssh(door.ssh, {.words = remote::exit_words(host), .input_file = {}});
+  if (exit.ok() && !session.connect()) return ok_status();
+  const Result<base::ExitStatus> again =
+      base::run_in_foreground(door.ssh, remote::terminal_master_words(host));
+  if (!again.ok()) return again.error();
+  if (const remote::StepOutcome problem = session.connect())
+    return Error{ErrorCode::Unavailable, problem->reason};
+  return ok_status();
+}
+
+HostAnswer ask_local(const std::vector<std::string>& words) {
+  HostAnswer answer{.host = std::string(kLocalHost), .exit_code = kFailure, .output = {}};
+  base::ProcessOptions options;
+  options.program = base::own_folder() / "llorch-pool";
+  options.arguments = words;
+  options.output_tail_bytes = kOutputBytes;
+  options.dies_with_parent = true;
+  const auto process = base::Process::spawn(options);
+  if (!process.ok()) {
+    answer.output = process.error().message;
+    return answer;
+  }
+  const auto exit = (*process)->wait_for(kCommandPatience);
+  answer.exit_code = exit && exit->signal == 0 ? exit->code : kFailure;
+  answer.output = (*process)->output_tail();
+  return answer;
+}
+
+HostAnswer ask_one(const HostDoor& door, const std::string& host,
+                   const std::vector<std::string>& words) {
+  if (host == kLocalHost) return ask_local(words);
+  HostAnswer answer{.host = host, .exit_code = kFailure, .output = {}};
+  const Result<SshHost> target = SshHost::make(host, door.run_folder);
+  if (!target.ok()) {
+    answer.output = target.error().message;
+    return answer;
+  }
+  HostSession session(door.ssh, *target, door.programs);
+  if (const remote::StepOutcome problem = session.connect()) {
+    answer.output = problem->reason;
+    return answer;
+  }
+  std::vector<std::string> command = {"llorch-pool"};
+  command.insert(command.end(), words.begin(), words.end());
+  const Result<remote::SshOutcome> done =
+      session.run({.words = std::move(command), .environment = {}}, kCommandPatience);
+  if (!done.ok()) {
+    answer.output = done.error().message;
+    return answer;
+  }
+  answer.exit_code = done->exit.signal == 0 ? done->exit.code : kFailure;
+  answer.output = done->output;
+  return answer;
+}
+
+}  // namespace
+
+Result<HostDoor> open_door(const FleetContext& context) {
+  HostDoor door;
+  Result<fs::path> ssh = remote::find_ssh(context.environment);
+  if (!ssh.ok()) return ssh.error();
+  door.ssh = ssh.take();
+  Result<fs::path> run_folder = remote::make_run_folder(context.home, context.environment);
+  if (!run_folder.ok()) return run_folder.error();
+  door.run_folder = run_folder.take();
+  const char* programs = context.environment("LLORCH_HOST_PROGRAMS");
+  door.programs =
+      programs != nullptr && *programs != '\0' ? fs::path(programs) : base::own_folder();
+  return door;
+}
+
+Result<std::unique_ptr<HostSession>> open_session(const HostDoor& door, const std::string& name,
+                                                  FirstContact first_contact) {
+  const Result<SshHost> host = SshHost::make(name, door.run_folder);
+  if (!host.ok()) return host.error();
+  auto session = std::make_unique<HostSession>(door.ssh, *host, door.programs);
+  const remote::StepOutcome problem = session->connect(first_contact);
+  if (!problem) return session;
+  if (!problem->needs_a_person || !has_terminal())
+    return Error{ErrorCode::Unavailable, problem->reason};
+  if (Status asked = ask_in_terminal(door, *host, *session); !asked.ok()) return asked.error();
+  return session;
+}
+
+Result<std::vector<std::string>> find_hosts(const FleetContext& context, const std::string& text) {
+  std::vector<std::string> hosts;
+  if (text == "all") {
+    const Result<FleetClient> client = find_orchestrator(target_of(context));
+    if (!client.ok()) return client.error().in("--host all");
+    const auto list = client->get<contract::HostList>("/v2/hosts");
+    if (!list.ok()) return list.error();
+    for (const contract::HostView& host : list->hosts)
+      if (host.state != "unknown") hosts.push_back(host.name);
+    return hosts;
+  }
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::string name = text.substr(begin, end - begin);
+    if (name.empty()) {
+      return Error{ErrorCode::InvalidArgument,
+                   "--host: expected a name, several with commas between them, or all"};
+    }
+    if (std::find(hosts.begin(), hosts.end(), name) == hosts.end())
+      hosts.push_back(std::move(name));
+    begin = end + 1;
+  }
+  return hosts;
+}
+
+std::vector<HostAnswer> ask_hosts(const HostDoor& door, const std::vector<std::string>& hosts,
+                                  const std::vector<std::string>& words) {
+  std::vector<HostAnswer> answers(hosts.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+      threads.push_back(
+          base::start_thread("host", [&, i] { answers[i] = ask_one(door, hosts[i], words); }));
+    }
+  }
+  return answers;
+}
+
+}  // namespace llorch::cli

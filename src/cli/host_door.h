@@ -1,0 +1,48 @@
+// The way from a command to other hosts: first contact in the user's terminal, and commands of
+// theirs through the connection that stands. Private to cli/.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/fleet_command.h"
+#include "remote/host_session.h"
+
+namespace llorch::cli {
+
+// What connections to hosts need on this machine.
+struct HostDoor {
+  std::filesystem::path ssh;
+  std::filesystem::path run_folder;
+  std::filesystem::path programs;  // that hosts get
+};
+Result<HostDoor> open_door(const FleetContext& context);
+
+// A session whose connection stands. Where the host is met for the first time, or wants a password,
+// ssh itself asks in the user's terminal; without one, `first_contact` says what to do.
+Result<std::unique_ptr<remote::HostSession>> open_session(const HostDoor& door,
+                                                          const std::string& host,
+                                                          remote::FirstContact first_contact);
+
+// "all", "a,b", "a": names of hosts; "all" asks the orchestrator. InvalidArgument: a name that ssh
+// would not take.
+Result<std::vector<std::string>> find_hosts(const FleetContext& context, const std::string& text);
+
+// llorch-pool with these words on each host, side by side; this machine's own for "local".
+struct HostAnswer {
+  std::string host;
+  int exit_code = -1;
+  std::string output;  // both streams, as they came; or why it could not be asked
+};
+std::vector<HostAnswer> ask_hosts(const HostDoor& door, const std::vector<std::string>& hosts,
+                                  const std::vector<std::string>& words);
+
+// How the orchestrator calls this machine.
+inline constexpr std::string_view kLocalHost = "local";
+
+}  // namespace llorch::cli
