@@ -91,7 +91,8 @@ std::string stop_reason_of(std::string_view end_text) {
 
 }  // namespace
 
-std::string notice_text(const AnswerForm& form, const fleet::JobNotice& notice) {
+std::string notice_text(const AnswerForm& form, fleet::Holder holder,
+                        const fleet::JobNotice& notice) {
   json::Object data;
   std::string_view event = "queued";
   switch (notice.kind) {
@@ -118,7 +119,8 @@ std::string notice_text(const AnswerForm& form, const fleet::JobNotice& notice) 
       return {};
   }
   const std::string json = json::serialize(data);
-  if (is_openai(form)) return fmt::format(": {} {}\n\n", event, json);
+  if (is_openai(form) && holder == fleet::Holder::Connection)
+    return fmt::format(": {} {}\n\n", event, json);
   std::string text;
   append_event(event, json, text);
   return text;
@@ -252,7 +254,7 @@ void AnswerLog::note_moved(const fleet::AttemptId& attempt, const fleet::JobNoti
   if (attempt != attempt_) return;
   fleet::JobNotice moved = notice;
   moved.at_token = told_.total();
-  add_text(notice_text(form_, moved));
+  add_text(notice_text(form_, holder_, moved));
 }
 
 void AnswerLog::keep_whole(const fleet::AttemptId& attempt, WholeAnswer whole) {
@@ -300,7 +302,7 @@ void AnswerLog::tell(const fleet::JobNotice& notice) {
   switch (notice.kind) {
     case fleet::NoticeKind::Queued:
     case fleet::NoticeKind::Loading:
-      notice_ = notice_text(form_, notice);
+      notice_ = notice_text(form_, holder_, notice);
       ++notice_number_;
       break;
     case fleet::NoticeKind::Migrated:

@@ -192,8 +192,9 @@ class AnswerLog {
   std::optional<http::Waker> paused_ LLORCH_GUARDED_BY(mutex_);
 };
 
-// The texts of what is told beside the answer, exactly as on the wire. OpenAI's streams have
-// comments instead.
-std::string notice_text(const AnswerForm& form, const fleet::JobNotice& notice);
+// The texts of what is told beside the answer, exactly as on the wire. On OpenAI's endpoints they
+// are comments: their clients know no other events. Those who follow a task do.
+std::string notice_text(const AnswerForm& form, fleet::Holder holder,
+                        const fleet::JobNotice& notice);
 
 }  // namespace llorch::orchestrator
