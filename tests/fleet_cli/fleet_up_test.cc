@@ -1,0 +1,281 @@
+// The fleet from nothing to answers and back to nothing, on this machine and on a host that only
+// runs sshd.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "base/json.h"
+#include "base/process_table.h"
+#include "support/child_process.h"
+#include "support/run_program.h"
+#include "support/test_paths.h"
+#include "support/test_sshd.h"
+
+namespace llorch {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ProgramOutcome;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+bool eventually(const std::function<bool()>& condition, int seconds = 60) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+// A home of its own; at the end everything that was started in it must be gone.
+class FleetHome {
+ public:
+  explicit FleetHome(std::vector<std::string> environment = {}) : more_(std::move(environment)) {
+    std::ofstream(folder_ / "config.toml")
+        << "[orchestrator]\nport = 0\n[pool]\nport = 0\n[worker]\nthreads = 1\n";
+  }
+  ~FleetHome() {
+    const ProgramOutcome down = llorch({"down"});
+    EXPECT_EQ(down.exit_code, 0) << down.err;
+    EXPECT_TRUE(eventually([this] { return processes().empty(); })) << "a process was left behind";
+    for (const int pid : processes()) ::kill(pid, SIGKILL);
+    if (::testing::Test::HasFailure()) print_logs();
+  }
+  FleetHome(const FleetHome&) = delete;
+  FleetHome& operator=(const FleetHome&) = delete;
+
+  fs::path path() const { return folder_.path(); }
+  std::vector<std::string> environment() const {
+    std::vector<std::string> all = {"LLORCH_HOME=" + folder_.path().string(), "LLORCH_POOL=",
+                                    "LLORCH_ORCHESTRATOR=", "LLORCH_TOKEN=", "LLORCH_CONFIG="};
+    all.insert(all.end(), more_.begin(), more_.end());
+    return all;
+  }
+  ProgramOutcome llorch(std::vector<std::string> words) const {
+    return test::run_program(LLORCH, std::move(words), environment());
+  }
+  json::Value json(std::vector<std::string> words) const {
+    words.emplace_back("--json");
+    const ProgramOutcome outcome = llorch(std::move(words));
+    Result<json::Value> value = json::parse(outcome.out);
+    EXPECT_TRUE(value.ok()) << outcome.out << outcome.err;
+    return value.ok() ? value.take() : json::Value(json::Object());
+  }
+  std::vector<int> processes() const {
+    return base::processes_with_variable("LLORCH_HOME=" + folder_.path().string());
+  }
+
+ private:
+  void print_logs() const {
+    for (const char* name : {"orchestrator.log", "pool.log"}) {
+      const std::ifstream in(folder_ / "logs" / name);
+      std::ostringstream text;
+      text << in.rdbuf();
+      fprintf(stderr, "--- %s\n%s\n", name, text.str().c_str());
+    }
+  }
+
+  test::TempDir folder_;
+  std::vector<std::string> more_;
+};
+
+TEST(FleetUp, OneMachineFromNothingToAnswersAndBack) {
+  const FleetHome home;
+  const ProgramOutcome up = home.llorch({"up"});
+  ASSERT_EQ(up.exit_code, 0) << up.err;
+  EXPECT_THAT(up.out, HasSubstr("orchestrator  http://127.0.0.1:"));
+  EXPECT_THAT(up.out, HasSubstr("llk_"));
+  EXPECT_THAT(up.out, HasSubstr("from this machine none is needed"));
+  EXPECT_EQ(fs::status(home.path() / "key").permissions(), fs::perms(0600));
+
+  // The line that it shows works as it stands.
+  const std::size_t begin = up.out.find("curl ");
+  ASSERT_NE(begin, std::string::npos) << up.out;
+  const std::string line = up.out.substr(begin, up.out.find('\n', begin) - begin);
+  if (fs::exists("/usr/bin/curl")) {
+    const ProgramOutcome curl = test::run_program("/bin/sh", {"-c", line + " --silent"});
+    EXPECT_EQ(curl.exit_code, 0) << line;
+    EXPECT_THAT(curl.out, HasSubstr("\"choices\"")) << line;
+  }
+
+  const json::Value again = home.json({"up"});
+  EXPECT_EQ(again.at("started"), false) << "what runs is left alone";
+
+  const ProgramOutcome told = home.llorch(
+      {"jobs", "submit", "-m", "builtin", "-p", "Once upon a time", "-n", "12", "--temp", "0"});
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_THAT(told.out, Not(IsEmpty()));
+  const ProgramOutcome run =
+      home.llorch({"run", "-n", "12", "--temp", "0", "--raw", "Once upon a time"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out, told.out) << "`run` is a job of the fleet";
+  const ProgramOutcome form = home.llorch({"run", "-n", "12", "--temp", "0", "Once upon a time"});
+  EXPECT_EQ(form.out, told.out) << "a model without a template continues the text: " << form.err;
+
+  const ProgramOutcome status = home.llorch({"status"});
+  EXPECT_EQ(status.exit_code, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("local/worker-cpu-0"));
+  const json::Value list = home.json({"jobs", "list"});
+  ASSERT_GE(list.at("tasks").as_array().size(), 2U);
+  const std::string job(list.at("tasks").at(0).at("job_id").as_string());
+  EXPECT_THAT(home.llorch({"jobs", "show", job}).out, HasSubstr("completed"));
+  EXPECT_THAT(home.llorch({"why", job}).out, HasSubstr("worker-cpu-0"));
+  const ProgramOutcome logs = home.llorch({"jobs", "logs", job});
+  EXPECT_EQ(logs.exit_code, 0) << logs.err;
+  EXPECT_EQ(logs.out, told.out);
+
+  const ProgramOutcome unknown =
+      home.llorch({"jobs", "submit", "-m", "buitin", "-p", "Once", "-n", "3"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("builtin"));
+
+  const ProgramOutcome down = home.llorch({"down"});
+  EXPECT_EQ(down.exit_code, 0) << down.err;
+  EXPECT_THAT(down.out, HasSubstr("orchestrator stopped"));
+  EXPECT_THAT(down.out, HasSubstr("pool stopped"));
+  EXPECT_THAT(home.processes(), IsEmpty());
+}
+
+TEST(FleetUp, ABatchOfPromptsAndItsBackup) {
+  const FleetHome home;
+  ASSERT_EQ(home.llorch({"up"}).exit_code, 0);
+  std::ofstream file(home.path() / "prompts.jsonl");
+  for (int i = 0; i < 12; ++i)
+    file << fmt::format("{{\"prompt\":\"Story {}:\",\"id\":{}}}\n", i, i);
+  file.close();
+  const std::string out = (home.path() / "out.jsonl").string();
+  const ProgramOutcome done =
+      home.llorch({"jobs", "submit", "-m", "builtin", "--class", "batch", "-n", "8", "--file",
+                   (home.path() / "prompts.jsonl").string(), "--out", out});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  std::ifstream in(out);
+  int lines = 0;
+  for (std::string line; std::getline(in, line); ++lines) {
+    const json::Value result = *json::parse(line);
+    EXPECT_EQ(result.at("id"), lines);
+    EXPECT_EQ(result.at("status"), "completed");
+    EXPECT_EQ(result.at("tokens_out"), 8) << line;
+  }
+  EXPECT_EQ(lines, 12);
+
+  const std::string copy = (home.path() / "copy.db").string();
+  EXPECT_EQ(home.llorch({"backup", copy}).exit_code, 0);
+  EXPECT_EQ(home.llorch({"restore", copy}).exit_code, 1) << "it runs";
+  const json::Value before = home.json({"jobs", "list"});
+  EXPECT_EQ(home.llorch({"down"}).exit_code, 0);
+  fs::remove(home.path() / "llorch.db");
+  const ProgramOutcome restored = home.llorch({"restore", copy});
+  EXPECT_EQ(restored.exit_code, 0) << restored.err;
+  ASSERT_EQ(home.llorch({"up"}).exit_code, 0);
+  EXPECT_EQ(home.json({"jobs", "list"}).at("tasks").as_array().size(),
+            before.at("tasks").as_array().size());
+}
+
+// Programs as hosts get them: without debug information, so that the copy is quick.
+std::string strip_programs(const fs::path& folder) {
+  for (const char* name : {"llorch-pool", "pool-managerd", "llorch-cpud"}) {
+    const fs::path source = fs::path(LLORCH).parent_path() / name;
+    const ProgramOutcome done =
+        test::run_program("/usr/bin/strip", {"-o", (folder / name).string(), source.string()});
+    if (done.exit_code != 0) fs::copy_file(source, folder / name);
+  }
+  return folder.string();
+}
+
+TEST(FleetUp, AHostWhereOnlySshdRuns) {
+  const auto sshd = test::TestSshd::start();
+  if (sshd == nullptr) GTEST_SKIP() << "no sshd";
+  const test::TempDir programs;
+  std::ofstream(sshd->home() / ".keep") << "";
+  fs::create_directories(sshd->home() / ".config" / "llorch");
+  std::ofstream(sshd->home() / ".config" / "llorch" / "config.toml")
+      << "[pool]\nport = 0\n[worker]\nthreads = 1\n";
+  const char* path = std::getenv("PATH");
+  const FleetHome home(
+      {"LLORCH_HOST_PROGRAMS=" + strip_programs(programs.path()),
+       fmt::format("PATH={}:{}", sshd->ssh().parent_path().string(), path != nullptr ? path : "")});
+
+  sshd->know_host_key(false);
+  const ProgramOutcome unknown = home.llorch({"up", "testhost"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("--accept-new"));
+
+  const ProgramOutcome up = home.llorch({"up", "testhost", "--accept-new"});
+  ASSERT_EQ(up.exit_code, 0) << up.out << up.err;
+  EXPECT_THAT(up.out, HasSubstr("testhost is up and takes work"));
+  const ProgramOutcome hosts = home.llorch({"hosts"});
+  EXPECT_THAT(hosts.out, HasSubstr("testhost"));
+
+  // A job that runs there.
+  const json::Value told = home.json({"jobs", "submit", "-m", "builtin", "-p", "Once upon a time",
+                                      "-n", "12", "--temp", "0", "--pin", "testhost"});
+  EXPECT_EQ(told.at("status"), "completed");
+  const json::Value task = home.json({"jobs", "show", std::string(told.at("job_id").as_string())});
+  EXPECT_EQ(task.at("host"), "testhost");
+
+  // The whole of llorch-pool there, with its exit code.
+  const ProgramOutcome there = home.llorch({"pool", "worker", "list", "--host", "testhost"});
+  EXPECT_EQ(there.exit_code, 0) << there.err;
+  EXPECT_THAT(there.out, HasSubstr("worker-cpu-0"));
+  const ProgramOutcome wrong =
+      home.llorch({"pool", "worker", "stop", "; rm -rf $(pwd)", "--host", "testhost"});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err + wrong.out, HasSubstr("; rm -rf $(pwd)"));
+  EXPECT_EQ(home.llorch({"pool", "nonsense", "--host=testhost"}).exit_code, 2);
+  const ProgramOutcome both = home.llorch({"pool", "models", "list", "--host", "local,testhost"});
+  EXPECT_EQ(both.exit_code, 0) << both.err << both.out;
+  EXPECT_THAT(both.out, HasSubstr("testhost  "));
+  EXPECT_THAT(both.out, HasSubstr("HOST      RESULT"));
+  const ProgramOutcome plan = home.llorch({"plan", "builtin"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err << plan.out;
+  EXPECT_THAT(plan.out, HasSubstr("testhost"));
+
+  // The connection is cut; it heals, and work goes on there.
+  const auto masters = [&home] {
+    std::vector<int> found;
+    for (const int pid : home.processes()) {
+      const std::ifstream in(fmt::format("/proc/{}/cmdline", pid));
+      std::ostringstream text;
+      text << in.rdbuf();
+      if (text.str().find(std::string("ControlPersist=no")) != std::string::npos)
+        found.push_back(pid);
+    }
+    return found;
+  };
+  ASSERT_THAT(masters(), Not(IsEmpty()));
+  const std::vector<int> old = masters();
+  for (const int pid : old) ::kill(pid, SIGKILL);
+  EXPECT_TRUE(eventually([&] {
+    const std::vector<int> now = masters();
+    return !now.empty() && now != old;
+  })) << "a new connection";
+  EXPECT_TRUE(eventually([&home] {
+    const json::Value list = home.json({"hosts"});
+    for (const json::Value& host : list.at("hosts").as_array())
+      if (host.at("name") == "testhost") return host.at("state") == "connected";
+    return false;
+  }));
+  const json::Value more = home.json({"jobs", "submit", "-m", "builtin", "-p", "Once upon a time",
+                                      "-n", "12", "--temp", "0", "--pin", "testhost"});
+  EXPECT_EQ(more.at("text"), told.at("text"));
+
+  const ProgramOutcome down = home.llorch({"down", "testhost"});
+  EXPECT_EQ(down.exit_code, 0) << down.err;
+  EXPECT_TRUE(eventually([&sshd] {
+    return base::processes_with_variable("HOME=" + sshd->home().string()).empty();
+  })) << "nothing stays there";
+}
+
+}  // namespace
+}  // namespace llorch
