@@ -2,11 +2,17 @@
 # Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
 CTEST_FLAGS ?= --output-on-failure
 
-.PHONY: run test setup build clean asan tsan clang headers cuda fuzz format check
+.PHONY: run demo test setup build clean asan tsan clang headers cuda fuzz format check
 
 run: setup
 	@scripts/build.sh release
 	@scripts/run.sh build/release/bin
+
+# Three hosts on loopback, and an answer that outlives its worker; `make demo PICTURE=docs/demo.svg` also draws it.
+demo:
+	@scripts/setup.sh test
+	@scripts/build.sh release
+	@scripts/demo.sh build/release/bin $(PICTURE)
 
 test:
 	@scripts/setup.sh test
