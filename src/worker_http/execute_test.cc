@@ -16,7 +16,7 @@ using http::test::header_of;
 using http::test::RawSocket;
 using http::test::status_of;
 using std::chrono::milliseconds;
-using test::dechunk;
+using test::events_of;
 using test::FakeJob;
 using test::json_of;
 using test::TestWorker;
@@ -25,13 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::string_view kJson = "Content-Type: application/json\r\n";
-
-std::vector<http::SseEvent> events_of(std::string_view response) {
-  http::SseReader reader;
-  std::vector<http::SseEvent> events;
-  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
-  return events;
-}
 
 std::vector<std::string> names_of(const std::vector<http::SseEvent>& events) {
   std::vector<std::string> names;

@@ -315,4 +315,17 @@ std::string dechunk(std::string_view response) {
   return out;
 }
 
+std::vector<http::SseEvent> events_of(std::string_view response) {
+  http::SseReader reader;
+  std::vector<http::SseEvent> events;
+  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
+  return events;
+}
+
+std::vector<std::string> data_of(std::string_view response) {
+  std::vector<std::string> data;
+  for (http::SseEvent& event : events_of(response)) data.push_back(std::move(event.data));
+  return data;
+}
+
 }  // namespace llorch::worker_http::test

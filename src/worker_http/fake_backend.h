@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/owner_loop.h"
 #include "http/server.h"
+#include "http/sse.h"
 #include "worker_http/backend.h"
 #include "worker_http/routes.h"
 
@@ -133,5 +134,8 @@ struct TestWorker {
 json::Value json_of(std::string_view response);  // its body, parsed; fails the test when it is none
 // The body of a chunked response.
 std::string dechunk(std::string_view response);
+// Of a stream: its events, and the data of each.
+std::vector<http::SseEvent> events_of(std::string_view response);
+std::vector<std::string> data_of(std::string_view response);
 
 }  // namespace llorch::worker_http::test

@@ -19,6 +19,7 @@ class JobFeed::Listener final : public TextListener {
   }
 
   void on_told(openai::ToldText told) override {
+    for (const TextPiece& piece : told.pieces) told_ += std::ssize(piece.ids);
     [[maybe_unused]] const bool heard = feed_->events_.try_push({choice_, std::move(told)});
   }
 
@@ -38,7 +39,7 @@ class JobFeed::Listener final : public TextListener {
                                  feed_->max_pieces_)};
     }
     const std::chrono::duration<double, std::milli> total = Clock::now() - since_;
-    feed_->metrics_->record(result, queue_ms_, total.count());
+    feed_->metrics_->record(result, told_, queue_ms_, total.count());
     [[maybe_unused]] const bool heard = feed_->events_.try_push({choice_, std::move(result)});
     feed_.reset();
   }
@@ -49,6 +50,7 @@ class JobFeed::Listener final : public TextListener {
   const std::size_t choice_;
   const Clock::time_point since_ = Clock::now();
   double queue_ms_ = 0;
+  std::int64_t told_ = 0;  // tokens
   bool overflowed_ = false;
 };
 

@@ -85,16 +85,17 @@ Outcome outcome_of_refusal(const Error& error) {
   return Outcome::Refused;
 }
 
-void Metrics::record(const Result<contract::InferenceResult>& result, double queue_ms,
-                     double total_ms) {
+void Metrics::record(const Result<contract::InferenceResult>& result, std::int64_t told,
+                     double queue_ms, double total_ms) {
   count(outcome_of(result));
   total_.add(total_ms / 1000);
   if (!result.ok()) return;
   queue_.add(queue_ms / 1000);
-  if (result->tokens_out > 0) first_token_.add(result->ttft_ms / 1000);
-  if (result->tokens_out > 1) {
+  const std::int64_t made = result->tokens_out - told;
+  if (made > 0) first_token_.add(result->ttft_ms / 1000);
+  if (made > 1) {
     per_token_.add(static_cast<double>(result->decode_time_ms) / 1000 /
-                   static_cast<double>(result->tokens_out - 1));
+                   static_cast<double>(made - 1));
   }
 }
 

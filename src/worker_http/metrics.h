@@ -35,8 +35,9 @@ Outcome outcome_of_refusal(const Error& error);
 class Metrics {
  public:
   void count(Outcome outcome) { ++requests_[static_cast<std::size_t>(outcome)]; }
-  // A request that was accepted has ended.
-  void record(const Result<contract::InferenceResult>& result, double queue_ms, double total_ms);
+  // A request that was accepted has ended; `told` of its tokens were made elsewhere.
+  void record(const Result<contract::InferenceResult>& result, std::int64_t told, double queue_ms,
+              double total_ms);
 
   // The whole page: what is counted here, and the backend's counters and gauges.
   std::string render(const InferenceBackend& backend) const;

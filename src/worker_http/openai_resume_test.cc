@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "http/sse.h"
 #include "http/test_server.h"
 #include "worker_http/fake_backend.h"
 
@@ -10,7 +9,7 @@ namespace llorch::worker_http {
 namespace {
 
 using http::test::status_of;
-using test::dechunk;
+using test::data_of;
 using test::FakeJob;
 using test::json_of;
 using test::TestWorker;
@@ -22,15 +21,6 @@ using ::testing::Not;
 
 constexpr std::string_view kWithIds = "Content-Type: application/json\r\nX-Llorch-Ids: 1\r\n";
 constexpr std::string_view kJson = "Content-Type: application/json\r\n";
-
-std::vector<std::string> data_of(std::string_view response) {
-  http::SseReader reader;
-  std::vector<http::SseEvent> events;
-  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
-  std::vector<std::string> data;
-  for (const http::SseEvent& event : events) data.push_back(event.data);
-  return data;
-}
 
 void say_hello(const FakeJob& job) {
   job.start();

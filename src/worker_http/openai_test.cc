@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "http/sse.h"
 #include "http/test_server.h"
 #include "worker_http/fake_backend.h"
 
@@ -14,7 +13,7 @@ using http::test::body_of;
 using http::test::header_of;
 using http::test::RawSocket;
 using http::test::status_of;
-using test::dechunk;
+using test::data_of;
 using test::FakeJob;
 using test::json_of;
 using test::TestWorker;
@@ -30,15 +29,6 @@ void say_hello(const FakeJob& job) {
   job.say("Hel");
   job.say("lo");
   job.end(contract::StopReason::Eos, 2);
-}
-
-std::vector<std::string> data_of(std::string_view response) {
-  http::SseReader reader;
-  std::vector<http::SseEvent> events;
-  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
-  std::vector<std::string> data;
-  for (const http::SseEvent& event : events) data.push_back(event.data);
-  return data;
 }
 
 json::Value parse(std::string_view text) {

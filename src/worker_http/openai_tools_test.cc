@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "http/sse.h"
 #include "http/test_server.h"
 #include "openai/answer_style.h"
 #include "worker_http/fake_backend.h"
@@ -13,7 +12,6 @@ namespace {
 using http::test::body_of;
 using http::test::status_of;
 using openai::detect_answer_style;
-using test::dechunk;
 using test::FakeJob;
 using test::json_of;
 using test::TestWorker;
@@ -50,13 +48,10 @@ void set_style(TestWorker& worker, const AnswerStyle& style) {
 }
 
 std::vector<json::Value> chunks_of(std::string_view response) {
-  http::SseReader reader;
-  std::vector<http::SseEvent> events;
-  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
   std::vector<json::Value> chunks;
-  for (const http::SseEvent& event : events) {
-    if (event.data == "[DONE]") continue;
-    chunks.push_back(json::parse(event.data).take());
+  for (const std::string& data : test::data_of(response)) {
+    if (data == "[DONE]") continue;
+    chunks.push_back(json::parse(data).take());
   }
   return chunks;
 }

@@ -181,6 +181,22 @@ TEST(Metrics, CountOutcomesAndLatencies) {
   EXPECT_THAT(page, HasSubstr("model=\"a \\\"quoted\\\"\\\\ name\""));
 }
 
+TEST(Metrics, TimesAreOfTheTokensMadeHere) {
+  TestWorker worker;
+  worker.backend.script = [](const FakeJob& job) {
+    job.start();
+    job.tell({{"a", {1, 2}}, {"", {3}}});
+    job.end(contract::StopReason::Eos, job.request.job_id == "whole" ? 3 : 5);
+  };
+  worker.post("/execute", R"({"job_id":"j","prompt":"p","seed":1,"resume":{"ids":[1,2,3]}})");
+  worker.post("/execute", R"({"job_id":"whole","prompt":"p","seed":1,"resume":{"ids":[1,2,3]}})");
+  const std::string page = worker.get("/metrics");
+  // 12 ms between the two that were made here.
+  EXPECT_THAT(page, HasSubstr("llorch_token_seconds_sum 0.012\n"));
+  EXPECT_THAT(page, HasSubstr("llorch_token_seconds_count 1\n"));
+  EXPECT_THAT(page, HasSubstr("llorch_first_token_seconds_count 1\n"));
+}
+
 // Every line is a comment or "name{labels} number", every metric is announced before it is used.
 TEST(Metrics, IsPrometheusText) {
   TestWorker worker;
