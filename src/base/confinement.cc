@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
+#include <sys/syscall.h>  // Linux' own numbers (__NR_): glibc 2.31 has no names for newer calls
 #include <unistd.h>
 
 #include <algorithm>
@@ -129,7 +129,7 @@ Status add_path(int ruleset, const std::filesystem::path& path, std::uint64_t ri
   if (::fstat(fd, &info) == 0 && !S_ISDIR(info.st_mode)) rights &= kOfFiles;
   const landlock_path_beneath_attr rule{rights, fd};
   const long added =
-      ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0U);
+      ::syscall(__NR_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0U);
   Status outcome = added == 0 ? ok_status() : Status(failure("allow " + path.string()));
   ::close(fd);
   return outcome;
@@ -151,7 +151,7 @@ Status add_ports(int ruleset, const NetworkRules& rules) {
   const auto add = [&](const std::vector<std::uint16_t>& ports, std::uint64_t right) {
     return std::all_of(ports.begin(), ports.end(), [&](std::uint16_t port) {
       const PortRule rule{right, port};
-      return ::syscall(SYS_landlock_add_rule, ruleset, kRulePort, &rule, 0U) == 0;
+      return ::syscall(__NR_landlock_add_rule, ruleset, kRulePort, &rule, 0U) == 0;
     });
   };
   if (add(rules.bind, kBindTcp) && add(rules.connect, kConnectTcp)) return ok_status();
@@ -234,7 +234,7 @@ void allow_own_process(int ruleset) {
   const int fd = ::open("/proc/self", O_PATH | O_CLOEXEC);
   if (fd < 0) return;
   const landlock_path_beneath_attr rule{kRead, fd};
-  ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0U);
+  ::syscall(__NR_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0U);
   ::close(fd);
 }
 
@@ -274,7 +274,7 @@ Result<std::shared_ptr<const Confinement>> Confinement::prepare(const Confinemen
   std::shared_ptr<Confinement> made(new Confinement());
   made->wants_ports_ = rules.network.has_value();
   const long abi =
-      ::syscall(SYS_landlock_create_ruleset, nullptr, 0U, LANDLOCK_CREATE_RULESET_VERSION);
+      ::syscall(__NR_landlock_create_ruleset, nullptr, 0U, LANDLOCK_CREATE_RULESET_VERSION);
   if (abi > 0) {
     made->abi_ = static_cast<int>(abi);
     const std::uint64_t known = known_rights(made->abi_);
@@ -282,7 +282,7 @@ Result<std::shared_ptr<const Confinement>> Confinement::prepare(const Confinemen
     const RulesetAttributes attributes{known, made->limits_ports_ ? kBindTcp | kConnectTcp : 0,
                                        kScopeSignal | (rules.network ? kScopeAbstract : 0)};
     made->ruleset_ =
-        static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attributes,
+        static_cast<int>(::syscall(__NR_landlock_create_ruleset, &attributes,
                                    attribute_bytes(made->abi_), 0U));  // closes at exec
     if (made->ruleset_ < 0) return failure("make a landlock ruleset");
     if (Status added = add_paths(made->ruleset_, rules, known); !added.ok()) return added.error();
@@ -319,7 +319,7 @@ bool Confinement::enter() const {
   if (!limits_files() && !limits_calls()) return true;
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
   if (limits_files()) allow_own_process(ruleset_);
-  if (limits_files() && ::syscall(SYS_landlock_restrict_self, ruleset_, 0U) != 0) return false;
+  if (limits_files() && ::syscall(__NR_landlock_restrict_self, ruleset_, 0U) != 0) return false;
   if (!limits_calls()) return true;
   // The kernel only reads the program.
   const sock_fprog program{static_cast<unsigned short>(filter_.size()),

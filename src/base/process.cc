@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,14 +113,23 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+// By number: glibc has had a name for it only since 2.34. A kernel before 5.9 has not got it; what
+// must be closed is then closed one by one.
+void close_range(unsigned first, unsigned last, unsigned flags) {
+  if (::syscall(__NR_close_range, first, last, flags) == 0 || flags != 0) return;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  for (rlim_t fd = first; fd <= last && fd < files.rlim_cur; ++fd) ::close(static_cast<int>(fd));
+}
+
 // Closes everything but the standard files and these two, at once: a copy of our lock files must
 // not live on in a child that waits.
 void close_all_but(int one, int other) {
   const auto low = static_cast<unsigned>(std::min(one, other));
   const auto high = static_cast<unsigned>(std::max(one, other));
-  if (low > STDERR_FILENO + 1U) ::close_range(STDERR_FILENO + 1U, low - 1, 0);
-  if (high > low + 1) ::close_range(low + 1, high - 1, 0);
-  ::close_range(high + 1, ~0U, 0);
+  if (low > STDERR_FILENO + 1U) close_range(STDERR_FILENO + 1U, low - 1, 0);
+  if (high > low + 1) close_range(low + 1, high - 1, 0);
+  close_range(high + 1, ~0U, 0);
 }
 
 void wait_for_go(const ChildPlan& plan) {
@@ -148,7 +160,7 @@ void wait_for_go(const ChildPlan& plan) {
   if (plan.confinement != nullptr && !plan.confinement->enter()) fail_in_child(plan);
   // Everything else closes by itself at exec; error_fd too, which tells the parent that it worked.
   // A kernel without the call leaves it to the O_CLOEXEC of whoever opened the files.
-  ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+  close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   ::execve(plan.program, plan.arguments, plan.environment);
   fail_in_child(plan);
 }
@@ -180,8 +192,7 @@ ExitStatus decode(int status) {
 
 std::string ExitStatus::describe() const {
   if (signal == 0) return fmt::format("exited with code {}", code);
-  const char* what = ::sigdescr_np(signal);
-  return fmt::format("was ended by signal {} ({})", signal, what != nullptr ? what : "unknown");
+  return fmt::format("was ended by signal {} ({})", signal, ::strsignal(signal));
 }
 
 std::filesystem::path find_program(std::string_view name, std::string_view search_path) {
