@@ -77,7 +77,19 @@ SourceOptions source_options(const base::Environment& environment) {
   options.hf_token = find_hf_token(environment);
   options.npm_program = base::find_program("npm", text_of(environment, "PATH"));
   options.ca_file = text_of(environment, "SSL_CERT_FILE");
+  if (options.ca_file.empty()) options.ca_file = find_ca_file("/");
   return options;
+}
+
+std::string find_ca_file(const fs::path& root) {
+  // Debian and Arch; Fedora and RHEL, twice; openSUSE; what is left.
+  for (const char* place : {"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt",
+                            "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+                            "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem"}) {
+    std::error_code ignored;
+    if (fs::exists(root / place, ignored)) return (root / place).string();
+  }
+  return "";
 }
 
 Result<TextAnswer> ask(FetchRequest request, const SourceOptions& options,

@@ -54,7 +54,7 @@ struct SourceOptions {
   std::string hf_token;      // HF_TOKEN, or the token file of huggingface's own tools; may be empty
   std::string npm_registry;  // empty: npm_program is asked (`npm config get registry`)
   std::filesystem::path npm_program;  // as found in PATH; empty: there is none
-  std::string ca_file;                // SSL_CERT_FILE; empty: the system's
+  std::string ca_file;                // SSL_CERT_FILE, or find_ca_file; empty: libcurl's own
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds request_timeout{60'000};  // of one metadata request
   RetryPolicy retry;
@@ -63,6 +63,9 @@ struct SourceOptions {
   std::chrono::milliseconds wait_shown = kWaitShown;
 };
 SourceOptions source_options(const base::Environment& environment);
+// Whom this system trusts, in one file: distributions keep it in different places, and our programs
+// may have been built on another one. Empty: there is none of those known.
+std::string find_ca_file(const std::filesystem::path& root);
 // https, or this host itself: where a secret may go.
 bool is_private_way(const std::string& url);
 

@@ -181,6 +181,17 @@ TEST(SourceOptions, ComeFromTheEnvironment) {
   EXPECT_EQ(all.ca_file, "/ca.pem");
 }
 
+TEST(CaFile, IsFoundWhereTheDistributionKeepsIt) {
+  const test::TempDir dir;
+  EXPECT_EQ(find_ca_file(dir.path()), "");
+  for (const char* place :
+       {"etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/certs/ca-certificates.crt"}) {
+    std::filesystem::create_directories((dir / place).parent_path());
+    std::ofstream(dir / place) << "x";
+    EXPECT_EQ(find_ca_file(dir.path()), (dir / place).string());
+  }
+}
+
 TEST(PrivateWay, IsHttpsOrThisHost) {
   for (const char* url : {"https://a.example/x", "http://127.0.0.1:8080/x", "http://localhost/x",
                           "http://[::1]:9/x", "HTTP://LOCALHOST:1/"})
