@@ -2,7 +2,7 @@
 # Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
 CTEST_FLAGS ?= --output-on-failure
 
-.PHONY: run demo test setup build clean asan tsan clang headers cuda fuzz format check
+.PHONY: run demo test setup build clean asan tsan clang headers cuda portable fuzz format check
 
 run: setup
 	@scripts/build.sh release
@@ -40,6 +40,11 @@ headers: setup
 # Compiles the CUDA backend; needs nvcc 13, not a GPU.
 cuda: setup
 	@scripts/build.sh cuda
+
+# Programs for machines that have nothing of ours, in build/dist: x86-64 and ARM64. `LLORCH_PORTABLE_DIR=$PWD/build/dist make test`
+# then looks at them too.
+portable:
+	@scripts/build_portable.sh
 
 # Builds the fuzzers; `scripts/fuzz.sh [SECONDS]` runs them all.
 fuzz: setup

@@ -12,6 +12,7 @@ find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)  # headers only, in b
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp)
+set(CURL_NO_CURL_CMAKE ON)  # its own file names the libraries where they were when it was built
 find_package(CURL REQUIRED)
 find_package(LibArchive REQUIRED)
 find_package(Boost 1.81 REQUIRED)  # headers only: Asio, Beast and JSON are compiled into our own objects
@@ -19,6 +20,13 @@ if(LLORCH_BUILD_TESTS)
   find_package(GTest REQUIRED)
   find_package(benchmark REQUIRED)
   include(GoogleTest)
+endif()
+
+# For programs that bring their libraries with them (portable_toolchain.cmake): a static library does not name what it needs.
+if(LLORCH_SYSROOT)
+  find_package(ZLIB REQUIRED)
+  target_link_libraries(CURL::libcurl INTERFACE OpenSSL::SSL)
+  target_link_libraries(LibArchive::LibArchive INTERFACE ZLIB::ZLIB)
 endif()
 
 # Debian has no static fmt, spdlog or Highway: the first two are compiled in from their headers and their libraries

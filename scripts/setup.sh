@@ -4,6 +4,7 @@
 #   scripts/setup.sh clang    also clang, clang-tidy and libFuzzer
 #   scripts/setup.sh test     also clang-format 14, node and the npm packages that are clients in tests, sshd, and shells that
 #                             logins may have
+#   scripts/setup.sh portable-x86-64, portable-arm64   only what builds portable programs for that architecture
 # Quick and offline when nothing is missing.
 set -euo pipefail
 
@@ -11,7 +12,17 @@ packages=(g++ cmake ninja-build ccache pkg-config python3 git
           libfmt-dev libspdlog-dev libcli11-dev libhwy-dev libssl-dev
           libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libarchive-dev libseccomp-dev libtomlplusplus-dev libedit-dev libsqlite3-dev
           libgtest-dev libgmock-dev libbenchmark-dev)
-if [ "${1:-}" = clang ]; then packages+=(clang clang-tidy clang-format); fi
+need_boost=yes
+case "${1:-}" in
+  clang) packages+=(clang clang-tidy clang-format) ;;
+  portable-*)  # the libraries are in a folder of their own
+    packages=(g++ cmake ninja-build ccache pkg-config python3 git dpkg-dev)
+    need_boost=no
+    if [ "$1" != "portable-$(uname -m | sed 's/x86_64/x86-64/; s/aarch64/arm64/')" ]; then
+      packages+=("g++-$(sed 's/portable-//; s/x86-64/x86-64-linux-gnu/; s/arm64/aarch64-linux-gnu/' <<<"$1")")
+    fi
+    ;;
+esac
 
 is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
@@ -36,7 +47,7 @@ boost=""
 for version in "${boost_versions[@]}"; do
   if is_installed "libboost${version}-dev"; then boost="libboost${version}-dev"; fi
 done
-[ -n "$boost" ] || missing+=(boost)
+if [ -z "$boost" ] && [ $need_boost = yes ]; then missing+=(boost); fi
 
 # The SDKs that tests use as clients, exactly as the lock file has them. Without them those tests are skipped, loudly.
 install_test_clients() {

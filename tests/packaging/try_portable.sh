@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Uses programs made by scripts/build_portable.sh where there is nothing but Linux and glibc 2.31: in a root folder that holds
+# those two (LLORCH_SYSROOT's glibc), and the programs.
+#   LLORCH_SYSROOT=… try_portable.sh DIR/<architecture>
+# A worker answers; the greedy answer of models of three weight types is printed as a hash, the same on every machine. On this
+# machine's own architecture also: a pool starts a worker which tells a story, and a model comes over HTTPS from a host that is
+# named. ARM64 elsewhere is run by qemu-aarch64-static, which cannot start children. Needs root or user namespaces; takes a
+# minute, under qemu several. Everything happens in namespaces of its own and is gone afterwards.
+set -euo pipefail
+source_dir=$(cd "$(dirname "$0")/../.." && pwd)
+folder=$(realpath "${1:?"usage: LLORCH_SYSROOT=… try_portable.sh DIR/<architecture>"}")
+: "${LLORCH_SYSROOT:?"names the folder that scripts/portable_sysroot.sh made"}"
+if [ -z "${LLORCH_TRY_INSIDE:-}" ]; then
+  user=()
+  [ "$(id -u)" -eq 0 ] || user=(--map-root-user)
+  LLORCH_TRY_INSIDE=1 exec unshare "${user[@]}" --mount --pid --fork --kill-child --mount-proc "$0" "$folder"
+fi
+
+root=$(mktemp -d)
+trap 'rm -rf --one-file-system "$root/work"; umount -lR "$root/root" 2>/dev/null; rm -rf --one-file-system "$root"' EXIT
+mkdir -p "$root/work" "$root/root"
+mount -t tmpfs -o mode=755 llorch "$root/root"
+machine=$(sed -nE 's/.*"machine": "(.*)".*/\1/p' "$folder/manifest.json")
+mkdir -p "$root"/root/{bin,proc,dev,etc,tmp,home,models}
+cp -a "$LLORCH_SYSROOT"/lib "$root/root/"
+[ ! -d "$LLORCH_SYSROOT/lib64" ] || cp -a "$LLORCH_SYSROOT/lib64" "$root/root/"
+cp -a "$folder"/bin/. "$root/root/bin/"
+cp "$source_dir/models/builtin/stories.gguf" "$root/root/models/"
+cp -rL "$source_dir/tests/golden/gpt2_tiny" "$root/root/models/"
+echo '127.0.0.1 localhost hub.test' >"$root/root/etc/hosts"
+mount -t proc proc "$root/root/proc"
+mount --rbind /dev "$root/root/dev"
+chroot=$(PATH=$PATH:/usr/sbin command -v chroot)
+run_prefix=()
+if [ "$machine" != "$(uname -m)" ]; then
+  cp "$(command -v "qemu-$machine-static")" "$root/root/qemu"
+  run_prefix=(/qemu)
+fi
+# run PROGRAM ARGUMENT…: inside, with nothing of this machine's environment.
+run() {
+  local program=$1
+  shift
+  env -i HOME=/home PATH=/bin LLORCH_HOME=/home LLORCH_CONFIG=/dev/null SSL_CERT_FILE=/etc/ca.pem \
+    "$chroot" "$root/root" "${run_prefix[@]}" "/bin/$program" "$@"
+}
+until_true() { for _ in $(seq 600); do if "$@" >/dev/null 2>&1; then return; fi; sleep 0.1; done; echo "try_portable: '$*' never came true" >&2; return 1; }
+
+for program in "$folder"/bin/*; do
+  said=$(run "${program##*/}" --version)
+  echo "${program##*/} $said"
+done
+
+# Greedy answers of the same weights in three types.
+for type in f32 q8_0 q4_k_m; do
+  model=/models/$type.gguf
+  run llorch-convert /models/stories.gguf "$model" --type "$type" >/dev/null 2>"$root/work/convert" || { cat "$root/work/convert" >&2; exit 1; }
+  run llorch-cpud --worker-id try --model "$model" --port 0 --threads 2 --log-format json >"$root/work/worker.log" 2>&1 &
+  worker=$!
+  until_true grep -qE '"port": ?[0-9]+' "$root/work/worker.log"
+  port=$(grep -oE '"port": ?[0-9]+' "$root/work/worker.log" | grep -oE '[0-9]+' | head -1)
+  until_true curl -sf "http://127.0.0.1:$port/health"
+  curl -sfN "http://127.0.0.1:$port/execute" -H 'Content-Type: application/json' \
+    -d '{"job_id":"a","prompt":"Once upon a time","max_tokens":64,"temperature":0}' >"$root/work/answer"
+  grep -q '^event: end' "$root/work/answer"
+  text=$(sed -nE 's/^data: .*"t":"(([^"\\]|\\.)*)".*/\1/p' "$root/work/answer" | tr -d '\n')
+  [ -n "$text" ]
+  echo "$type: weights $(sha256sum <"$root/root$model" | cut -c1-16), answer $(sha256sum <<<"$text" | cut -c1-16): ${text:0:60}…"
+  kill "$worker"
+  wait "$worker" || true
+done
+run llorch-checkpoints --model /models/gpt2_tiny >"$root/work/checkpoints" || { cat "$root/work/checkpoints" >&2; exit 1; }
+echo "checkpoints: $(tail -1 "$root/work/checkpoints")"
+
+if [ "$machine" = "$(uname -m)" ]; then
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=hub.test -addext subjectAltName=DNS:hub.test \
+    -keyout "$root/work/key.pem" -out "$root/root/etc/ca.pem" 2>/dev/null
+  cp "$source_dir/models/builtin/stories.gguf" "$root/work/story.gguf"
+  cat >"$root/work/hub.py" <<'PYTHON'
+import http.server, os, ssl, sys
+os.chdir(sys.argv[1])
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[2], 'key.pem')
+server.socket = context.wrap_socket(server.socket, server_side=True)
+open('hub.port', 'w').write(str(server.server_port))
+server.serve_forever()
+PYTHON
+  python3 "$root/work/hub.py" "$root/work" "$root/root/etc/ca.pem" >/dev/null 2>&1 &
+  until_true test -s "$root/work/hub.port"
+  run llorch-pool models download "https://hub.test:$(cat "$root/work/hub.port")/story.gguf" --id story
+  cmp "$root/work/story.gguf" "$(find "$root/root/home" -name story.gguf)"
+  run llorch-pool serve --port 0 >"$root/work/manager.log" 2>&1 &
+  until_true run llorch-pool health
+  run llorch-pool worker spawn cpu --model story
+  story=$(run llorch run --pool --model story "Once upon a time")
+  [ -n "$story" ]
+  echo "the pool's worker: ${story:0:100}…"
+  run llorch-pool stop
+fi
+echo "$folder: tried with nothing but glibc 2.31"
