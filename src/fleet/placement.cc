@@ -185,6 +185,13 @@ Decision place(const Snapshot& snapshot, const JobView& job, ScoreSheet& sheet) 
   }
   std::sort_heap(sheet.best.begin(), sheet.best.end(), is_better);
   Decision decision = choose(free, busy, load, sheet);
+  const bool is_nowhere = sheet.scored == 0;
+  if (is_nowhere && sheet.refusals[static_cast<std::size_t>(Refusal::ContextTooSmall)] > 0) {
+    // A prompt's length is a guess: where nobody seems to have room, a worker counts and says so.
+    JobView uncounted = job;
+    uncounted.needed_context = 0;
+    return place(snapshot, uncounted, sheet);
+  }
   const bool starts = decision.choice == Choice::UseWorker || decision.choice == Choice::Load;
   if (starts && decision.start_ms > job.remaining_ms) decision.choice = Choice::TooLate;
   return decision;

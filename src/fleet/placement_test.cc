@@ -181,12 +181,6 @@ TEST(Placement, RefusesForReasonsThatItNames) {
        },
        Choice::Refuse},
       {Refusal::Labels, [](House& h) { h.job.labels = 6; }, Choice::Refuse},
-      {Refusal::ContextTooSmall,
-       [](House& h) {
-         h.workers[0].context = 128;
-         h.job.needed_context = 129;
-       },
-       Choice::Refuse},
       {Refusal::CannotResume,
        [](House& h) {
          h.job.must_resume = true;
@@ -214,6 +208,21 @@ TEST(Placement, RefusesForReasonsThatItNames) {
     EXPECT_EQ(house.sheet.refused[0].refusal, row.refusal);
     EXPECT_FALSE(name(row.refusal).empty());
   }
+}
+
+TEST(Placement, AGuessedLengthChoosesTheLargerContextButRefusesNobody) {
+  House house;
+  house.add_worker(1000, 60).context = 128;
+  house.add_worker(1000, 50).context = 256;
+  house.job.needed_context = 129;
+  EXPECT_EQ(house.place_job().worker, 1U);
+  EXPECT_EQ(house.sheet.refusals[static_cast<std::size_t>(Refusal::ContextTooSmall)], 1U);
+  house.job.needed_context = 1000;  // the worker counts, and says no itself
+  const Decision decision = house.place_job();
+  EXPECT_EQ(decision.choice, Choice::UseWorker);
+  EXPECT_EQ(decision.worker, 0U);
+  house.workers[0].closed = house.workers[1].closed = Refusal::HostDown;
+  EXPECT_EQ(house.place_job().choice, Choice::Wait);
 }
 
 TEST(Placement, SaysTooLateWhenItWouldBeginAfterItsDeadline) {
