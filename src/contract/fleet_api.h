@@ -89,7 +89,8 @@ void describe(V& v, T& value) {
 
 // One try of a job on one worker.
 struct TaskAttempt {
-  std::int64_t number = 0;
+  std::int64_t boot = 0;    // of the orchestrator that made it
+  std::int64_t number = 0;  // from 1 in each boot
   std::string host;
   std::string worker;
   std::string dispatched_at;  // RFC 3339, UTC
@@ -102,6 +103,7 @@ struct TaskAttempt {
 };
 template <class V, Described<TaskAttempt> T>
 void describe(V& v, T& value) {
+  v("boot", value.boot);
   v("number", value.number);
   v("host", value.host);
   v("worker", value.worker);

@@ -33,9 +33,11 @@ void fill_facts(const fleet::JobId& id, const fleet::SubmittedRecord& facts,
   view.events_url = events_url(id);
 }
 
-contract::TaskAttempt* find_attempt(contract::TaskView& view, std::uint32_t number) {
-  for (auto one = view.attempts.rbegin(); one != view.attempts.rend(); ++one) {
-    if (one->number == number) return &*one;
+template <class Record>
+contract::TaskAttempt* find_attempt(contract::TaskView& view, const Record& record) {
+  for (contract::TaskAttempt& one : view.attempts) {
+    if (one.number == record.attempt && one.boot == static_cast<std::int64_t>(record.boot))
+      return &one;
   }
   return nullptr;
 }
@@ -47,6 +49,7 @@ struct RecordViewer {
   void operator()(const fleet::StopRecord&) const {}
   void operator()(const fleet::DispatchedRecord& record) const {
     contract::TaskAttempt attempt;
+    attempt.boot = static_cast<std::int64_t>(record.boot);
     attempt.number = record.attempt;
     attempt.host = record.host;
     attempt.worker = record.worker;
@@ -54,13 +57,13 @@ struct RecordViewer {
     view.attempts.push_back(std::move(attempt));
   }
   void operator()(const fleet::StartedRecord& record) const {
-    if (contract::TaskAttempt* attempt = find_attempt(view, record.attempt)) {
+    if (contract::TaskAttempt* attempt = find_attempt(view, record)) {
       attempt->started_at = time_text(record.at_ms);
       attempt->cached_tokens = record.cached_tokens;
     }
   }
   void operator()(const fleet::LostRecord& record) const {
-    if (contract::TaskAttempt* attempt = find_attempt(view, record.attempt)) {
+    if (contract::TaskAttempt* attempt = find_attempt(view, record)) {
       attempt->lost_at = time_text(record.at_ms);
       attempt->cause = fleet::name(record.cause);
     }

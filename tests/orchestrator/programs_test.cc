@@ -1,0 +1,149 @@
+// One machine end to end: a task is queued, its model is loaded, its tokens come, and its end.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "fleet_home.h"
+
+namespace llorch::test {
+namespace {
+
+std::int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string error_code(const Answer& answer) {
+  const json::Value* error =
+      answer.body.is_object() ? answer.body.get_object().if_contains("error") : nullptr;
+  if (error == nullptr || !error->is_object()) return {};
+  return std::string(error->get_object().at("code").as_string());
+}
+
+bool has_tokens(const Followed& followed, std::size_t count) {
+  return followed.count("token") >= count;
+}
+
+TEST(Orchestratord, LoadsTheModelAndAnswersATask) {
+  FleetHome home;
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  const std::string job = home.submit(story(40));
+  const Followed whole = home.follow(job);
+  ASSERT_EQ(whole.count("end"), 1U) << home.err();
+  EXPECT_EQ(whole.events.back().event, "end");
+  EXPECT_EQ(whole.count("started"), 1U);
+  EXPECT_GE(whole.count("queued") + whole.count("loading"), 1U);
+  EXPECT_FALSE(whole.text.empty());
+
+  const Answer task = home.get("/v2/tasks/" + job);
+  EXPECT_EQ(task.text("status"), "completed");
+  EXPECT_EQ(task.text("host"), "local");
+  EXPECT_EQ(task.number("tokens_out"), 40);
+  EXPECT_EQ(task.number("seed"), 7);
+
+  // Who comes back hears what is behind the position it names, and nothing else.
+  std::string head;
+  std::string position;
+  for (const http::SseEvent& event : whole.events) {
+    if (event.event != "token") continue;
+    head += json::parse(event.data)->as_object().at("t").as_string();
+    position = event.id;
+    if (head.size() >= whole.text.size() / 2) break;
+  }
+  const Followed rest = home.follow(job, position);
+  EXPECT_EQ(head + rest.text, whole.text);
+  EXPECT_EQ(rest.count("started"), 0U);
+  EXPECT_EQ(rest.count("end"), 1U);
+
+  const Answer why = home.get("/v2/tasks/" + job + "/why");
+  EXPECT_EQ(why.status, 200);
+  EXPECT_EQ(why.body.as_object().at("dispatches").as_array().size(), 1U);
+  const Answer page = home.get("/v2/tasks?status=completed&limit=10");
+  ASSERT_EQ(page.status, 200);
+  EXPECT_EQ(page.body.as_object().at("tasks").as_array().size(), 1U);
+  const Answer status = home.get("/v2/status");
+  ASSERT_EQ(status.status, 200);
+  EXPECT_EQ(status.number("completed_total"), 1);
+  EXPECT_EQ(status.body.as_object().at("workers").as_array().size(), 1U);
+  EXPECT_EQ(home.stop(), 0);
+}
+
+TEST(Orchestratord, CancelsARunningTaskAndSaysHowLongThatTook) {
+  FleetHome home;
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  const std::string job = home.submit(story(1000));
+  home.follow(job, {}, [](const Followed& f) { return has_tokens(f, 5); });
+  const Answer stopped = home.remove("/v2/tasks/" + job);
+  EXPECT_EQ(stopped.status, 200);
+  EXPECT_EQ(stopped.text("status"), "cancelled");
+  EXPECT_GT(stopped.number("stop_ms"), 0);
+  const Followed after = home.follow(job);
+  ASSERT_EQ(after.count("error"), 1U);
+  EXPECT_NE(after.find("error")->data.find("CANCELLED"), std::string::npos);
+  const Answer again = home.remove("/v2/tasks/" + job);
+  EXPECT_EQ(again.status, 200);
+  EXPECT_EQ(again.text("status"), "cancelled");
+  EXPECT_EQ(home.remove("/v2/tasks/" + std::string(32, '0')).status, 404);
+}
+
+TEST(Orchestratord, RefusesWhatItCannotTakeInPlainWords) {
+  FleetHome home({"--max-jobs", "1"});
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  json::Object wrong = story(10);
+  wrong["model"] = "buildin";
+  const Answer unknown = home.post("/v2/tasks", wrong);
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_NE(json::serialize(unknown.body).find("builtin"), std::string::npos);
+  json::Object odd = story(10);
+  odd["temperature"] = 9;
+  odd["colour"] = "blue";
+  const Answer invalid = home.post("/v2/tasks", odd);
+  EXPECT_EQ(invalid.status, 400);
+  const std::string said = json::serialize(invalid.body);
+  EXPECT_NE(said.find("temperature"), std::string::npos) << said;
+  EXPECT_NE(said.find("colour"), std::string::npos) << said;
+  json::Object late = story(10);
+  late["deadline_ms"] = now_ms() - 1000;
+  EXPECT_EQ(home.post("/v2/tasks", late).status, 504);
+
+  const std::string job = home.submit(story(1000));
+  const Answer full = home.post("/v2/tasks", story(10));
+  EXPECT_EQ(full.status, 429);
+  EXPECT_EQ(error_code(full), "QUEUE_FULL");
+  EXPECT_TRUE(full.headers.find("Retry-After").has_value());
+  EXPECT_EQ(home.remove("/v2/tasks/" + job).text("status"), "cancelled");
+}
+
+TEST(Orchestratord, EndsATaskAtItsDeadline) {
+  FleetHome home;
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  // The worker is there before the clock runs.
+  home.follow(home.submit(story(1)));
+  json::Object late = story(1000);
+  late["deadline_ms"] = now_ms() + 300;
+  const Answer answer = home.post("/v2/tasks", late);
+  if (answer.status == 504) return;  // the machine was too slow to begin at all
+  ASSERT_EQ(answer.status, 202);
+  const Followed followed = home.follow(answer.text("job_id"));
+  if (followed.count("end") == 1) GTEST_SKIP() << "1000 tokens in 300 ms: too fast for this test";
+  ASSERT_EQ(followed.count("error"), 1U);
+  EXPECT_NE(followed.find("error")->data.find("INFERENCE_TIMEOUT"), std::string::npos);
+}
+
+TEST(Orchestratord, TheSameIdempotencyKeyMeansTheSameJob) {
+  FleetHome home;
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  http::Headers headers;
+  headers.add("Idempotency-Key", "one-and-only");
+  const Answer first = home.post("/v2/tasks", story(10), headers);
+  ASSERT_EQ(first.status, 202);
+  const Answer second = home.post("/v2/tasks", story(10), headers);
+  EXPECT_EQ(second.status, 202);
+  EXPECT_EQ(second.text("job_id"), first.text("job_id"));
+  EXPECT_EQ(home.post("/v2/tasks", story(11), headers).status, 409);
+}
+
+}  // namespace
+}  // namespace llorch::test
