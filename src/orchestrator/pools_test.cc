@@ -13,7 +13,9 @@
 
 #include "api/answers.h"
 #include "base/mutex.h"
+#include "contract/download_event.h"
 #include "http/server.h"
+#include "http/sse.h"
 #include "job_store/sqlite_store.h"
 #include "support/test_paths.h"
 
@@ -67,11 +69,33 @@ class ScriptedPool {
       }
       return Result<http::Response>(Error{ErrorCode::NotFound, "no such worker"});
     });
+    router.add(http::Method::Post, "/v2/models/{id}/download", [this](const http::Request&) {
+      const base::MutexLock lock(mutex_);
+      state_.models.front().downloaded = true;
+      return Result<http::Response>(api::json_response(202, {{"download_id", "d-1"}}));
+    });
+    router.add(http::Method::Get, "/v2/downloads/d-1/events", [](const http::Request&) {
+      contract::DownloadEvent progress;
+      progress.model = "tiny";
+      progress.bytes_done = 25;
+      progress.bytes_total = 100;
+      return Result<http::Response>(http::Response(
+          200, std::string(http::kEventStreamType),
+          http::format_event("progress", json::serialize(contract::to_json(progress))) +
+              http::format_event("done", "{}")));
+    });
     http::ServerOptions options;
     options.render_error = api::render_error;
     server = http::Server::start(std::move(router), options).take();
   }
   PoolAddress address() const { return {"http://127.0.0.1:" + std::to_string(server->port()), ""}; }
+
+  // It is not on the disk: it has to be fetched first.
+  void lack_model() {
+    const base::MutexLock lock(mutex_);
+    state_.models.front().downloaded = false;
+    state_.models.front().missing_bytes = 100;
+  }
 
   std::atomic<bool> fails = false;
   std::unique_ptr<http::Server> server;
@@ -88,15 +112,16 @@ class NoAttempts final : public Attempts, public Answers {
   void open(const fleet::JobId&, const fleet::SubmittedRecord&, const fleet::Position&) override {}
   void drop(const fleet::JobId&) override {}
   void tell(const fleet::JobId&, const fleet::JobNotice& notice) override {
-    if (notice.kind != fleet::NoticeKind::Ended) return;
     const base::MutexLock lock(mutex);
-    end = notice.end;
+    if (notice.kind == fleet::NoticeKind::Ended) end = notice.end;
+    if (notice.stage == "fetching") fetched = notice.progress;
   }
   void note_written(const std::vector<job_store::AnswerWritten>&) override {}
 
   std::atomic<int> attempts = 0;
   base::Mutex mutex;
   std::optional<fleet::EndedRecord> end LLORCH_GUARDED_BY(mutex);
+  double fetched LLORCH_GUARDED_BY(mutex) = -1;
 };
 
 class PoolsTest : public ::testing::Test {
@@ -128,14 +153,15 @@ class PoolsTest : public ::testing::Test {
     }
     return true;
   }
-  fleet::HostState host_state() {
-    std::promise<fleet::HostState> promise;
-    CHECK(core.ask([&promise](const fleet::Fleet& fleet, fleet::TimePoint) {
-      promise.set_value(fleet.hosts.front().facts.state);
-    }),
-          "the owner answers");
+  fleet::Host host() {
+    std::promise<fleet::Host> promise;
+    const bool asked = core.ask([&promise](const fleet::Fleet& fleet, fleet::TimePoint) {
+      promise.set_value(fleet.hosts.front());
+    });
+    CHECK(asked, "the owner answers");
     return promise.get_future().get();
   }
+  fleet::HostState host_state() { return host().facts.state; }
   void submit() {
     Submission submission;
     submission.job = make_job_id();
@@ -175,6 +201,18 @@ TEST_F(PoolsTest, AFailedLoadEndsTheJobInTheWorkersWords) {
   EXPECT_EQ(sink.end->code, ErrorCode::LoadFailed);
   EXPECT_NE(sink.end->message.find("its weights are cursed"), std::string::npos)
       << sink.end->message;
+}
+
+TEST_F(PoolsTest, AMissingModelIsFetchedAndWhoWaitsHearsHowFarItIs) {
+  pool->lack_model();
+  ASSERT_TRUE(wait_until([this] {
+    const fleet::Host seen = host();
+    return core.is_ready() && !seen.models.empty() && seen.models.begin()->second.missing_bytes > 0;
+  }));
+  submit();
+  EXPECT_TRUE(wait_until([this] { return sink.attempts == 1; }));
+  const base::MutexLock lock(sink.mutex);
+  EXPECT_EQ(sink.fetched, 0.25);
 }
 
 TEST_F(PoolsTest, ALostPoolIsFoundAgain) {
