@@ -5,7 +5,6 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ssl/stream.hpp>
-#include <boost/beast/core/basic_stream.hpp>
 #include <boost/system/error_code.hpp>
 
 #include <chrono>
@@ -30,6 +29,9 @@ class Transport {
 
   explicit Transport(Socket socket);
   explicit Transport(const boost::asio::any_io_executor& executor);
+  ~Transport();
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
 
   Task<ErrorCode> connect(std::vector<Endpoint> endpoints, TimePoint deadline);
   // From here on everything is encrypted. The server's side, and the client's, which wants a
@@ -51,13 +53,18 @@ class Transport {
   // Says that nothing more comes.
   void shutdown_send();
   void close();
-  Socket& socket() { return stream_.socket(); }
+  Socket& socket() { return socket_; }
 
  private:
-  using Plain = boost::beast::basic_stream<Protocol>;
-  using Tls = boost::asio::ssl::stream<Plain&>;
+  using Tls = boost::asio::ssl::stream<Socket&>;
+  struct Alarm;
 
-  Plain stream_;
+  // One operation has a deadline at a time.
+  void begin(TimePoint deadline);
+  ErrorCode end(ErrorCode error);  // timeout, where that is what happened
+
+  Socket socket_;
+  std::shared_ptr<Alarm> alarm_;
   TlsContext tls_context_;
   std::unique_ptr<Tls> tls_;  // null: plain
 };
