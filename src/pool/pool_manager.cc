@@ -87,6 +87,19 @@ class PoolManager::Impl {
     return owner_.ask([this, &work] { return work(*table_); });
   }
 
+  // Asks the worker who it is before anybody hears that it is ready: its build and device class are
+  // then known from the first moment. One that does not say is ready all the same.
+  Status take_callback(const contract::ReadyCallback& callback, std::string_view mark) {
+    const Result<ProbeJob> question =
+        ask([&](WorkerTable& table) { return table.first_question(callback, mark); });
+    if (!question.ok()) return question.error();
+    const ProbeResult answer = prober_->ask_now(*question);
+    return ask([&](WorkerTable& table) {
+      if (answer.health.ok()) table.take(answer, Clock::now());
+      return table.ready(callback, mark, Clock::now());
+    });
+  }
+
   Result<contract::PoolWorker> start(const contract::StartWorkerRequest& request) {
     return errands_.ask([this, &request] {
       return base::run_job<contract::PoolWorker>(
@@ -205,7 +218,7 @@ Result<contract::PoolWorker> PoolManager::restart_worker(std::string_view id) {
 }
 
 Status PoolManager::worker_ready(const contract::ReadyCallback& callback, std::string_view mark) {
-  return impl_->ask([&](WorkerTable& table) { return table.ready(callback, mark, Clock::now()); });
+  return impl_->take_callback(callback, mark);
 }
 
 std::vector<contract::PoolWorker> PoolManager::workers() const {

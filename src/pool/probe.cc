@@ -58,12 +58,14 @@ void Prober::submit(ProbeJob job) {
   if (!jobs_.try_push(std::move(job))) on_result_(std::move(refusal));
 }
 
+ProbeResult Prober::ask_now(const ProbeJob& job) {
+  Result<ProbeResult> result =
+      base::run_job<ProbeResult>("while a worker was asked", [&] { return answer(job); });
+  return result.ok() ? result.take() : not_asked(job);
+}
+
 void Prober::run() {
-  while (const std::optional<ProbeJob> job = jobs_.pop()) {
-    Result<ProbeResult> result =
-        base::run_job<ProbeResult>("while a worker was asked", [&] { return answer(*job); });
-    on_result_(result.ok() ? result.take() : not_asked(*job));
-  }
+  while (const std::optional<ProbeJob> job = jobs_.pop()) on_result_(ask_now(*job));
 }
 
 ProbeResult Prober::answer(const ProbeJob& job) {

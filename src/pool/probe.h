@@ -59,6 +59,8 @@ class Prober {
 
   // Never waits. Too many at once: the result says that the worker could not be asked.
   void submit(ProbeJob job);
+  // The same on the caller's thread: blocks for as long as the job's timeout.
+  ProbeResult ask_now(const ProbeJob& job);
 
  private:
   void run();

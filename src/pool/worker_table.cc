@@ -35,6 +35,7 @@ using std::chrono::milliseconds;
 constexpr int kWorkersMax = 256;
 constexpr std::size_t kEndedMax = 64;
 constexpr milliseconds kLookAgain{20};
+constexpr milliseconds kFirstAnswer{1'000};  // of a worker that says it is ready
 
 const base::Logger& logger() {
   static const base::Logger instance("pool");
@@ -217,8 +218,9 @@ Result<contract::PoolWorker> WorkerTable::restart(std::string_view id, TimePoint
   return worker->show();
 }
 
-Status WorkerTable::ready(const contract::ReadyCallback& callback, std::string_view mark,
-                          TimePoint now) {
+// The worker that calls back, if it can prove that it is the one.
+Result<ManagedWorker*> WorkerTable::find_caller(const contract::ReadyCallback& callback,
+                                                std::string_view mark) {
   ManagedWorker* worker = find(callback.worker_id);
   if (worker == nullptr || !has_process(worker->facts)) {
     return Error{ErrorCode::NotFound,
@@ -231,9 +233,25 @@ Status WorkerTable::ready(const contract::ReadyCallback& callback, std::string_v
                  fmt::format("this is not worker {}: its mark is missing or wrong",
                              base::quoted(callback.worker_id))};
   }
+  return worker;
+}
+
+Result<ProbeJob> WorkerTable::first_question(const contract::ReadyCallback& callback,
+                                             std::string_view mark) {
+  const Result<ManagedWorker*> worker = find_caller(callback, mark);
+  if (!worker.ok()) return worker.error();
+  ProbeJob job = (*worker)->make_probe(ProbeJob::Kind::Health, options_.timing);
+  job.timeout = std::min(job.timeout, kFirstAnswer);
+  return job;
+}
+
+Status WorkerTable::ready(const contract::ReadyCallback& callback, std::string_view mark,
+                          TimePoint now) {
+  const Result<ManagedWorker*> worker = find_caller(callback, mark);
+  if (!worker.ok()) return worker.error();
   // A worker whose answer was lost says it again; nothing changes then.
-  note_ready(worker->facts);
-  advance_one(*worker, now);
+  note_ready((*worker)->facts);
+  advance_one(**worker, now);
   return ok_status();
 }
 

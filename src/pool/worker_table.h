@@ -44,6 +44,8 @@ class WorkerTable {
 
   Result<contract::PoolWorker> spawn(const PreparedStart& start, TimePoint now);
   void take_plan(const std::string& id, const Result<PreparedStart>& plan, TimePoint now);
+  // How to ask the worker that calls back who it is; NotFound and Forbidden as ready() says them.
+  Result<ProbeJob> first_question(const contract::ReadyCallback& callback, std::string_view mark);
   Result<contract::PoolWorker> stop(std::string_view id,
                                     std::optional<std::chrono::seconds> patience, TimePoint now);
   Result<contract::PoolWorker> restart(std::string_view id, TimePoint now);
@@ -72,6 +74,8 @@ class WorkerTable {
   void forget_oldest();
 
   ManagedWorker* find(std::string_view id);
+  Result<ManagedWorker*> find_caller(const contract::ReadyCallback& callback,
+                                     std::string_view mark);
   Error unknown(std::string_view id) const;
 
   const PoolManagerOptions& options_;

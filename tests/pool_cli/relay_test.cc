@@ -144,8 +144,9 @@ TEST_F(PoolRelay, TheStateSaysWhatAFleetNeeds) {
   EXPECT_NE(worker.start, 0U);
   EXPECT_EQ(worker.model_hash.size(), 32U);
   EXPECT_EQ(worker.device, 0);
-  EXPECT_TRUE(eventually([this] { return !state().workers.front().build.empty(); }));
-  EXPECT_FALSE(state().workers.front().device_class.empty());
+  EXPECT_FALSE(worker.build.empty()) << "from the first moment on";
+  EXPECT_FALSE(worker.device_class.empty());
+  EXPECT_TRUE(worker.can_resume);
   const auto builtin = std::find_if(now.models.begin(), now.models.end(),
                                     [](const auto& model) { return model.id == "builtin"; });
   ASSERT_NE(builtin, now.models.end());
