@@ -29,8 +29,7 @@ release=${VERSION_CODENAME:?}
 # From the release with glibc 2.31, from this release, and from this release's sources.
 old_packages=(libc6 libc6-dev)
 packages=(linux-libc-dev libssl-dev libpcre2-dev libutf8proc-dev libsqlite3-dev libseccomp-dev zlib1g-dev
-          libedit-dev libncurses-dev libbsd-dev libmd-dev libhwy-dev libcli11-dev libtomlplusplus-dev
-          libgtest-dev libgmock-dev libbenchmark-dev)
+          libedit-dev libncurses-dev libbsd-dev libmd-dev libhwy-dev libcli11-dev libtomlplusplus-dev)
 sources=(fmtlib spdlog highway curl libarchive)
 boost_versions=(1.81 1.83 1.88)  # as in setup.sh; headers only
 
@@ -114,7 +113,8 @@ while IFS= read -r link; do ln -sfn --relative "$new$(readlink "$link")" "$link"
 rm -rf "$new"/usr/share/doc "$new"/usr/share/man "$new/usr/lib/$triple/cmake"/{boost*,Boost*}
 
 # What newer compilers' own libraries expect of the C library joins the part of it that is always linked statically.
-step "adding what gcc's libraries want of a newer glibc" "$triple-gcc" "--sysroot=$new" -O2 -fPIC -Wall -Wextra -Werror \
+step "adding what gcc's libraries want of a newer glibc" "$triple-gcc" -nostdinc -isystem "$("$triple-gcc" -print-file-name=include)" \
+  -isystem "$new/usr/include/$triple" -isystem "$new/usr/include" -O2 -fPIC -Wall -Wextra -Werror \
   -c "$root/cmake/portable_glibc.c" -o "$work/portable_glibc.o"
 ar r "$new/usr/lib/$triple/libc_nonshared.a" "$work/portable_glibc.o" 2>/dev/null
 
