@@ -6,16 +6,44 @@
 #include <algorithm>
 #include <array>
 
+#include "model/architectures/decoder.h"
 #include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
 #include "model/architectures/gpt2.h"
 
 namespace llorch::model {
+namespace {
+
+// A row of the table for a family after GPT-2.
+Architecture decoder(std::string_view name, ReadConfig* read_config,
+                     std::span<const TensorRow> tensors, const GgufForm& form = {},
+                     std::string_view gguf_name = {}, std::string_view other_name = {}) {
+  return {.name = name,
+          .other_name = other_name,
+          .gguf_name = gguf_name.empty() ? name : gguf_name,
+          .read_config = read_config,
+          .tensors = tensors,
+          .gguf_form = form,
+          .is_ignored = is_rotary_tensor};
+}
+
+}  // namespace
 
 std::span<const Architecture> architectures() {
+  constexpr GgufForm kPaired = {.paired_rows = true};
+  constexpr GgufForm kPlusOne = {.norms_plus_one = true};
+  const std::span<const TensorRow> split = decoder_tensors();
+  const std::span<const TensorRow> fused = fused_decoder_tensors();
+  const std::span<const TensorRow> post_normed = post_norm_decoder_tensors();
   static const std::array kTable = {
-      gpt2_architecture(),  llama_architecture(), mistral_architecture(), qwen2_architecture(),
-      qwen3_architecture(), phi3_architecture(),  gemma2_architecture(),  gemma3_architecture(),
+      gpt2_architecture(),
+      decoder("llama", read_llama, split, kPaired),
+      decoder("mistral", read_mistral, split, kPaired, "llama"),
+      decoder("qwen2", read_qwen2, split),
+      decoder("qwen3", read_qwen3, split),
+      decoder("phi3", read_phi3, fused),
+      decoder("gemma2", read_gemma2, post_normed, kPlusOne),
+      decoder("gemma3", read_gemma3, post_normed, kPlusOne, "gemma3", "gemma3_text"),
   };
   return kTable;
 }
@@ -42,9 +70,8 @@ Result<const Architecture*> find_architecture(const formats::WeightFile& file) {
   if (!declared.ok()) return declared.error();
   std::vector<std::string_view> known;
   for (const Architecture& architecture : architectures()) {
-    for (const std::string_view alias : architecture.aliases) {
-      if (alias == declared.value()) return &architecture;
-    }
+    if (declared.value() == architecture.name || declared.value() == architecture.other_name)
+      return &architecture;
     known.push_back(architecture.name);
   }
   return Error{ErrorCode::Unsupported,

@@ -22,13 +22,16 @@ struct PlanOptions {
   std::int32_t context_length = 0;
 };
 
+using ReadConfig = Result<ModelConfig>(const formats::WeightFile& file, const PlanOptions& options);
+
 struct Architecture {
   std::string_view name;
-  // What the family calls itself: GGUF general.architecture, config.json model_type.
-  std::span<const std::string_view> aliases;
+  // What the family calls itself in GGUF's general.architecture and config.json's model_type,
+  // beside its name.
+  std::string_view other_name;
   // general.architecture of the files that llama.cpp's converter writes; also begins their keys.
   std::string_view gguf_name;
-  Result<ModelConfig> (*read_config)(const formats::WeightFile& file, const PlanOptions& options);
+  ReadConfig* read_config;
   std::span<const TensorRow> tensors;
   GgufForm gguf_form;
   // Tensors that such files carry and that no layer reads: masks saved as buffers, rotary tables

@@ -22,8 +22,10 @@ using testing::HasSubstr;
 
 TEST(SupportedArchitectures, AreThoseOfTheModelModule) {
   std::set<std::string_view> runnable;
-  for (const model::Architecture& architecture : model::architectures())
-    runnable.insert(architecture.aliases.begin(), architecture.aliases.end());
+  for (const model::Architecture& architecture : model::architectures()) {
+    runnable.insert(architecture.name);
+    if (!architecture.other_name.empty()) runnable.insert(architecture.other_name);
+  }
   const auto listed = supported_architectures();
   EXPECT_EQ(std::set<std::string_view>(listed.begin(), listed.end()), runnable);
 }
@@ -82,27 +84,31 @@ std::filesystem::path write_gguf(const test::TempDir& dir, std::string_view arch
   return path;
 }
 
+ModelEntry described(const test::TempDir& dir, std::string_view architecture,
+                     tensor::DType dtype = tensor::DType::F16) {
+  ModelEntry entry;
+  EXPECT_TRUE(describe_files(write_gguf(dir, architecture, dtype), entry).ok());
+  return entry;
+}
+
 TEST(FindSupport, NamesTheTypeAndTheTensor) {
   const test::TempDir dir;
-  ModelEntry entry;
-  ASSERT_TRUE(describe_files(write_gguf(dir, "llama", tensor::DType::IQ2_XXS), entry).ok());
+  ModelEntry entry = described(dir, "llama", tensor::DType::IQ2_XXS);
   EXPECT_TRUE(entry.backends.empty());
   EXPECT_THAT(entry.unsupported, HasSubstr("IQ2_XXS"));
   EXPECT_THAT(entry.unsupported, HasSubstr("blk.0.attn_q.weight"));
-  ASSERT_TRUE(describe_files(write_gguf(dir, "llama", tensor::DType::IQ4_XS), entry).ok());
+  entry = described(dir, "llama", tensor::DType::IQ4_XS);
   EXPECT_FALSE(entry.backends.empty()) << entry.unsupported;
   EXPECT_EQ(entry.unsupported, "");
 }
 
 TEST(FindSupport, NamesAnArchitectureThatNobodyRuns) {
   const test::TempDir dir;
-  ModelEntry entry;
-  ASSERT_TRUE(describe_files(write_gguf(dir, "mamba\n2", tensor::DType::F16), entry).ok());
+  const ModelEntry entry = described(dir, "mamba\n2");
   EXPECT_TRUE(entry.backends.empty());
   EXPECT_THAT(entry.unsupported, HasSubstr("mamba"));
   EXPECT_EQ(entry.architecture.find('\n'), std::string::npos);
-  ASSERT_TRUE(describe_files(write_gguf(dir, "", tensor::DType::F16), entry).ok());
-  EXPECT_THAT(entry.unsupported, HasSubstr("general.architecture"));
+  EXPECT_THAT(described(dir, "").unsupported, HasSubstr("general.architecture"));
 }
 
 }  // namespace

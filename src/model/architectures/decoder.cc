@@ -66,16 +66,12 @@ Status read_hf_numbers(const WeightFile& file, ModelConfig& config) {
        {read_key(metadata, defaults.context_length, config, config.context_length),
         read_key(metadata, defaults.num_kv_heads, config, config.num_kv_heads),
         read_key(metadata, defaults.head_dim, config, config.head_dim),
-        read_key(metadata, defaults.norm_epsilon, config, config.norm_epsilon),
-        read_key(metadata, defaults.tied_output, config, config.tied_output)}) {
+        read_common_keys(metadata, defaults, config)}) {
     if (!read.ok()) return read;
   }
   // A stated 0 is left for validate() to refuse.
   if (!metadata.contains("config.num_key_value_heads") && config.num_kv_heads == 0)
     config.num_kv_heads = config.num_heads;
-  Result<compute::Activation> activation = read_activation(metadata, defaults.activation, config);
-  if (!activation.ok()) return activation.error();
-  config.activation = activation.value();
   return ok_status();
 }
 
@@ -195,6 +191,32 @@ Status read_decoder_numbers(const WeightFile& file, ModelConfig& config) {
 void attend_alike(ModelConfig& config, std::int32_t window) {
   config.attention.assign(static_cast<std::size_t>(config.num_layers),
                           {.window = window, .rope = 0});
+}
+
+Result<ModelConfig> attend_alike(const WeightFile& file, const RopeOptions& options,
+                                 std::int32_t window, ModelConfig config) {
+  if (Status read = add_rope(file, options, config); !read.ok()) return read.error();
+  attend_alike(config, window);
+  return config;
+}
+
+Result<ModelConfig> read_windowed(const WeightFile& file, std::string_view family,
+                                  const RopeOptions& options) {
+  ModelConfig config;
+  config.architecture = family;
+  if (Status read = read_decoder_numbers(file, config); !read.ok()) return read.error();
+  if (Status allowed = refuse_flags(file.metadata(),
+                                    {{"config.attention_bias", false}, {"config.mlp_bias", false}});
+      !allowed.ok())
+    return allowed.error();
+  std::int32_t window = 0;
+  const Status read =
+      file.format() == formats::FileFormat::Gguf
+          ? read_optional_int(file.metadata(), fmt::format("{}.attention.sliding_window", family),
+                              window)
+          : read_key(file.metadata(), defaults_of(family).window, config, window);
+  if (!read.ok()) return read.error();
+  return attend_alike(file, options, window, std::move(config));
 }
 
 Result<std::vector<bool>> read_sliding_layers(const Metadata& metadata, const ModelConfig& config,

@@ -65,8 +65,17 @@ struct RopeOptions {
 Result<RopeConfig> read_rope(const formats::WeightFile& file, ModelConfig& config,
                              const RopeOptions& options);
 
-// Every layer with rotation 0 and this window.
+// The same as one of config.ropes.
+Status add_rope(const formats::WeightFile& file, const RopeOptions& options, ModelConfig& config);
+
+// Every layer with rotation 0 and this window; the second reads the rotation, too.
 void attend_alike(ModelConfig& config, std::int32_t window);
+Result<ModelConfig> attend_alike(const formats::WeightFile& file, const RopeOptions& options,
+                                 std::int32_t window, ModelConfig config);
+
+// A family without biases that has one window for all layers, or none.
+Result<ModelConfig> read_windowed(const formats::WeightFile& file, std::string_view family,
+                                  const RopeOptions& options);
 
 // config.json's layer_types: which layers slide. Absent: `slides` decides.
 Result<std::vector<bool>> read_sliding_layers(const formats::Metadata& metadata,

@@ -372,4 +372,11 @@ bool is_rotary_tensor(std::string_view name) {
          name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn_rot_embd.weight");
 }
 
+Status add_rope(const WeightFile& file, const RopeOptions& options, ModelConfig& config) {
+  Result<RopeConfig> rope = read_rope(file, config, options);
+  if (!rope.ok()) return rope.error();
+  config.ropes.push_back(rope.take());
+  return ok_status();
+}
+
 }  // namespace llorch::model

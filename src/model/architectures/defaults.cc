@@ -38,99 +38,67 @@ constexpr KeyRule<float> logit_cap(float value) {
   return {"final_logit_softcapping", value, 0.0F};
 }
 
-constexpr std::array kFamilies = {
-    FamilyDefaults{.family = "gpt2",
-                   .context_length = {"n_positions", 1024},
-                   .num_kv_heads = {},
-                   .head_dim = {},
-                   .norm_epsilon = {"layer_norm_epsilon", 1e-5F},
-                   .activation = {"activation_function", "gelu_new"},
-                   .tied_output = tied(true),
-                   .window = {},
-                   .query_scalar = {},
-                   .attention_softcap = {},
-                   .logit_softcap = {}},
-    FamilyDefaults{.family = "llama",
-                   .context_length = context(2048),
-                   .num_kv_heads = kOnePerQuery,
-                   .head_dim = kDerivedHead,
-                   .norm_epsilon = epsilon(1e-6F),
-                   .activation = kSilu,
-                   .tied_output = tied(false),
-                   .window = {},
-                   .query_scalar = {},
-                   .attention_softcap = {},
-                   .logit_softcap = {}},
-    FamilyDefaults{.family = "mistral",
-                   .context_length = context(131072),
-                   .num_kv_heads = {"num_key_value_heads", 8},
-                   .head_dim = kDerivedHead,
-                   .norm_epsilon = epsilon(1e-6F),
-                   .activation = kSilu,
-                   .tied_output = tied(false),
-                   .window = window(4096),
-                   .query_scalar = {},
-                   .attention_softcap = {},
-                   .logit_softcap = {}},
-    FamilyDefaults{.family = "qwen2",
-                   .context_length = context(32768),
-                   .num_kv_heads = {"num_key_value_heads", 32, 0},
-                   .head_dim = {"head_dim", 0},
-                   .norm_epsilon = epsilon(1e-6F),
-                   .activation = kSilu,
-                   .tied_output = tied(false),
-                   .window = window(4096),
-                   .query_scalar = {},
-                   .attention_softcap = {},
-                   .logit_softcap = {}},
-    FamilyDefaults{.family = "qwen3",
-                   .context_length = context(32768),
-                   .num_kv_heads = {"num_key_value_heads", 32, 0},
-                   .head_dim = {"head_dim", 128},
-                   .norm_epsilon = epsilon(1e-6F),
-                   .activation = kSilu,
-                   .tied_output = tied(false),
-                   .window = window(4096),
-                   .query_scalar = {},
-                   .attention_softcap = {},
-                   .logit_softcap = {}},
-    FamilyDefaults{.family = "phi3",
-                   .context_length = context(4096),
-                   .num_kv_heads = kOnePerQuery,
-                   .head_dim = {"head_dim", 0},
-                   .norm_epsilon = epsilon(1e-5F),
-                   .activation = kSilu,
-                   .tied_output = tied(false),
-                   .window = window(0),
-                   .query_scalar = {},
-                   .attention_softcap = {},
-                   .logit_softcap = {},
-                   .original_context = 4096},
-    FamilyDefaults{.family = "gemma2",
-                   .context_length = context(8192),
-                   .num_kv_heads = {"num_key_value_heads", 4},
-                   .head_dim = {"head_dim", 256},
-                   .norm_epsilon = epsilon(1e-6F),
-                   .activation = kGelu,
-                   .tied_output = tied(true),
-                   .window = window(4096),
-                   .query_scalar = {"query_pre_attn_scalar", 256},
-                   .attention_softcap = attention_cap(50),
-                   .logit_softcap = logit_cap(30)},
-    FamilyDefaults{.family = "gemma3",
-                   .context_length = context(131072),
-                   .num_kv_heads = {"num_key_value_heads", 4},
-                   .head_dim = {"head_dim", 256},
-                   .norm_epsilon = epsilon(1e-6F),
-                   .activation = kGelu,
-                   .tied_output = tied(true),
-                   .window = window(4096),
-                   .query_scalar = {"query_pre_attn_scalar", 256},
-                   .attention_softcap = attention_cap(0),
-                   .logit_softcap = logit_cap(0),
-                   .rope_theta = 1e6,
-                   .local_rope_theta = 10000},
-};
+constexpr KeyRule<std::int32_t> heads(std::int32_t count) {
+  return {"num_key_value_heads", count};
+}
+constexpr KeyRule<std::int32_t> head_of(std::int32_t size) {
+  return {"head_dim", size};
+}
+
+// Llama and its relatives.
+constexpr FamilyDefaults silu_family(std::string_view family, std::int32_t context_length,
+                                     const KeyRule<std::int32_t>& kv_heads,
+                                     const KeyRule<std::int32_t>& head_dim,
+                                     const KeyRule<std::int32_t>& sliding) {
+  return {.family = family,
+          .context_length = context(context_length),
+          .num_kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .norm_epsilon = epsilon(1e-6F),
+          .activation = kSilu,
+          .tied_output = tied(false),
+          .window = sliding};
+}
+
+constexpr FamilyDefaults gemma_family(std::string_view family, std::int32_t context_length,
+                                      float attention_softcap, float logit_softcap) {
+  return {.family = family,
+          .context_length = context(context_length),
+          .num_kv_heads = heads(4),
+          .head_dim = head_of(256),
+          .norm_epsilon = epsilon(1e-6F),
+          .activation = kGelu,
+          .tied_output = tied(true),
+          .window = window(4096),
+          .query_scalar = {"query_pre_attn_scalar", 256},
+          .attention_softcap = attention_cap(attention_softcap),
+          .logit_softcap = logit_cap(logit_softcap)};
+}
+
+constexpr std::array kFamilies = [] {
+  constexpr KeyRule<std::int32_t> kQwenHeads = {"num_key_value_heads", 32, 0};
+  std::array rows = {
+      FamilyDefaults{.family = "gpt2",
+                     .context_length = {"n_positions", 1024},
+                     .norm_epsilon = {"layer_norm_epsilon", 1e-5F},
+                     .activation = {"activation_function", "gelu_new"},
+                     .tied_output = tied(true)},
+      silu_family("llama", 2048, kOnePerQuery, kDerivedHead, {}),
+      silu_family("mistral", 131072, heads(8), kDerivedHead, window(4096)),
+      silu_family("qwen2", 32768, kQwenHeads, head_of(0), window(4096)),
+      silu_family("qwen3", 32768, kQwenHeads, head_of(128), window(4096)),
+      silu_family("phi3", 4096, kOnePerQuery, head_of(0), window(0)),
+      gemma_family("gemma2", 8192, 50, 30),
+      gemma_family("gemma3", 131072, 0, 0),
+  };
+  FamilyDefaults& phi3 = rows[5];
+  phi3.norm_epsilon = epsilon(1e-5F);
+  phi3.original_context = 4096;
+  FamilyDefaults& gemma3 = rows[7];
+  gemma3.rope_theta = 1e6;
+  gemma3.local_rope_theta = 10000;
+  return rows;
+}();
 
 std::string full_key(std::string_view key) {
   return fmt::format("{}{}", kPrefix, key);
@@ -184,9 +152,8 @@ Status read_key(const Metadata& metadata, const KeyRule<bool>& rule, ModelConfig
   return read_by_rule(metadata, rule, config, out, read_optional_flag);
 }
 
-Result<compute::Activation> read_activation(const Metadata& metadata,
-                                            const KeyRule<std::string_view>& rule,
-                                            ModelConfig& config) {
+Status read_common_keys(const Metadata& metadata, const FamilyDefaults& defaults,
+                        ModelConfig& config) {
   std::string_view name;
   const auto read_text = [](const Metadata& from, const std::string& key, std::string_view& out) {
     Result<std::string_view> text = from.text(key);
@@ -194,9 +161,16 @@ Result<compute::Activation> read_activation(const Metadata& metadata,
     out = text.value();
     return ok_status();
   };
-  if (Status read = read_by_rule(metadata, rule, config, name, read_text); !read.ok())
-    return read.error();
-  return parse_activation(rule.key, name);
+  for (const Status& read :
+       {read_key(metadata, defaults.norm_epsilon, config, config.norm_epsilon),
+        read_key(metadata, defaults.tied_output, config, config.tied_output),
+        read_by_rule(metadata, defaults.activation, config, name, read_text)}) {
+    if (!read.ok()) return read;
+  }
+  Result<compute::Activation> activation = parse_activation(defaults.activation.key, name);
+  if (!activation.ok()) return activation.error();
+  config.activation = activation.value();
+  return ok_status();
 }
 
 void assume(ModelConfig& config, std::string_view key, double value) {

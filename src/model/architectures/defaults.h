@@ -27,16 +27,16 @@ struct KeyRule {
 // 0 stands for none, and for heads for what follows from the other sizes.
 struct FamilyDefaults {
   std::string_view family;
-  KeyRule<std::int32_t> context_length;
-  KeyRule<std::int32_t> num_kv_heads;  // 0: one for each query head
-  KeyRule<std::int32_t> head_dim;      // 0: hidden size / query heads
-  KeyRule<float> norm_epsilon;
-  KeyRule<std::string_view> activation;
-  KeyRule<bool> tied_output;
-  KeyRule<std::int32_t> window;
-  KeyRule<float> query_scalar;  // scores are divided by its root; 0: by the root of head_dim
-  KeyRule<float> attention_softcap;
-  KeyRule<float> logit_softcap;
+  KeyRule<std::int32_t> context_length = {};
+  KeyRule<std::int32_t> num_kv_heads = {};  // 0: one for each query head
+  KeyRule<std::int32_t> head_dim = {};      // 0: hidden size / query heads
+  KeyRule<float> norm_epsilon = {};
+  KeyRule<std::string_view> activation = {};
+  KeyRule<bool> tied_output = {};
+  KeyRule<std::int32_t> window = {};
+  KeyRule<float> query_scalar = {};  // scores are divided by its root; 0: by the root of head_dim
+  KeyRule<float> attention_softcap = {};
+  KeyRule<float> logit_softcap = {};
   double rope_theta = 10000;
   double local_rope_theta = 0;  // of the sliding layers, where they have a rotation of their own
   // LongRoPE's border where config.json does not state it; 0: the model's context.
@@ -54,9 +54,9 @@ Status read_key(const formats::Metadata& metadata, const KeyRule<float>& rule, M
                 float& out);
 Status read_key(const formats::Metadata& metadata, const KeyRule<bool>& rule, ModelConfig& config,
                 bool& out);
-Result<compute::Activation> read_activation(const formats::Metadata& metadata,
-                                            const KeyRule<std::string_view>& rule,
-                                            ModelConfig& config);
+// Those that every family has: the norm's epsilon, the tied output and the activation.
+Status read_common_keys(const formats::Metadata& metadata, const FamilyDefaults& defaults,
+                        ModelConfig& config);
 
 // Notes in config.assumed that `key` was left out.
 void assume(ModelConfig& config, std::string_view key, double value);

@@ -1,16 +1,16 @@
-// The rows of the architecture table after GPT-2; see each file.
+// The families after GPT-2: how each reads its numbers; see each file.
 #pragma once
 
 #include "model/architecture.h"
 
 namespace llorch::model {
 
-Architecture llama_architecture();
-Architecture mistral_architecture();
-Architecture qwen2_architecture();
-Architecture qwen3_architecture();
-Architecture phi3_architecture();
-Architecture gemma2_architecture();
-Architecture gemma3_architecture();
+ReadConfig read_llama;
+ReadConfig read_mistral;
+ReadConfig read_qwen2;
+ReadConfig read_qwen3;
+ReadConfig read_phi3;
+ReadConfig read_gemma2;
+ReadConfig read_gemma3;
 
 }  // namespace llorch::model

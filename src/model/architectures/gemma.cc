@@ -3,7 +3,6 @@
 // Gemma 3 has norms on query and key heads and another rotation for its sliding layers.
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
 
 #include "model/architectures/decoder.h"
@@ -16,9 +15,6 @@ namespace {
 using formats::FileFormat;
 using formats::Metadata;
 using formats::WeightFile;
-
-constexpr std::array<std::string_view, 1> kGemma2Aliases = {"gemma2"};
-constexpr std::array<std::string_view, 2> kGemma3Aliases = {"gemma3", "gemma3_text"};
 
 // What tells the two apart.
 struct Generation {
@@ -140,13 +136,13 @@ Result<ModelConfig> read_common(const WeightFile& file, const Generation& genera
   return config;
 }
 
+}  // namespace
+
 Result<ModelConfig> read_gemma2(const WeightFile& file, const PlanOptions& options) {
   Result<ModelConfig> config = read_common(file, kGemma2);
   if (!config.ok()) return config.error();
-  Result<RopeConfig> rope =
-      read_rope(file, config.value(), {.context_wanted = options.context_length});
-  if (!rope.ok()) return rope.error();
-  config->ropes.push_back(rope.take());
+  if (Status read = add_rope(file, {.context_wanted = options.context_length}, *config); !read.ok())
+    return read.error();
   for (LayerAttention& layer : config->attention) layer.rope = 0;  // one rotation for all
   return config;
 }
@@ -159,37 +155,13 @@ Result<ModelConfig> read_gemma3(const WeightFile& file, const PlanOptions& optio
   const FamilyDefaults& defaults = defaults_of("gemma3");
   RopeOptions wanted = {.layer_type = "full_attention", .context_wanted = options.context_length};
   if (!gguf) wanted.theta = defaults.rope_theta;  // llama.cpp has one default for all
-  Result<RopeConfig> global = read_rope(file, config.value(), wanted);
-  if (!global.ok()) return global.error();
-  Result<RopeConfig> local = read_rope(file, config.value(),
-                                       {.layer_type = "sliding_attention",
-                                        .local_theta = defaults.local_rope_theta,
-                                        .context_wanted = options.context_length});
-  if (!local.ok()) return local.error();
-  config->ropes = {global.take(), local.take()};
+  const RopeOptions local = {.layer_type = "sliding_attention",
+                             .local_theta = defaults.local_rope_theta,
+                             .context_wanted = options.context_length};
+  for (const RopeOptions& rope : {wanted, local}) {
+    if (Status read = add_rope(file, rope, *config); !read.ok()) return read.error();
+  }
   return config;
-}
-
-}  // namespace
-
-Architecture gemma2_architecture() {
-  return {.name = "gemma2",
-          .aliases = kGemma2Aliases,
-          .gguf_name = "gemma2",
-          .read_config = read_gemma2,
-          .tensors = post_norm_decoder_tensors(),
-          .gguf_form = {.norms_plus_one = true},
-          .is_ignored = is_rotary_tensor};
-}
-
-Architecture gemma3_architecture() {
-  return {.name = "gemma3",
-          .aliases = kGemma3Aliases,
-          .gguf_name = "gemma3",
-          .read_config = read_gemma3,
-          .tensors = post_norm_decoder_tensors(),
-          .gguf_form = {.norms_plus_one = true},
-          .is_ignored = is_rotary_tensor};
 }
 
 }  // namespace llorch::model

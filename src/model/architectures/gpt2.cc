@@ -15,7 +15,6 @@ using formats::FileFormat;
 using formats::Metadata;
 using formats::WeightFile;
 
-constexpr std::array<std::string_view, 1> kAliases = {"gpt2"};
 constexpr std::int32_t kVocabSize = 50257;
 
 constexpr std::array kPresets = {
@@ -46,13 +45,9 @@ Status read_hf_numbers(const Metadata& metadata, ModelConfig& config) {
        {old_name ? read_int(metadata, "config.n_ctx", config.context_length)
                  : read_key(metadata, defaults.context_length, config, config.context_length),
         read_key(metadata, kInner, config, config.ffn_dim),
-        read_key(metadata, defaults.norm_epsilon, config, config.norm_epsilon),
-        read_key(metadata, defaults.tied_output, config, config.tied_output)}) {
+        read_common_keys(metadata, defaults, config)}) {
     if (!read.ok()) return read;
   }
-  Result<compute::Activation> activation = read_activation(metadata, defaults.activation, config);
-  if (!activation.ok()) return activation.error();
-  config.activation = activation.value();
   return ok_status();
 }
 
@@ -164,7 +159,7 @@ ModelConfig make_gpt2_config(const Gpt2Preset& preset) {
 
 Architecture gpt2_architecture() {
   return {.name = "gpt2",
-          .aliases = kAliases,
+          .other_name = {},
           .gguf_name = "gpt2",
           .read_config = read_config,
           .tensors = gpt2_tensors(),

@@ -1,8 +1,8 @@
 // Llama 1, 2 and 3, and what was built like it (TinyLlama, SmolLM2, Mistral's GGUF files): RMS
-// norms, grouped queries, rotary positions, gated SiLU MLP; biases where the file has them.
-#include <array>
-
+// norms, grouped queries, rotary positions, gated SiLU MLP; biases where the file has them. Mistral
+// 7B is the same with a sliding window (v0.1) or without (v0.2, v0.3).
 #include "model/architectures/decoder.h"
+#include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
 
 namespace llorch::model {
@@ -11,8 +11,6 @@ namespace {
 using formats::FileFormat;
 using formats::Metadata;
 using formats::WeightFile;
-
-constexpr std::array<std::string_view, 1> kAliases = {"llama"};
 
 Status read_hf_options(const Metadata& metadata, ModelConfig& config) {
   if (Status allowed = refuse_flags(metadata, {{"config.rope_interleaved", false}}); !allowed.ok())
@@ -24,7 +22,9 @@ Status read_hf_options(const Metadata& metadata, ModelConfig& config) {
   return read_optional_flag(metadata, "config.mlp_bias", config.mlp_bias);
 }
 
-Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions& options) {
+}  // namespace
+
+Result<ModelConfig> read_llama(const WeightFile& file, const PlanOptions& options) {
   ModelConfig config;
   config.architecture = "llama";
   if (Status read = read_decoder_numbers(file, config); !read.ok()) return read.error();
@@ -40,23 +40,11 @@ Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions& optio
   } else if (Status read = read_hf_options(file.metadata(), config); !read.ok()) {
     return read.error();
   }
-  Result<RopeConfig> rope = read_rope(file, config, {.context_wanted = options.context_length});
-  if (!rope.ok()) return rope.error();
-  config.ropes.push_back(rope.take());
-  attend_alike(config, window);
-  return config;
+  return attend_alike(file, {.context_wanted = options.context_length}, window, std::move(config));
 }
 
-}  // namespace
-
-Architecture llama_architecture() {
-  return {.name = "llama",
-          .aliases = kAliases,
-          .gguf_name = "llama",
-          .read_config = read_config,
-          .tensors = decoder_tensors(),
-          .gguf_form = {.paired_rows = true},
-          .is_ignored = is_rotary_tensor};
+Result<ModelConfig> read_mistral(const WeightFile& file, const PlanOptions& options) {
+  return read_windowed(file, "mistral", {.context_wanted = options.context_length});
 }
 
 }  // namespace llorch::model

@@ -1,7 +1,5 @@
 // Qwen2 and 2.5: Llama with biases on Q, K and V. Qwen3: without them, with norms on query and key
 // heads.
-#include <array>
-
 #include "model/architectures/decoder.h"
 #include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
@@ -12,9 +10,6 @@ namespace {
 using formats::FileFormat;
 using formats::Metadata;
 using formats::WeightFile;
-
-constexpr std::array<std::string_view, 1> kQwen2Aliases = {"qwen2"};
-constexpr std::array<std::string_view, 1> kQwen3Aliases = {"qwen3"};
 
 constexpr std::int32_t kFirstWindowLayer = 28;  // where config.json does not say
 
@@ -42,12 +37,13 @@ Status read_windows(const Metadata& metadata, ModelConfig& config) {
 }
 
 Result<ModelConfig> finish(const WeightFile& file, const PlanOptions& options, ModelConfig config) {
-  Result<RopeConfig> rope = read_rope(file, config, {.context_wanted = options.context_length});
-  if (!rope.ok()) return rope.error();
-  config.ropes.push_back(rope.take());
+  if (Status read = add_rope(file, {.context_wanted = options.context_length}, config); !read.ok())
+    return read.error();
   if (Status read = read_windows(file.metadata(), config); !read.ok()) return read.error();
   return config;
 }
+
+}  // namespace
 
 Result<ModelConfig> read_qwen2(const WeightFile& file, const PlanOptions& options) {
   ModelConfig config;
@@ -69,28 +65,6 @@ Result<ModelConfig> read_qwen3(const WeightFile& file, const PlanOptions& option
     config.attn_out_bias = config.qkv_bias;
   }
   return finish(file, options, std::move(config));
-}
-
-}  // namespace
-
-Architecture qwen2_architecture() {
-  return {.name = "qwen2",
-          .aliases = kQwen2Aliases,
-          .gguf_name = "qwen2",
-          .read_config = read_qwen2,
-          .tensors = decoder_tensors(),
-          .gguf_form = {},
-          .is_ignored = is_rotary_tensor};
-}
-
-Architecture qwen3_architecture() {
-  return {.name = "qwen3",
-          .aliases = kQwen3Aliases,
-          .gguf_name = "qwen3",
-          .read_config = read_qwen3,
-          .tensors = decoder_tensors(),
-          .gguf_form = {},
-          .is_ignored = is_rotary_tensor};
 }
 
 }  // namespace llorch::model
