@@ -9,8 +9,9 @@
 # llorch_program(name SOURCES ... MODULES ...)
 #   A program in build/<preset>/bin.
 #
-# llorch_fuzzer(name SOURCE file CORPUS dir MODULES ...)
-#   A libFuzzer target where LLORCH_FUZZ is on; the same source with a replaying main as a test elsewhere.
+# llorch_fuzzer(name_fuzz [SOURCE file] [CORPUS dir] MODULES ...)
+#   Without more words name_fuzz.cc and fuzz_corpus/name. A libFuzzer target where LLORCH_FUZZ is on; the same source with a
+#   replaying main as a test elsewhere.
 
 file(STRINGS ${CMAKE_SOURCE_DIR}/src/layers.txt llorch_layers REGEX "^[a-z_]+:")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/layers.txt)
@@ -76,6 +77,13 @@ endif()
 
 function(llorch_fuzzer name)
   cmake_parse_arguments(arg "" "SOURCE;CORPUS" "MODULES" ${ARGN})
+  if(NOT arg_SOURCE)
+    set(arg_SOURCE ${name}.cc)
+  endif()
+  if(NOT arg_CORPUS)
+    string(REGEX REPLACE "_fuzz\\.cc$" "" subject ${arg_SOURCE})
+    set(arg_CORPUS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz_corpus/${subject})
+  endif()
   list(TRANSFORM arg_MODULES PREPEND llorch_)
   if(LLORCH_FUZZ)
     add_executable(${name} ${arg_SOURCE})
