@@ -2,17 +2,16 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
+
 namespace llorch::base {
 
 bool is_json_type(std::string_view content_type) {
   constexpr std::string_view kJson = "application/json";
   std::string_view type = content_type.substr(0, content_type.find(';'));
   while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.remove_suffix(1);
-  const auto lower = [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  };
   return std::equal(type.begin(), type.end(), kJson.begin(), kJson.end(),
-                    [lower](char a, char b) { return lower(a) == b; });
+                    [](char a, char b) { return ascii_lower(a) == b; });
 }
 
 bool has_control_characters(std::string_view text) {

@@ -72,25 +72,15 @@ void append_value(std::string& out, const LogField::Value& value) {
              value);
 }
 
-std::string json_payload(std::string_view message, std::initializer_list<LogField> fields) {
-  std::string out = "\"message\":";
-  append_quoted(out, message);
+std::string payload(bool is_json, std::string_view message,
+                    std::initializer_list<LogField> fields) {
+  const auto append = is_json ? append_quoted : append_escaped;
+  std::string out = is_json ? "\"message\":" : "";
+  append(out, message);
   for (const LogField& field : fields) {
-    out += ',';
-    append_quoted(out, field.name);
-    out += ':';
-    append_value(out, field.value);
-  }
-  return out;
-}
-
-std::string pretty_payload(std::string_view message, std::initializer_list<LogField> fields) {
-  std::string out;
-  append_escaped(out, message);
-  for (const LogField& field : fields) {
-    out += ' ';
-    append_escaped(out, field.name);
-    out += '=';
+    out += is_json ? ',' : ' ';
+    append(out, field.name);
+    out += is_json ? ':' : '=';
     append_value(out, field.value);
   }
   return out;
@@ -131,9 +121,8 @@ bool Logger::is_enabled(LogLevel level) const {
 void Logger::write(LogLevel level, std::string_view message,
                    std::initializer_list<LogField> fields) const {
   if (!is_enabled(level)) return;
-  impl_->log(library_level(level), state().format.load() == LogFormat::Json
-                                       ? json_payload(message, fields)
-                                       : pretty_payload(message, fields));
+  impl_->log(library_level(level),
+             payload(state().format.load() == LogFormat::Json, message, fields));
 }
 
 void Logger::debug(std::string_view message, std::initializer_list<LogField> fields) const {

@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ascii.h"
+
 namespace llorch::base {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
 
 // Insertions, deletions, replacements and swaps of neighbours that turn one into the other; more
 // than `limit` is limit + 1.
@@ -43,12 +37,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t li
 std::vector<std::string> similar_names(std::string_view name,
                                        const std::vector<std::string_view>& candidates,
                                        std::size_t max_count) {
-  const std::string wanted = lower(name);
+  const std::string wanted = ascii_lower(name);
   const std::size_t limit = std::max<std::size_t>(1, wanted.size() / 3);
   constexpr std::size_t kContainedMin = 3;
   std::vector<std::pair<std::size_t, std::string_view>> found;
   for (const std::string_view candidate : candidates) {
-    const std::string text = lower(candidate);
+    const std::string text = ascii_lower(candidate);
     std::size_t distance = edit_distance(wanted, text, limit);
     // A part of the name is a smaller mistake than the letters it lacks.
     const bool contained = wanted.size() >= kContainedMin && text.find(wanted) != std::string::npos;

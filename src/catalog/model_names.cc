@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "catalog/known_models.h"
 #include "catalog/under_way.h"
 #include "http/url.h"
@@ -33,14 +34,6 @@ bool is_plain(char c) {
          c == '_' || c == '-';
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
 // "model-00001-of-00003": one of the parts of something.
 bool is_shard(std::string_view text) {
   return text.starts_with("model-0") || text.starts_with("pytorch_model-0");
@@ -48,7 +41,8 @@ bool is_shard(std::string_view text) {
 
 bool says_something(std::string_view part) {
   return !is_hash_name(part) && !is_shard(part) &&
-         std::find(kSaysNothing.begin(), kSaysNothing.end(), lower(part)) == kSaysNothing.end();
+         std::find(kSaysNothing.begin(), kSaysNothing.end(), base::ascii_lower(part)) ==
+             kSaysNothing.end();
 }
 
 std::string_view without_ending(std::string_view file) {
@@ -128,7 +122,7 @@ bool is_hash_name(std::string_view text) {
 
 std::string make_model_id(std::string_view text) {
   std::string id;
-  for (const char c : lower(text)) id += is_plain(c) ? c : '-';
+  for (const char c : base::ascii_lower(text)) id += is_plain(c) ? c : '-';
   while (!id.empty() && (id.front() == '-' || id.front() == '.' || id.front() == '_'))
     id.erase(id.begin());
   id.resize(std::min(id.size(), kIdBytesMax));

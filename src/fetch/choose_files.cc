@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 
 namespace llorch::fetch {
@@ -19,14 +20,6 @@ constexpr std::int64_t kSideFileBytesMax = std::int64_t{256} << 20;
 constexpr std::array<std::string_view, 8> kTokenizerFiles = {
     "tokenizer.model", "merges.txt",     "vocab.txt",     "chat_template.jinja",
     "spiece.model",    "tiktoken.model", "tokenizer.txt", "sentencepiece.bpe.model"};
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
 
 std::string_view folder_of(std::string_view path) {
   const std::size_t slash = path.rfind('/');
@@ -62,7 +55,7 @@ std::string group_of(std::string_view path, std::string_view ending) {
 using Groups = std::map<std::string, std::vector<ListedFile>>;
 
 bool ends_with(std::string_view path, std::string_view ending) {
-  return lower(path).ends_with(ending);
+  return base::ascii_lower(path).ends_with(ending);
 }
 
 Groups groups_of(const std::vector<ListedFile>& listing, std::string_view ending) {
@@ -77,7 +70,7 @@ Groups gguf_groups(const std::vector<ListedFile>& listing) {
   Groups groups = groups_of(listing, ".gguf");
   // Eyes for a model, not a model.
   std::erase_if(groups, [](const auto& group) {
-    return lower(name_of(group.first)).find("mmproj") != std::string::npos;
+    return base::ascii_lower(name_of(group.first)).find("mmproj") != std::string::npos;
   });
   return groups;
 }
@@ -87,8 +80,8 @@ bool bears(std::string_view path, std::string_view name) {
   const auto is_part = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   };
-  const std::string text = lower(path);
-  const std::string word = lower(name);
+  const std::string text = base::ascii_lower(path);
+  const std::string word = base::ascii_lower(name);
   for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
     const std::size_t end = at + word.size();
     if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end])))

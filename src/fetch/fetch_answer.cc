@@ -5,19 +5,12 @@
 
 #include <charconv>
 
+#include "base/ascii.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 
 namespace llorch::fetch {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -69,7 +62,7 @@ int parse_status_line(std::string_view line) {
 void FetchHead::add_field(std::string_view line) {
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos) return;
-  fields.emplace_back(lower(trimmed(line.substr(0, colon))),
+  fields.emplace_back(base::ascii_lower(trimmed(line.substr(0, colon))),
                       std::string(trimmed(line.substr(colon + 1))));
 }
 
@@ -111,9 +104,9 @@ std::string shown_url(std::string_view url) {
 
 std::string origin_of(const std::string& url) {
   const ParsedUrl parsed(url);
-  const std::string scheme = lower(parsed.part(CURLUPART_SCHEME));
+  const std::string scheme = base::ascii_lower(parsed.part(CURLUPART_SCHEME));
   if (scheme != "http" && scheme != "https") return {};
-  return fmt::format("{}://{}:{}", scheme, lower(parsed.part(CURLUPART_HOST)),
+  return fmt::format("{}://{}:{}", scheme, base::ascii_lower(parsed.part(CURLUPART_HOST)),
                      parsed.part(CURLUPART_PORT, CURLU_DEFAULT_PORT));
 }
 

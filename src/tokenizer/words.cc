@@ -1,4 +1,5 @@
 // The two expressions that nearly all byte-level tokenizers use, written out by hand.
+#include "base/ascii.h"
 #include "tokenizer/pretokenize.h"
 #include "tokenizer/unicode.h"
 
@@ -47,7 +48,7 @@ class Scanner {
     const auto letter = [&](std::size_t offset) -> char {
       if (begin + offset >= text_.size()) return '\0';
       const char c = text_[begin + offset];
-      return ignores_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+      return ignores_case ? base::ascii_lower(c) : c;
     };
     const char first = letter(1);
     if (first == 's' || first == 't' || first == 'm' || first == 'd') return begin + 2;
