@@ -5,17 +5,14 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <span>
 #include <string>
 
 #include "base/file.h"
-#include "base/host_limits.h"
-#include "compute/backend.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/thread_pool.h"
-#include "compute/host_memory.h"
+#include "compute/host_backend.h"
 
 namespace llorch::compute {
 
@@ -39,7 +36,7 @@ inline const std::uint8_t* weight_row(const Weight& weight, std::int64_t row) {
   return static_cast<const std::uint8_t*>(weight.data) + row * row_bytes(weight);
 }
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public HostBackend {
  public:
   CpuBackend(const Isa& isa, int num_threads, InputForm input)
       : isa_(isa), kernels_(*isa.kernels), pool_(num_threads), input_(input) {}
@@ -57,15 +54,6 @@ class CpuBackend final : public Backend {
                        input_ == InputForm::F32 ? "" : compute::name(input_));
   }
 
-  std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
-  Result<Buffer> allocate(std::int64_t bytes) override { return allocate_host(bytes); }
-  void upload(std::span<const std::byte> host, void* device) override {
-    if (!host.empty()) std::memcpy(device, host.data(), host.size());
-  }
-  void download(const void* device, std::span<std::byte> host) override {
-    if (!host.empty()) std::memcpy(host.data(), device, host.size());
-  }
-  void synchronize() override {}
   Result<Weight> load_weight(const WeightSource& source) override {
     Result<Weight> weight = load_host_weight(source);
     // Read from the disk now, in order, and not in pieces by whoever asks first.

@@ -61,55 +61,36 @@ struct DecodeQ8_0 {
   }
 };
 
-// Nibbles with a bias, times a scale, plus an offset where the type has one: Q4_0 and Q4_1.
-template <bool HasOffset>
+// Nibbles with a bias, times a scale, plus an offset where the type has one: Q4_0 and Q4_1. With a
+// fifth bit for each: Q5_0 and Q5_1.
+template <bool HasFifth, bool HasOffset>
 struct DecodeNibbles {
   static constexpr std::int64_t kElems = 32;
-  static constexpr std::int64_t kBytes = HasOffset ? 20 : 18;
+  static constexpr std::int64_t kFifthAt = HasOffset ? 4 : 2;
+  static constexpr std::int64_t kNibblesAt = kFifthAt + (HasFifth ? 4 : 0);
+  static constexpr std::int64_t kBytes = kNibblesAt + 16;
+  static constexpr int kBias = HasOffset ? 0 : HasFifth ? 16 : 8;
 
   template <class Sink>
   static HWY_INLINE void decode(const std::uint8_t* block, const Sink& sink) {
     const Vec scale = hn::Set(Floats(), load_scale(block));
     const Vec offset = hn::Set(Floats(), HasOffset ? load_scale(block + 2) : 0.0F);
-    const std::uint8_t* nibbles = block + (HasOffset ? 4 : 2);
-    const auto finish = [&](hn::Vec<Bytes> quants) HWY_ATTR {
-      const Vec scaled = hn::Mul(widen(quants, HasOffset ? 0 : 8), scale);
-      return HasOffset ? hn::Add(scaled, offset) : scaled;
-    };
-    for (std::int64_t i = 0; i < 16; i += kLanes)
-      sink(i, finish(low_nibbles(hn::LoadU(Bytes(), nibbles + i))));
-    for (std::int64_t i = 0; i < 16; i += kLanes)
-      sink(16 + i, finish(hn::ShiftRight<4>(hn::LoadU(Bytes(), nibbles + i))));
-  }
-};
-
-// The same with a fifth bit: Q5_0 and Q5_1.
-template <bool HasOffset>
-struct DecodeFiveBits {
-  static constexpr std::int64_t kElems = 32;
-  static constexpr std::int64_t kBytes = HasOffset ? 24 : 22;
-
-  template <class Sink>
-  static HWY_INLINE void decode(const std::uint8_t* block, const Sink& sink) {
-    const Vec scale = hn::Set(Floats(), load_scale(block));
-    const Vec offset = hn::Set(Floats(), HasOffset ? load_scale(block + 2) : 0.0F);
-    std::uint32_t word;
-    std::memcpy(&word, block + (HasOffset ? 4 : 2), sizeof(word));
+    const std::uint8_t* nibbles = block + kNibblesAt;
     HWY_ALIGN std::uint8_t fifth[32];
-    for (int i = 0; i < 32; ++i) fifth[i] = static_cast<std::uint8_t>((word >> i & 1U) << 4);
-    const std::uint8_t* nibbles = block + (HasOffset ? 8 : 6);
-    const auto finish = [&](hn::Vec<Bytes> quants) HWY_ATTR {
-      const Vec scaled = hn::Mul(widen(quants, HasOffset ? 0 : 16), scale);
-      return HasOffset ? hn::Add(scaled, offset) : scaled;
+    if constexpr (HasFifth) {
+      std::uint32_t word;
+      std::memcpy(&word, block + kFifthAt, sizeof(word));
+      for (int i = 0; i < 32; ++i) fifth[i] = static_cast<std::uint8_t>((word >> i & 1U) << 4);
+    }
+    const auto finish = [&](std::int64_t i, hn::Vec<Bytes> quants) HWY_ATTR {
+      if constexpr (HasFifth) quants = hn::Or(quants, hn::LoadU(Bytes(), fifth + i));
+      const Vec scaled = hn::Mul(widen(quants, kBias), scale);
+      sink(i, HasOffset ? hn::Add(scaled, offset) : scaled);
     };
-    for (std::int64_t i = 0; i < 16; i += kLanes) {
-      const auto low = low_nibbles(hn::LoadU(Bytes(), nibbles + i));
-      sink(i, finish(hn::Or(low, hn::LoadU(Bytes(), fifth + i))));
-    }
-    for (std::int64_t i = 0; i < 16; i += kLanes) {
-      const auto high = hn::ShiftRight<4>(hn::LoadU(Bytes(), nibbles + i));
-      sink(16 + i, finish(hn::Or(high, hn::LoadU(Bytes(), fifth + 16 + i))));
-    }
+    for (std::int64_t i = 0; i < 16; i += kLanes)
+      finish(i, low_nibbles(hn::LoadU(Bytes(), nibbles + i)));
+    for (std::int64_t i = 0; i < 16; i += kLanes)
+      finish(16 + i, hn::ShiftRight<4>(hn::LoadU(Bytes(), nibbles + i)));
   }
 };
 
@@ -237,13 +218,13 @@ HWY_INLINE bool with_block_decoder(tensor::DType dtype, const Use& use) {
     case DType::Q8_0:
       return use(DecodeQ8_0()), true;
     case DType::Q4_0:
-      return use(DecodeNibbles<false>()), true;
+      return use(DecodeNibbles<false, false>()), true;
     case DType::Q4_1:
-      return use(DecodeNibbles<true>()), true;
+      return use(DecodeNibbles<false, true>()), true;
     case DType::Q5_0:
-      return use(DecodeFiveBits<false>()), true;
+      return use(DecodeNibbles<true, false>()), true;
     case DType::Q5_1:
-      return use(DecodeFiveBits<true>()), true;
+      return use(DecodeNibbles<true, true>()), true;
     case DType::Q4_K:
       return use(DecodeGroups<false>()), true;
     case DType::Q5_K:

@@ -358,19 +358,9 @@ bool with_decoder(tensor::DType dtype, Function&& function) {
       return function(TQ2_0{}), true;
     case DType::MXFP4:
       return function(MXFP4{}), true;
-    case DType::Q8_1:
-    case DType::Q8_K:
-    case DType::IQ1_S:
-    case DType::IQ1_M:
-    case DType::IQ2_XXS:
-    case DType::IQ2_XS:
-    case DType::IQ2_S:
-    case DType::IQ3_XXS:
-    case DType::IQ3_S:
-    case DType::NVFP4:
+    default:  // as dequantize.cc
       return false;
   }
-  return false;
 }
 
 }  // namespace llorch::compute::cuda

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
-#include "base/host_limits.h"
 #include "compute/cache_blocks.h"
 #include "compute/check_args.h"
 #include "compute/dequantize.h"
-#include "compute/host_memory.h"
+#include "compute/host_backend.h"
 #include "tensor/half.h"
 
 namespace llorch::compute {
@@ -176,22 +174,13 @@ void attend(const AttentionArgs& args, const AttentionForm& form, std::int64_t r
   }
 }
 
-class ReferenceBackend final : public Backend {
+class ReferenceBackend final : public HostBackend {
  public:
   explicit ReferenceBackend(ReferenceForms forms) : forms_(std::move(forms)) {}
 
   std::string name() const override { return "reference"; }
   std::string device_class() const override { return "reference"; }
 
-  std::int64_t free_bytes() const override { return base::read_host_memory().free_bytes; }
-  Result<Buffer> allocate(std::int64_t bytes) override { return allocate_host(bytes); }
-  void upload(std::span<const std::byte> host, void* device) override {
-    if (!host.empty()) std::memcpy(device, host.data(), host.size());
-  }
-  void download(const void* device, std::span<std::byte> host) override {
-    if (!host.empty()) std::memcpy(host.data(), device, host.size());
-  }
-  void synchronize() override {}
   Result<Weight> load_weight(const WeightSource& source) override {
     return load_host_weight(source);
   }
