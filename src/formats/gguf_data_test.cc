@@ -15,6 +15,7 @@
 #include "formats/gguf_reader.h"
 #include "formats/gguf_test_image.h"
 #include "formats/gguf_writer.h"
+#include "formats/test_gguf.h"
 #include "support/test_paths.h"
 
 namespace llorch::formats {
@@ -163,8 +164,8 @@ TEST(GgufData, OpeningARealisticHeaderCostsLittleMoreThanItself) {
   const std::vector<std::int32_t> kinds(kVocabulary, 1);
   GgufWriter writer;
   writer.add_text("general.architecture", "llama");
-  writer.add_texts("tokenizer.ggml.tokens", tokens);
-  writer.add_texts("tokenizer.ggml.merges", merges);
+  add_texts(writer, "tokenizer.ggml.tokens", tokens);
+  add_texts(writer, "tokenizer.ggml.merges", merges);
   writer.add_numbers<std::int32_t>("tokenizer.ggml.token_type", kinds);
   const std::vector<std::byte> bytes(32 * 34);
   for (int i = 0; i < 300; ++i) {

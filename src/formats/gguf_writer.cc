@@ -178,12 +178,6 @@ void GgufWriter::add_text(std::string_view key, std::string_view value) {
   append_text(entry.value, value);
 }
 
-void GgufWriter::add_texts(std::string_view key, std::span<const std::string> values) {
-  Entry& entry = entries_.emplace_back(Entry{std::string(key), {}});
-  append_array_head(entry.value, ElementType::String, values.size());
-  for (const std::string& text : values) append_text(entry.value, text);
-}
-
 void GgufWriter::add_array(std::string_view key, const ArrayView& array) {
   Entry& entry = entries_.emplace_back(Entry{std::string(key), {}});
   append_array_head(entry.value, array.type, array.count);

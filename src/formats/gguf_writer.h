@@ -45,7 +45,6 @@ class GgufWriter {
   template <class T>
   void add_numbers(std::string_view key, std::span<const T> values);
   void add_text(std::string_view key, std::string_view value);
-  void add_texts(std::string_view key, std::span<const std::string> values);
   void add_array(std::string_view key,
                  const ArrayView& array);  // copied as it is, from another file
   // A value of another file's metadata, or one made for this file. Numbers are stored as `stored`

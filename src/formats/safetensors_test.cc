@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/safetensors_reader.h"
-#include "formats/safetensors_writer.h"
+#include "formats/test_safetensors.h"
 #include "support/test_paths.h"
 
 namespace llorch::formats {
@@ -144,7 +144,7 @@ WeightTensor make_tensor(std::string name, DType dtype, tensor::Shape shape,
   return {std::move(name), dtype, shape, bytes, std::move(strides)};
 }
 
-TEST(SafeTensorsWriter, WritesWhatTheReaderReads) {
+TEST(SafeTensorsReader, ReadsEveryShapeAndStride) {
   std::vector<std::byte> data(64);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i);
   const std::span<const std::byte> all = data;
@@ -156,9 +156,7 @@ TEST(SafeTensorsWriter, WritesWhatTheReaderReads) {
       make_tensor("empty", DType::BF16, {0, 5}, {}),
   };
   const test::TempDir dir;
-  const Status written =
-      write_safetensors(dir / "t.safetensors", tensors, {{"format", "pt"}, {"note", "a\nb"}});
-  ASSERT_TRUE(written.ok()) << written.error().message;
+  write_safetensors(dir / "t.safetensors", tensors, {{"format", "pt"}, {"note", "a\nb"}});
   const Result<WeightFile> weights = read_safetensors(dir / "t.safetensors");
   ASSERT_TRUE(weights.ok()) << weights.error().message;
   ASSERT_EQ(weights->tensors().size(), tensors.size());
@@ -176,23 +174,6 @@ TEST(SafeTensorsWriter, WritesWhatTheReaderReads) {
   EXPECT_EQ(weights->metadata().text("safetensors.note").value(), "a\nb");
 }
 
-TEST(SafeTensorsWriter, RefusesWhatTheFormatLacks) {
-  const test::TempDir dir;
-  const std::vector<std::byte> block(34);
-  EXPECT_THAT(write_safetensors(dir / "q", std::vector{make_tensor("q", DType::Q8_0, {32}, block)})
-                  .error()
-                  .message,
-              HasSubstr("\"q\" is Q8_0"));
-  const std::vector<WeightTensor> twice = {
-      make_tensor("t", DType::U8, {1}, std::span(block).first(1)),
-      make_tensor("t", DType::U8, {1}, std::span(block).first(1))};
-  EXPECT_THAT(write_safetensors(dir / "q", twice).error().message, HasSubstr("\"t\" occurs twice"));
-  EXPECT_FALSE(
-      write_safetensors(dir / "q", std::vector{make_tensor("__metadata__", DType::U8, {0}, {})})
-          .ok());
-  EXPECT_FALSE(std::filesystem::exists(dir / "q"));
-}
-
 // A folder with two shards, "a" in the first and "b" in the second, and an index to be filled in.
 class ShardedSafeTensors : public ::testing::Test {
  protected:
@@ -201,9 +182,7 @@ class ShardedSafeTensors : public ::testing::Test {
     for (const char* name : {"a", "b"}) {
       const std::vector<WeightTensor> tensors = {
           make_tensor(name, DType::U8, {1}, std::span(&kByte, 1))};
-      EXPECT_TRUE(write_safetensors(dir_ / (std::string(name) + ".safetensors"), tensors,
-                                    {{"format", "pt"}})
-                      .ok());
+      write_safetensors(dir_ / (std::string(name) + ".safetensors"), tensors, {{"format", "pt"}});
     }
   }
   Result<WeightFile> read(const std::string& weight_map) {

@@ -8,6 +8,7 @@
 
 #include "formats/gguf_writer.h"
 #include "formats/open.h"
+#include "formats/test_gguf.h"
 #include "support/test_paths.h"
 
 namespace llorch::formats {
@@ -71,7 +72,7 @@ TEST(Summary, ReadsGgufKeysTokenizerAndMix) {
   writer.add_text("tokenizer.ggml.model", "gpt2");
   writer.add_text("tokenizer.ggml.pre", "qwen2");
   const std::vector<std::string> tokens = {"a", "b", "c"};
-  writer.add_texts("tokenizer.ggml.tokens", tokens);
+  add_texts(writer, "tokenizer.ggml.tokens", tokens);
   writer.add_number<std::uint32_t>("tokenizer.ggml.eos_token_id", 2);
   writer.add_text("tokenizer.chat_template", "{{ x }}");
   writer.add_tensor(

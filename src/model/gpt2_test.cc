@@ -11,7 +11,7 @@
 #include "compute/dequantize.h"
 #include "formats/gguf_writer.h"
 #include "formats/open.h"
-#include "formats/safetensors_writer.h"
+#include "formats/test_safetensors.h"
 #include "model/golden_fixture.h"
 #include "tensor/half.h"
 
@@ -291,15 +291,11 @@ TEST(Architecture, UnknownFamilyListsTheKnownOnes) {
 TEST(Architecture, AFileThatNamesNoneSaysWhereItShould) {
   const test::TempDir dir;
   const std::vector<float> values = {1, 2};
-  ASSERT_TRUE(formats::write_safetensors(
-                  dir / "x.safetensors",
-                  std::vector<formats::WeightTensor>{{.name = "w",
+  formats::write_safetensors(dir / "x.safetensors", {{.name = "w",
                                                       .dtype = DType::F32,
                                                       .shape = {2},
                                                       .bytes = std::as_bytes(std::span(values)),
-                                                      .strides = {}}},
-                  {})
-                  .ok());
+                                                      .strides = {}}});
   EXPECT_THAT(plan_error(dir / "x.safetensors"), HasSubstr("model_type in a config.json"));
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "formats/gguf_writer.h"
+#include "formats/test_gguf.h"
 #include "model/architecture.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
@@ -201,7 +202,7 @@ TEST(Inspect, GgufWithAnUnknownPreTokenizerOrNoneDoesNotRun) {
     writer.add_text("tokenizer.ggml.model", kind);
     writer.add_text("tokenizer.ggml.pre", "of-tomorrow");
     const std::vector<std::string> tokens = {"a", "b"};
-    writer.add_texts("tokenizer.ggml.tokens", tokens);
+    formats::add_texts(writer, "tokenizer.ggml.tokens", tokens);
     ASSERT_TRUE(writer.write(folder / "model.gguf").ok());
     const Result<Inspection> inspection = inspect(folder / "model.gguf");
     ASSERT_TRUE(inspection.ok()) << inspection.error().message;

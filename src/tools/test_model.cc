@@ -1,13 +1,11 @@
 #include "tools/test_model.h"
 
-#include <deque>
 #include <limits>
 #include <random>
-#include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "formats/safetensors_writer.h"
+#include "formats/test_safetensors.h"
 #include "support/test_paths.h"
 
 namespace llorch::tools {
@@ -15,26 +13,17 @@ namespace {
 
 constexpr std::int64_t kVocab = 740, kWidth = 256, kInner = 512, kKvWidth = 128;
 
-class Weights {
+class Weights : public formats::TestTensors {
  public:
-  void add(std::string name, tensor::Shape shape) {
-    std::vector<float>& values = values_.emplace_back(static_cast<std::size_t>(shape.elements()));
+  void add(std::string name, const tensor::Shape& shape) {
     const bool is_norm = shape.rank() == 1;
-    for (float& value : values) value = is_norm ? 1.0F + normal_(random_) : normal_(random_);
-    formats::WeightTensor tensor;
-    tensor.name = std::move(name);
-    tensor.shape = shape;
-    tensor.bytes = std::as_bytes(std::span(values));
-    tensors_.push_back(std::move(tensor));
+    for (float& value : TestTensors::add(std::move(name), shape))
+      value = is_norm ? 1.0F + normal_(random_) : normal_(random_);
   }
-  std::vector<float>& last() { return values_.back(); }
-  const std::vector<formats::WeightTensor>& tensors() const { return tensors_; }
 
  private:
   std::mt19937 random_{5};
   std::normal_distribution<float> normal_{0, 0.08F};
-  std::deque<std::vector<float>> values_;
-  std::vector<formats::WeightTensor> tensors_;
 };
 
 void write(const std::filesystem::path& path, const std::string& text) {
@@ -64,9 +53,7 @@ void write_test_model(const std::filesystem::path& folder, const TestModelOption
   }
   weights.add("model.norm.weight", {kWidth});
   weights.add("lm_head.weight", {kVocab, kWidth});
-  const Status written =
-      formats::write_safetensors(folder / "model.safetensors", weights.tensors(), {});
-  CHECK(written.ok(), written.error().message);
+  formats::write_safetensors(folder / "model.safetensors", weights.all());
   write(folder / "config.json",
         R"({"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2,
             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512,

@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <deque>
 #include <random>
-#include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "formats/safetensors_writer.h"
+#include "formats/test_safetensors.h"
 #include "support/test_paths.h"
 
 namespace llorch::test {
@@ -19,29 +17,17 @@ namespace {
 constexpr int kVocab = 752;  // eight more than the tokenizer has: padding, as real models have it
 constexpr int kEnd = 737;    // <|im_end|>
 
-class TensorMaker {
+class TensorMaker : public formats::TestTensors {
  public:
-  void add(std::string name, std::initializer_list<std::int64_t> shape, float scale,
-           float offset = 0) {
-    std::size_t count = 1;
-    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
-    std::vector<float>& values = values_.emplace_back(count);
-    for (float& value : values) value = offset + scale * uniform();
-    formats::WeightTensor tensor;
-    tensor.name = "transformer." + std::move(name);
-    tensor.shape = shape;
-    tensor.bytes = std::as_bytes(std::span(values));
-    tensors_.push_back(std::move(tensor));
+  void add(const std::string& name, const tensor::Shape& shape, float scale, float offset = 0) {
+    for (float& value : TestTensors::add("transformer." + name, shape))
+      value = offset + scale * uniform();
   }
-  std::vector<float>& last() { return values_.back(); }
-  const std::vector<formats::WeightTensor>& tensors() const { return tensors_; }
 
  private:
   float uniform() { return static_cast<float>(random_() >> 8) * 0x1.0p-23F - 1.0F; }
 
   std::mt19937 random_{20261};
-  std::deque<std::vector<float>> values_;
-  std::vector<formats::WeightTensor> tensors_;
 };
 
 void add_layer(TensorMaker& maker, int layer, std::int64_t hidden) {
@@ -79,9 +65,7 @@ void write_test_model(const std::filesystem::path& folder, const TestModelSize& 
   for (int layer = 0; layer < size.layers; ++layer) add_layer(maker, layer, hidden);
   maker.add("ln_f.weight", {hidden}, 0.1F, 1.0F);
   maker.add("ln_f.bias", {hidden}, 0.05F);
-  const Status written =
-      formats::write_safetensors(folder / "model.safetensors", maker.tensors(), {{"format", "pt"}});
-  ASSERT_TRUE(written.ok()) << written.error().message;
+  formats::write_safetensors(folder / "model.safetensors", maker.all(), {{"format", "pt"}});
   write(folder / "config.json",
         fmt::format(
             R"({{"model_type":"gpt2","activation_function":"gelu_new","layer_norm_epsilon":1e-05,
