@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/base64.h"
 #include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
@@ -90,13 +91,6 @@ std::string quoted_expression(std::string_view literal) {
     out += c;
   }
   return out;
-}
-
-int base64_digit(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
 NormalizeStep make_step(NormalizeStep::Kind kind) {
@@ -400,21 +394,9 @@ Status add_decoder(const json::Object& object, DecodeRules& rules, bool& is_fuse
 }  // namespace
 
 Result<std::string> decode_base64(std::string_view text) {
-  std::string out;
-  std::uint32_t bits = 0;
-  unsigned count = 0;
-  while (!text.empty() && text.back() == '=') text.remove_suffix(1);
-  for (const char c : text) {
-    const int digit = base64_digit(c);
-    if (digit < 0) return malformed("Precompiled", "base64");
-    bits = bits << 6 | static_cast<std::uint32_t>(digit);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      out += static_cast<char>(static_cast<std::uint8_t>(bits >> count));
-    }
-  }
-  return out;
+  std::optional<std::string> bytes = base::from_base64(text);
+  if (!bytes) return malformed("Precompiled", "base64");
+  return *std::move(bytes);
 }
 
 Result<std::vector<NormalizeStep>> read_normalizer(const json::Value& value) {

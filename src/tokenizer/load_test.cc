@@ -132,7 +132,7 @@ MetadataBuilder byte_level_gguf(const std::string& pre) {
   MetadataBuilder builder;
   std::vector<std::string> tokens;
   for (unsigned byte = 0; byte < 256; ++byte)
-    append_utf8(tokens.emplace_back(), byte_to_char(static_cast<std::uint8_t>(byte)));
+    append_utf8(tokens.emplace_back(), test::byte_to_char(byte));
   std::vector<std::int32_t> types(256, 1);
   for (const char* token : {"he", "ll", "hell", "hello"}) {
     tokens.emplace_back(token);

@@ -39,34 +39,25 @@ class MatchSplitter {
         if (end > begin) emit_(begin, end);
         return;
       case SplitBehavior::MergedWithPrevious:
-        if (is_match && !held_is_match_ && held_end_ > held_begin_) {
-          held_end_ = end;
-        } else {
-          flush();
-          held_begin_ = begin;
-          held_end_ = end;
-        }
+        hold(begin, end, is_match && !held_is_match_);
         break;
       case SplitBehavior::MergedWithNext:
-        if (!is_match && held_is_match_ && held_end_ > held_begin_) {
-          held_end_ = end;
-        } else {
-          flush();
-          held_begin_ = begin;
-          held_end_ = end;
-        }
+        hold(begin, end, !is_match && held_is_match_);
         break;
       case SplitBehavior::Contiguous:
-        if (is_match == held_is_match_ && held_end_ > held_begin_) {
-          held_end_ = end;
-        } else {
-          flush();
-          held_begin_ = begin;
-          held_end_ = end;
-        }
+        hold(begin, end, is_match == held_is_match_);
         break;
     }
     held_is_match_ = is_match;
+  }
+
+  // Joins the range to what is held, or holds it instead.
+  void hold(std::size_t begin, std::size_t end, bool joins) {
+    if (!joins || held_end_ == held_begin_) {
+      flush();
+      held_begin_ = begin;
+    }
+    held_end_ = end;
   }
 
   void flush() {

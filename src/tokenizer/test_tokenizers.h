@@ -16,6 +16,13 @@ inline std::string json_quoted(std::string_view text) {
   return json::serialize(json::Value(json::Value(std::string(text))));
 }
 
+// The character that stands for a byte in byte-level vocabularies.
+inline char32_t byte_to_char(unsigned byte) {
+  char32_t c = 0;
+  while (char_to_byte(c) != static_cast<int>(byte)) ++c;
+  return c;
+}
+
 // Byte-level BPE: all 256 bytes, "he" "ll" "hell" "hello" " hello", and <|end|>, <|im_start|>
 // (special) and <tool> (not special). `extra` goes into the top-level object.
 inline std::string byte_level_json(std::string_view extra = "", std::string_view model_extra = "") {
@@ -23,7 +30,7 @@ inline std::string byte_level_json(std::string_view extra = "", std::string_view
   int id = 0;
   for (unsigned byte = 0; byte < 256; ++byte) {
     std::string c;
-    append_utf8(c, byte_to_char(static_cast<std::uint8_t>(byte)));
+    append_utf8(c, byte_to_char(byte));
     vocab += fmt::format("{}{}:{}", vocab.empty() ? "" : ",", json_quoted(c), id++);
   }
   for (const std::string_view piece : {"he", "ll", "hell", "hello", "Ġhello"})

@@ -10,44 +10,17 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "support/test_paths.h"
 #include "tokenizer/load.h"
 #include "tokenizer/streaming_decoder.h"
+#include "tokenizer/test_vectors.h"
 
 namespace llorch::tokenizer {
 namespace {
 
-struct Vector {
-  std::string text, decoded;
-  std::vector<TokenId> ids, ids_with_special;
-};
-
-std::vector<TokenId> read_ids(const json::Value& value) {
-  std::vector<TokenId> ids;
-  for (const json::Value& id : value.get_array())
-    ids.push_back(static_cast<TokenId>(id.get_int64()));
-  return ids;
-}
-
-// The vectors of a file; with `only`, those whose "tokenizer" is that.
-std::vector<Vector> read_vectors(const std::filesystem::path& path, std::string_view only = "") {
-  std::vector<Vector> vectors;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const json::Value value = json::parse(line).take();
-    const json::Object& object = value.get_object();
-    if (!only.empty() && json::view(object.at("tokenizer").get_string()) != only) continue;
-    vectors.push_back({std::string(json::view(object.at("text").get_string())),
-                       std::string(json::view(object.at("decoded").get_string())),
-                       read_ids(object.at("ids")), read_ids(object.at("ids_with_special"))});
-  }
-  return vectors;
-}
-
-void expect_agreement(const Tokenizer& tokenizer, const std::vector<Vector>& vectors) {
+void expect_agreement(const Tokenizer& tokenizer, const std::vector<TestVector>& vectors) {
   ASSERT_GT(vectors.size(), 30U);
-  for (const Vector& vector : vectors) {
+  for (const TestVector& vector : vectors) {
     SCOPED_TRACE(vector.text.substr(0, 200));
     EXPECT_EQ(tokenizer.encode(vector.text, {.parse_special = true}).take(), vector.ids);
     EXPECT_EQ(tokenizer.encode(vector.text, {.add_special = true, .parse_special = true}).take(),

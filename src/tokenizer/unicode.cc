@@ -43,27 +43,17 @@ bool is_printable_byte(unsigned byte) {
 }
 
 // The bytes that print stand for themselves; the other 68, in order, for U+0100 and up.
-struct ByteMap {
-  std::array<char32_t, 256> to_char{};
-  std::array<std::int16_t, 0x144> to_byte{};
-
-  constexpr ByteMap() = default;
-};
-
-ByteMap make_byte_map() {
-  ByteMap map;
-  map.to_byte.fill(-1);
-  char32_t next = 0x100;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const char32_t c = is_printable_byte(byte) ? byte : next++;
-    map.to_char[byte] = c;
-    map.to_byte[c] = static_cast<std::int16_t>(byte);
-  }
-  return map;
-}
+using ByteMap = std::array<std::int16_t, 0x144>;  // by character; -1: none
 
 const ByteMap& byte_map() {
-  static const ByteMap map = make_byte_map();
+  static const ByteMap map = [] {
+    ByteMap bytes;
+    bytes.fill(-1);
+    std::size_t next = 0x100;
+    for (unsigned byte = 0; byte < 256; ++byte)
+      bytes[is_printable_byte(byte) ? byte : next++] = static_cast<std::int16_t>(byte);
+    return bytes;
+  }();
   return map;
 }
 
@@ -180,13 +170,9 @@ void append_utf8(std::string& out, char32_t c) {
   }
 }
 
-char32_t byte_to_char(std::uint8_t byte) {
-  return byte_map().to_char[byte];
-}
-
 int char_to_byte(char32_t c) {
   const ByteMap& map = byte_map();
-  return c < map.to_byte.size() ? map.to_byte[c] : -1;
+  return c < map.size() ? map[c] : -1;
 }
 
 bool bytes_from_chars(std::string_view written, std::string& out) {
@@ -195,8 +181,8 @@ bool bytes_from_chars(std::string_view written, std::string& out) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < written.size();) {
     const Utf8Char c = utf8_at(written, i);
-    if (c.code_point >= map.to_byte.size() || map.to_byte[c.code_point] < 0) return false;
-    out[count++] = static_cast<char>(static_cast<std::uint8_t>(map.to_byte[c.code_point]));
+    if (c.code_point >= map.size() || map[c.code_point] < 0) return false;
+    out[count++] = static_cast<char>(static_cast<std::uint8_t>(map[c.code_point]));
     i += c.bytes;
   }
   out.resize(count);

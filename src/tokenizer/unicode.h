@@ -110,7 +110,6 @@ Utf8Char utf8_last(std::string_view text);
 void append_utf8(std::string& out, char32_t code_point);
 
 // GPT-2's map between bytes and printable characters: byte-level vocabularies are written in it.
-char32_t byte_to_char(std::uint8_t byte);
 // The byte written as this character, or -1.
 int char_to_byte(char32_t c);
 // The bytes that `written` stands for; false (out unspecified) when a character is none of the map.

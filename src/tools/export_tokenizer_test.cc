@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "support/test_paths.h"
+#include "tokenizer/test_vectors.h"
 
 namespace llorch::tools {
 namespace {
@@ -20,6 +21,8 @@ using tokenizer::EncodeOptions;
 using tokenizer::from_gguf;
 using tokenizer::from_tokenizer_json;
 using tokenizer::HuggingFaceFiles;
+using tokenizer::read_vectors;
+using tokenizer::TestVector;
 using tokenizer::TokenId;
 using tokenizer::Tokenizer;
 
@@ -34,38 +37,12 @@ Result<GgufExport> export_golden(const std::string& name,
   return export_tokenizer(HuggingFaceFiles{.tokenizer_json = text}, options);
 }
 
-// Texts of a file of vectors; with `only`, those whose "tokenizer" is that. Texts that hold special
-// tokens are for tests of those.
-struct Vector {
-  std::string text;
-  std::vector<TokenId> ids, ids_with_special;
-};
-
-std::vector<Vector> read_vectors(const std::filesystem::path& path, std::string_view only) {
-  const auto ids_of = [](const json::Value& value) {
-    std::vector<TokenId> ids;
-    for (const json::Value& id : value.get_array())
-      ids.push_back(static_cast<TokenId>(id.get_int64()));
-    return ids;
-  };
-  std::vector<Vector> vectors;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const json::Value value = json::parse(line).take();
-    const json::Object& object = value.get_object();
-    if (!only.empty() && json::view(object.at("tokenizer").get_string()) != only) continue;
-    vectors.push_back({std::string(json::view(object.at("text").get_string())),
-                       ids_of(object.at("ids")), ids_of(object.at("ids_with_special"))});
-  }
-  return vectors;
-}
-
 // The ids that the Rust library gives; where there are notes, only for texts that they do not speak
 // of.
-void expect_vectors(const GgufExport& exported, const std::vector<Vector>& vectors) {
+void expect_vectors(const GgufExport& exported, const std::vector<TestVector>& vectors) {
   const Tokenizer back = from_gguf(exported.metadata).take();
   int compared = 0;
-  for (const Vector& vector : vectors) {
+  for (const TestVector& vector : vectors) {
     const bool has_special = std::any_of(vector.ids.begin(), vector.ids.end(),
                                          [&](TokenId id) { return back.is_special(id); });
     if (!exported.notes.empty() && (has_special || vector.text.starts_with(' '))) continue;
@@ -113,7 +90,7 @@ TEST(ExportGguf, FindsTheNameOfThePreTokenizer) {
   EXPECT_EQ(exported->metadata.text("tokenizer.ggml.pre").value(), "llama3");
   const Tokenizer before = from_tokenizer_json(files).take();
   const Tokenizer after = from_gguf(exported->metadata).take();
-  for (const Vector& vector :
+  for (const TestVector& vector :
        read_vectors(test::source_path("tests/golden/tokenizer/chat.vectors.jsonl"), "")) {
     for (const bool special : {false, true}) {
       const EncodeOptions options{special, special};
