@@ -34,16 +34,21 @@ TEST(OwnerLoop, AJobThatThrowsFailsAlone) {
   EXPECT_EQ(loop.ask([] { return 7; }), 7);
 }
 
-TEST(OwnerLoop, StopRunsWhatWaitsAndRefusesTheRest) {
-  int runs = 0;
-  OwnerLoop loop("test", 8);
+// Its thread waits, from now on.
+void hold_up(OwnerLoop& loop, std::promise<void>& go_on) {
   std::promise<void> begun;
-  std::promise<void> go_on;
   EXPECT_TRUE(loop.post([&] {
     begun.set_value();
     go_on.get_future().wait();
   }));
   begun.get_future().wait();
+}
+
+TEST(OwnerLoop, StopRunsWhatWaitsAndRefusesTheRest) {
+  int runs = 0;
+  OwnerLoop loop("test", 8);
+  std::promise<void> go_on;
+  hold_up(loop, go_on);
   EXPECT_TRUE(loop.post([&runs] { ++runs; }));
   EXPECT_TRUE(loop.post([&runs] { ++runs; }));
   go_on.set_value();
@@ -56,13 +61,8 @@ TEST(OwnerLoop, StopRunsWhatWaitsAndRefusesTheRest) {
 
 TEST(OwnerLoop, AFullQueueRefusesAPostAndHoldsUpAnAsk) {
   OwnerLoop loop("test", 1);
-  std::promise<void> begun;
   std::promise<void> go_on;
-  EXPECT_TRUE(loop.post([&] {
-    begun.set_value();
-    go_on.get_future().wait();
-  }));
-  begun.get_future().wait();
+  hold_up(loop, go_on);
   EXPECT_TRUE(loop.post([] {}));
   EXPECT_FALSE(loop.post([] {}));
   std::jthread asker([&loop] { EXPECT_EQ(loop.ask([] { return 1; }), 1); });

@@ -150,24 +150,33 @@ TEST(Process, InheritsNoOtherFiles) {
   EXPECT_EQ(process->output_tail(), "");
 }
 
-TEST(Process, DiesWithItsParent) {
-  // A parent that is killed without a chance to clean up.
+// The process that `start` starts in a parent which is then killed without a chance to clean up; 0
+// where there is none.
+template <class Start>
+pid_t left_behind(const Start& start) {
   std::array<int, 2> fds{};
-  ASSERT_EQ(::pipe(fds.data()), 0);
+  EXPECT_EQ(::pipe(fds.data()), 0);
   const pid_t parent = ::fork();
-  ASSERT_GE(parent, 0);
   if (parent == 0) {
-    const auto process = start_shell("exec sleep 1000");
-    const int pid = process->pid();
-    if (::write(fds[1], &pid, sizeof pid) != static_cast<ssize_t>(sizeof pid)) ::_exit(1);
-    ::raise(SIGKILL);
+    start([&](int pid) {
+      if (::write(fds[1], &pid, sizeof pid) != static_cast<ssize_t>(sizeof pid)) ::_exit(1);
+      ::raise(SIGKILL);
+    });
+    ::_exit(1);
   }
-  int child = 0;
-  ASSERT_EQ(::read(fds[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
-  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
-  EXPECT_TRUE(eventually([&] { return is_dead(child); }));
-  ::close(fds[0]);
   ::close(fds[1]);
+  int child = 0;
+  EXPECT_EQ(::read(fds[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  EXPECT_EQ(::waitpid(parent, nullptr, 0), parent);
+  ::close(fds[0]);
+  return child;
+}
+
+TEST(Process, DiesWithItsParent) {
+  const pid_t child =
+      left_behind([](const auto& die) { die(start_shell("exec sleep 1000")->pid()); });
+  ASSERT_GT(child, 0);
+  EXPECT_TRUE(eventually([&] { return is_dead(child); }));
 }
 
 TEST(Process, HasTheEnvironmentItIsGiven) {
@@ -229,43 +238,23 @@ TEST(HeldProcess, EndsUnusedWhenItIsNotReleased) {
 }
 
 TEST(HeldProcess, EndsUnusedWhenItsParentIsKilled) {
-  std::array<int, 2> fds{};
-  ASSERT_EQ(::pipe(fds.data()), 0);
   const test::TempDir folder;
-  const pid_t parent = ::fork();
-  ASSERT_GE(parent, 0);
-  if (parent == 0) {
+  const pid_t child = left_behind([&](const auto& die) {
     const auto held =
         HeldProcess::spawn("/bin/sh", {"-c", "echo > " + (folder / "ran").string()}, {});
-    const int pid = held.ok() ? (*held)->identity().pid : 0;
-    if (::write(fds[1], &pid, sizeof pid) != static_cast<ssize_t>(sizeof pid)) ::_exit(1);
-    ::raise(SIGKILL);
-  }
-  int child = 0;
-  ASSERT_EQ(::read(fds[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+    die(held.ok() ? (*held)->identity().pid : 0);
+  });
   ASSERT_GT(child, 0);
-  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
   EXPECT_TRUE(eventually([&] { return is_dead(child); }));
   EXPECT_FALSE(std::filesystem::exists(folder / "ran"));
-  ::close(fds[0]);
-  ::close(fds[1]);
 }
 
 TEST(HeldProcess, LivesOnWhenItsParentIsKilledAfterwards) {
-  std::array<int, 2> fds{};
-  ASSERT_EQ(::pipe(fds.data()), 0);
-  const pid_t parent = ::fork();
-  ASSERT_GE(parent, 0);
-  if (parent == 0) {
+  const pid_t child = left_behind([](const auto& die) {
     auto held = HeldProcess::spawn("/bin/sleep", {"1000"}, {});
-    const int pid = held.ok() && (*held)->release().ok() ? (*held)->identity().pid : 0;
-    if (::write(fds[1], &pid, sizeof pid) != static_cast<ssize_t>(sizeof pid)) ::_exit(1);
-    ::raise(SIGKILL);
-  }
-  int child = 0;
-  ASSERT_EQ(::read(fds[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+    die(held.ok() && (*held)->release().ok() ? (*held)->identity().pid : 0);
+  });
   ASSERT_GT(child, 0);
-  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
   const auto identity = identify_process(child);
   ASSERT_TRUE(identity.has_value());
   EXPECT_EQ(::getsid(child), child);
@@ -275,8 +264,6 @@ TEST(HeldProcess, LivesOnWhenItsParentIsKilledAfterwards) {
   handle->send_signal(SIGKILL);
   EXPECT_TRUE(eventually([&] { return handle->has_ended(); }));
   EXPECT_FALSE(base::is_running(*identity));
-  ::close(fds[0]);
-  ::close(fds[1]);
 }
 
 TEST(HeldProcess, SaysWhyItCannotRun) {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "catalog/known_models.h"
-#include "support/test_paths.h"
+#include "catalog/test_models.h"
 
 namespace llorch::catalog {
 namespace {
@@ -31,16 +31,9 @@ ModelEntry describe(const fs::path& path) {
   return entry;
 }
 
-// A copy of a committed model that the test may change.
-void copy_model(const fs::path& target) {
-  fs::create_directories(target);
-  for (const char* name : {"model.safetensors", "config.json", "generation_config.json"})
-    fs::copy_file(test::source_path("tests/golden/gpt2_tiny") / name, target / name);
-}
-
 TEST(DescribeFiles, AFolderIsReadFromItsFiles) {
   const test::TempDir dir;
-  copy_model(dir / "tiny");
+  copy_model(dir / "tiny", {"generation_config.json"});
   std::ofstream(dir / "tiny/tokenizer.json") << "{}";
   std::ofstream(dir / "tiny/README.md") << "no part of the model";
   const ModelEntry entry = describe((dir / "tiny").string() + "/");
@@ -70,7 +63,7 @@ TEST(DescribeFiles, AFolderIsReadFromItsFiles) {
 
 TEST(DescribeFiles, AFileAloneHasTheFolderItIsIn) {
   const test::TempDir dir;
-  copy_model(dir / "tiny");
+  copy_model(dir / "tiny", {"generation_config.json"});
   const ModelEntry entry = describe(dir / "tiny/model.safetensors");
   EXPECT_EQ(entry.path, (dir / "tiny/model.safetensors").string());
   EXPECT_EQ(model_folder(entry), dir / "tiny");
@@ -97,7 +90,7 @@ TEST(DescribeFiles, AShardedModelListsEveryShardAndTheIndex) {
 
 TEST(DescribeFiles, KeepsWhatFilesDoNotSay) {
   const test::TempDir dir;
-  copy_model(dir / "tiny");
+  copy_model(dir / "tiny", {"generation_config.json"});
   ModelEntry entry;
   entry.id = "mine";
   entry.name = "Mine";
@@ -116,7 +109,7 @@ TEST(DescribeFiles, KeepsWhatFilesDoNotSay) {
 
 TEST(DescribeFiles, HashesOfUnchangedFilesAreKept) {
   const test::TempDir dir;
-  copy_model(dir / "tiny");
+  copy_model(dir / "tiny", {"generation_config.json"});
   ModelEntry entry = describe(dir / "tiny");
   for (ModelFile& file : entry.files) file.sha256 = std::string(64, 'a');
   std::ofstream(dir / "tiny/generation_config.json") << "{ \"changed\": true }";
@@ -150,7 +143,7 @@ TEST(DescribeFiles, FailsWithTheReasonAndChangesNothing) {
 
 TEST(CheckFiles, SeesWhatBecameOfTheFiles) {
   const test::TempDir dir;
-  copy_model(dir / "tiny");
+  copy_model(dir / "tiny", {"generation_config.json"});
   ModelEntry entry = describe(dir / "tiny");
   EXPECT_EQ(check_files(entry), FilesState::Ready);
 

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/file_lock.h"
-#include "support/test_paths.h"
+#include "catalog/test_models.h"
 
 namespace llorch::catalog {
 namespace {
@@ -19,14 +19,7 @@ class RegistryTest : public testing::Test {
  protected:
   RegistryTest() : catalog(dir / "home/catalog.json") {
     home.data = dir / "home";
-    fs::create_directories(dir / "files");
     copy_model(dir / "files");
-  }
-
-  static void copy_model(const fs::path& target) {
-    fs::create_directories(target);
-    for (const char* name : {"model.safetensors", "config.json"})
-      fs::copy_file(test::source_path("tests/golden/gpt2_tiny") / name, target / name);
   }
 
   Result<ModelEntry> add(std::string id, std::string path, std::string architecture = "") {

@@ -8,9 +8,9 @@
 #include "catalog/describe.h"
 #include "catalog/model_catalog.h"
 #include "catalog/registry.h"
+#include "catalog/test_models.h"
 #include "catalog/verify.h"
 #include "fetch/chunks.h"
-#include "support/test_paths.h"
 
 namespace llorch::catalog {
 namespace {
@@ -23,9 +23,7 @@ class TrustTest : public testing::Test {
  protected:
   TrustTest() : catalog(dir / "home/catalog.json") {
     home.data = dir / "home";
-    fs::create_directories(dir / "files");
-    for (const char* name : {"model.safetensors", "config.json"})
-      fs::copy_file(test::source_path("tests/golden/gpt2_tiny") / name, dir / "files" / name);
+    copy_model(dir / "files");
     EXPECT_TRUE(register_model(catalog, {.id = "mine", .path = dir / "files"}).ok());
   }
 

@@ -107,58 +107,42 @@ class Reader {
 };
 
 // One list of fields for each record drives both directions.
+template <class Io, class... Fields>
+void all(Io& io, Fields&... fields) {
+  (io.field(fields), ...);
+}
+
 template <class Io, class R>
 void submitted(Io& io, R& r) {
   io.field(r.key.value);
   io.field(r.kind, JobKind::Embedding);
   io.field(r.cls, JobClass::Batch);
   io.field(r.holder, Holder::Connection);
-  io.field(r.model.high);
-  io.field(r.model.low);
-  io.field(r.model_name);
+  all(io, r.model.high, r.model.low, r.model_name);
   io.field(r.mode, Mode::Pin);
   io.field(r.pin_host);
   io.list(r.labels, kTextsMax);
-  io.field(r.seed);
-  io.field(r.submitted_ms);
-  io.field(r.deadline_ms);
-  io.field(r.prompt_tokens);
-  io.field(r.max_tokens);
-  io.field(r.choices);
+  all(io, r.seed, r.submitted_ms, r.deadline_ms, r.prompt_tokens, r.max_tokens, r.choices);
   io.field(r.body_bytes);
   for (auto& word : r.body_hash) io.field(word);
-  io.field(r.idempotency);
-  io.field(r.correlation_id);
+  all(io, r.idempotency, r.correlation_id);
 }
 
 template <class Io, class R>
 void dispatched(Io& io, R& r) {
-  io.field(r.boot);
-  io.field(r.attempt);
-  io.field(r.host);
-  io.field(r.worker);
-  io.field(r.why);
-  io.field(r.at_ms);
-  io.field(r.exactness);
+  all(io, r.boot, r.attempt, r.host, r.worker, r.why, r.at_ms, r.exactness);
 }
 
 template <class Io, class R>
 void started(Io& io, R& r) {
-  io.field(r.boot);
-  io.field(r.attempt);
-  io.field(r.prompt_tokens);
-  io.field(r.cached_tokens);
-  io.field(r.at_ms);
+  all(io, r.boot, r.attempt, r.prompt_tokens, r.cached_tokens, r.at_ms);
 }
 
 template <class Io, class R>
 void lost(Io& io, R& r) {
-  io.field(r.boot);
-  io.field(r.attempt);
+  all(io, r.boot, r.attempt);
   io.field(r.cause, LossCause::Refused);
-  io.field(r.kills);
-  io.field(r.moves);
-  io.field(r.at_ms);
+  all(io, r.kills, r.moves, r.at_ms);
 }
 
 template <class Io, class R>
@@ -171,13 +155,8 @@ template <class Io, class R>
 void ended(Io& io, R& r) {
   io.field(r.state, JobState::Cancelled);
   io.field(r.code, ErrorCode::Unsupported);
-  io.field(r.message);
-  io.field(r.stop_reason);
-  io.field(r.prompt_tokens);
-  io.field(r.tokens_out);
-  io.field(r.attempts);
-  io.field(r.device_ms);
-  io.field(r.at_ms);
+  all(io, r.message, r.stop_reason, r.prompt_tokens, r.tokens_out, r.attempts, r.device_ms,
+      r.at_ms);
 }
 
 template <class Io, class R>

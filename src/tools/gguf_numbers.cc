@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "model/architectures/defaults.h"
 
@@ -114,6 +116,30 @@ bool same_rope(const model::RopeConfig& a, const model::RopeConfig& b) {
                     [](float x, float y) { return nearly_equal(double{x}, double{y}); });
 }
 
+using Member = std::variant<std::int32_t ModelConfig::*, float ModelConfig::*, bool ModelConfig::*>;
+constexpr std::pair<std::string_view, Member> kMembers[] = {
+    {"the vocabulary", &ModelConfig::vocab_size},
+    {"the context", &ModelConfig::context_length},
+    {"the width", &ModelConfig::hidden_dim},
+    {"the number of layers", &ModelConfig::num_layers},
+    {"the number of heads", &ModelConfig::num_heads},
+    {"the number of key heads", &ModelConfig::num_kv_heads},
+    {"the head dimension", &ModelConfig::head_dim},
+    {"the inner width", &ModelConfig::ffn_dim},
+    {"the norm's epsilon", &ModelConfig::norm_epsilon},
+    {"the embedding's scale", &ModelConfig::embedding_scale},
+    {"the cap of attention", &ModelConfig::attention_softcap},
+    {"the cap of logits", &ModelConfig::logit_softcap},
+    {"gated MLP", &ModelConfig::gated_mlp},
+    {"learned positions", &ModelConfig::learned_positions},
+    {"a tied output", &ModelConfig::tied_output},
+    {"biases of Q, K and V", &ModelConfig::qkv_bias},
+    {"a bias behind attention", &ModelConfig::attn_out_bias},
+    {"biases of the MLP", &ModelConfig::mlp_bias},
+    {"norms of query and key heads", &ModelConfig::qk_norm},
+    {"norms behind attention and MLP", &ModelConfig::post_norms},
+};
+
 }  // namespace
 
 float attention_scale(const ModelConfig& config) {
@@ -160,39 +186,23 @@ std::string find_difference(const ModelConfig& before, const ModelConfig& after)
   if (before.activation != after.activation) {
     return differs("the activation", model::name(before.activation), model::name(after.activation));
   }
-  const std::tuple<std::string_view, double, double> numbers[] = {
-      {"the vocabulary", before.vocab_size, after.vocab_size},
-      {"the context", before.context_length, after.context_length},
-      {"the width", before.hidden_dim, after.hidden_dim},
-      {"the number of layers", before.num_layers, after.num_layers},
-      {"the number of heads", before.num_heads, after.num_heads},
-      {"the number of key heads", before.num_kv_heads, after.num_kv_heads},
-      {"the head dimension", before.head_dim, after.head_dim},
-      {"the inner width", before.ffn_dim, after.ffn_dim},
-      {"the norm's epsilon", before.norm_epsilon, after.norm_epsilon},
-      {"the embedding's scale", before.embedding_scale, after.embedding_scale},
-      {"the scale of attention", attention_scale(before), attention_scale(after)},
-      {"the cap of attention", before.attention_softcap, after.attention_softcap},
-      {"the cap of logits", before.logit_softcap, after.logit_softcap},
-      {"the number of rotations", static_cast<double>(before.ropes.size()),
-       static_cast<double>(after.ropes.size())},
-  };
-  for (const auto& [what, a, b] : numbers) {
-    if (!nearly_equal(a, b)) return differs(what, a, b);
+  for (const auto& [what, member] : kMembers) {
+    const std::string difference = std::visit(
+        [&, what = what](auto field) -> std::string {
+          const auto a = before.*field, b = after.*field;
+          if constexpr (std::is_same_v<decltype(before.*field), const bool&>) {
+            return a == b ? "" : differs(what, a ? "yes" : "no", b ? "yes" : "no");
+          } else {
+            return nearly_equal(a, b) ? "" : differs(what, a, b);
+          }
+        },
+        member);
+    if (!difference.empty()) return difference;
   }
-  const std::tuple<std::string_view, bool, bool> choices[] = {
-      {"gated MLP", before.gated_mlp, after.gated_mlp},
-      {"learned positions", before.learned_positions, after.learned_positions},
-      {"a tied output", before.tied_output, after.tied_output},
-      {"biases of Q, K and V", before.qkv_bias, after.qkv_bias},
-      {"a bias behind attention", before.attn_out_bias, after.attn_out_bias},
-      {"biases of the MLP", before.mlp_bias, after.mlp_bias},
-      {"norms of query and key heads", before.qk_norm, after.qk_norm},
-      {"norms behind attention and MLP", before.post_norms, after.post_norms},
-  };
-  for (const auto& [what, a, b] : choices) {
-    if (a != b) return differs(what, a ? "yes" : "no", b ? "yes" : "no");
-  }
+  if (!nearly_equal(attention_scale(before), attention_scale(after)))
+    return differs("the scale of attention", attention_scale(before), attention_scale(after));
+  if (before.ropes.size() != after.ropes.size())
+    return differs("the number of rotations", before.ropes.size(), after.ropes.size());
   for (std::size_t i = 0; i < before.ropes.size(); ++i) {
     if (!same_rope(before.ropes[i], after.ropes[i]))
       return "the rotary frequencies are not the same";
