@@ -52,6 +52,12 @@ void take_event(const http::SseEvent& event, ExecuteOutcome& outcome) {
 
 }  // namespace
 
+json::Value parse(std::string_view text) {
+  Result<json::Value> value = json::parse(text);
+  EXPECT_TRUE(value.ok()) << text;
+  return value.ok() ? value.take() : json::Value();
+}
+
 std::string cpud_program() {
   return LLORCH_CPUD;
 }

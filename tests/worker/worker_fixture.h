@@ -19,6 +19,8 @@
 
 namespace llorch::test {
 
+json::Value parse(std::string_view text);  // a failure of the test where it is no JSON
+
 // What one stream of /execute said, checked for its form: started, tokens with contiguous i, then
 // exactly one of end and error.
 struct ExecuteOutcome {
