@@ -50,6 +50,19 @@ TEST_F(DecideLoad, AFailedLoadIsTriedElsewhereAndThenSaid) {
   EXPECT_THAT(told_end().message, HasSubstr("broken file"));
 }
 
+TEST_F(DecideLoad, APoolThatCouldNotBeAskedIsAskedAgain) {
+  add_host("a", {});
+  const JobId id = submit_task();
+  ASSERT_THAT(out.loads, SizeIs(1));
+  feed(LoadEnded{out.loads[0].first, out.loads[0].second.load,
+                 Error{ErrorCode::Unavailable, "the peer closed the connection"}, "", 0});
+  pass(seconds(1));
+  EXPECT_EQ(phase(id), Phase::Queued) << "nothing was said about the model";
+  EXPECT_THAT(out.loads, SizeIs(1));
+  pass(seconds(2));
+  EXPECT_THAT(out.loads, SizeIs(2));
+}
+
 TEST_F(DecideLoad, AnIdleWorkerMakesRoomForAnotherModel) {
   add_host("a", {worker("w"), worker("x", 2)});
   pass(seconds(14));

@@ -80,7 +80,7 @@ Refusal find_load_refusal(const Fleet& fleet, const Host& host, const Device& de
   if (seen.need_bytes > device.seen.total_bytes) return Refusal::TooBig;
   if (seen.missing_bytes > host.disk_free_bytes) return Refusal::DiskFull;
   const auto pause = host.load_pauses.find(model);
-  if (pause != host.load_pauses.end() && now < pause->second) return Refusal::LoadFailed;
+  if (pause != host.load_pauses.end() && now < pause->second.until) return pause->second.reason;
   for (const WorkerIndex index : host.workers) {
     const Worker& worker = fleet.workers[index];
     const bool is_loading = worker.view != kNone && worker.state == SeenState::Loading;
@@ -217,9 +217,11 @@ Step hold_or_fail(Turn& turn, Job& job) {
     return Step::Gone;
   }
   if (fleet.sheet.scored == 0 && turn.now - job.phase_since >= kNoCandidatePatience) {
+    std::string reasons = sheet_text(fleet, fleet.sheet);
+    reasons.pop_back();  // one line, as errors are
+    std::replace(reasons.begin(), reasons.end(), '\n', ',');
     fail(turn, job, ErrorCode::Unavailable,
-         "nothing can run model '" + job.facts.model_name +
-             "' for it: " + sheet_text(fleet, fleet.sheet));
+         "nothing can run model '" + job.facts.model_name + "' for it: " + reasons);
     return Step::Gone;
   }
   if (model.free_slots > 0) {

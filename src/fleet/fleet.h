@@ -151,6 +151,12 @@ struct Device {
   SeenDevice seen;
 };
 
+// A load that failed: not again there before `until`.
+struct LoadPause {
+  TimePoint until{};
+  Refusal reason = Refusal::LoadFailed;  // HostDown: its pool could not be asked
+};
+
 struct Host {
   HostId id;
   HostFacts facts;
@@ -158,7 +164,7 @@ struct Host {
   std::vector<DeviceIndex> devices;
   std::vector<WorkerIndex> workers;
   std::unordered_map<ModelIndex, SeenModel> models;
-  std::unordered_map<ModelIndex, TimePoint> load_pauses;  // failed there: not again before
+  std::unordered_map<ModelIndex, LoadPause> load_pauses;
   std::int64_t disk_free_bytes = 0;
   double link_bytes_per_second = 0;
   bool was_seen = false;

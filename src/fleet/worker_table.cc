@@ -9,6 +9,7 @@ namespace {
 
 constexpr Millis kLeavePatience{60'000};
 constexpr Millis kLoadPause{30'000};  // after one that failed
+constexpr Millis kAskPause{2'000};    // after one that the pool could not be asked for
 
 void count_slots(Model& model, const WorkerView& view, bool add) {
   if (view.closed != Refusal::None || view.is_loading || view.is_paused) return;
@@ -317,7 +318,10 @@ void end_load(Turn& turn, const LoadEnded& ended) {
     if (worker.load != ended.load) continue;
     const ModelIndex model = worker.model;
     if (ended.error) {
-      fleet.hosts[host].load_pauses[model] = turn.now + kLoadPause;
+      const bool was_asked = ended.error->code != ErrorCode::Unavailable;
+      fleet.hosts[host].load_pauses[model] =
+          was_asked ? LoadPause{turn.now + kLoadPause, Refusal::LoadFailed}
+                    : LoadPause{turn.now + kAskPause, Refusal::HostDown};
       fleet.models[model].load_error = ended.error->message;
       bury(turn, index, std::nullopt);
     } else {
