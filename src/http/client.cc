@@ -23,7 +23,7 @@
 
 #include "base/check.h"
 #include "base/header_text.h"
-#include "base/mutex.h"
+#include "http/client_parts.h"
 #include "http/transport.h"
 #include "http/url.h"
 
@@ -78,78 +78,6 @@ Result<std::string> format_request(const ClientRequest& request, const Url& url,
 }
 
 }  // namespace
-
-// Connections nobody uses, as bare descriptors, so that they can move between executors.
-class Client::IdlePool {
- public:
-  explicit IdlePool(std::size_t capacity) : capacity_(capacity) {}
-  ~IdlePool() {
-    for (const Idle& idle : idle_) ::close(idle.fd);
-  }
-  IdlePool(const IdlePool&) = delete;
-  IdlePool& operator=(const IdlePool&) = delete;
-
-  bool is_enabled() const { return capacity_ > 0; }
-
-  // A connection the peer has neither closed nor written to.
-  std::optional<Transport::Socket> take(const std::string& peer,
-                                        const asio::any_io_executor& executor) {
-    const base::MutexLock lock(mutex_);
-    for (std::size_t i = idle_.size(); i-- > 0;) {
-      if (idle_[i].peer != peer) continue;
-      const Idle idle = idle_[i];
-      idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
-      char byte = 0;
-      const bool is_silent = ::recv(idle.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-                             (errno == EAGAIN || errno == EWOULDBLOCK);
-      Transport::Socket socket(executor);
-      beast::error_code error;
-      if (is_silent) socket.assign(Transport::Protocol(idle.family, 0), idle.fd, error);
-      if (is_silent && !error) return socket;
-      ::close(idle.fd);
-    }
-    return std::nullopt;
-  }
-
-  void give(const std::string& peer, Transport::Socket& socket) {
-    beast::error_code error;
-    const int family = socket.local_endpoint(error).protocol().family();
-    if (error) return;
-    const base::MutexLock lock(mutex_);
-    if (idle_.size() >= capacity_) return;
-    const int fd = socket.release(error);
-    if (!error) idle_.push_back({peer, fd, family});
-  }
-
- private:
-  struct Idle {
-    std::string peer;
-    int fd;
-    int family;
-  };
-  const std::size_t capacity_;
-  base::Mutex mutex_;
-  std::vector<Idle> idle_ LLORCH_GUARDED_BY(mutex_);
-};
-
-// What the client believes of servers, read when it first needs it.
-class Client::TlsTrust {
- public:
-  explicit TlsTrust(std::string ca_file) : ca_file_(std::move(ca_file)) {}
-
-  Result<TlsContext> get() {
-    const base::MutexLock lock(mutex_);
-    if (context_) return context_;
-    Result<TlsContext> made = make_client_tls(ca_file_);
-    if (made.ok()) context_ = *made;
-    return made;
-  }
-
- private:
-  const std::string ca_file_;
-  base::Mutex mutex_;
-  TlsContext context_ LLORCH_GUARDED_BY(mutex_);
-};
 
 // One request and its response on one connection.
 class ResponseStream::Impl {
