@@ -286,8 +286,32 @@ std::string data_line(std::string_view json) {
   return http::format_event("", json);
 }
 
-http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder,
-                                 Generations& generations, openai::Answer& answer) {
+// Tokens whose report takes a noticeable time to write down, or to read again.
+constexpr std::int64_t kLargeAnswerTokens = 256;
+
+// What was told before may be as long as the context.
+bool is_long_to_read(const JobEvent& event) {
+  const auto* told = std::get_if<openai::ToldText>(&event.what);
+  return told != nullptr && std::ssize(told->pieces) > kLargeAnswerTokens;
+}
+
+using Chunks = std::vector<std::string>;
+
+// Beside the io threads; none where the answer is to be whole.
+http::Task<Result<Chunks>> read_told(RequestWork& work, std::shared_ptr<openai::Answer> answer,
+                                     JobEvent event, bool streams) {
+  const auto told = std::make_shared<JobEvent>(std::move(event));
+  std::function<Result<Chunks>()> read = [answer, told, streams] {
+    if (streams) return Result<Chunks>(answer->chunks(std::move(*told)));
+    answer->take(std::move(*told));
+    return Result<Chunks>(Chunks());
+  };
+  return work.write<Chunks>(std::move(read));
+}
+
+http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder, RequestWork& work,
+                                 Generations& generations, std::shared_ptr<openai::Answer> shared) {
+  openai::Answer& answer = *shared;
   http::Headers headers;
   headers.add("Cache-Control", "no-store");
   Result<http::Stream> stream =
@@ -297,7 +321,12 @@ http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder,
     JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
     if (next.ended) co_return Error{ErrorCode::Cancelled, "the client is gone"};
     std::string text;
-    if (next.item) {
+    if (next.item && is_long_to_read(*next.item)) {
+      const Result<Chunks> chunks =
+          co_await read_told(work, shared, std::move(*next.item), /*streams=*/true);
+      if (!chunks.ok()) co_return chunks.error();
+      for (const std::string& chunk : *chunks) text += data_line(chunk);
+    } else if (next.item) {
       for (const std::string& chunk : answer.chunks(std::move(*next.item)))
         text += data_line(chunk);
     } else {
@@ -317,15 +346,18 @@ http::Task<Status> stream_answer(ServicePtr service, http::Responder& responder,
   co_return co_await stream->write(last);
 }
 
-// Tokens whose report takes a noticeable time to write down.
-constexpr std::int64_t kLargeAnswerTokens = 256;
-
 http::Task<Status> send_whole(ServicePtr service, http::Responder& responder, RequestWork& work,
                               Generations& generations, std::shared_ptr<openai::Answer> answer) {
   while (!answer->is_complete() && !answer->failure()) {
     JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
     if (next.ended) co_return Error{ErrorCode::Cancelled, "the client is gone"};
-    if (next.item) answer->take(std::move(*next.item));
+    if (next.item && is_long_to_read(*next.item)) {
+      const Result<Chunks> read =
+          co_await read_told(work, answer, std::move(*next.item), /*streams=*/false);
+      if (!read.ok()) co_return read.error();
+    } else if (next.item) {
+      answer->take(std::move(*next.item));
+    }
   }
   if (answer->failure()) {
     http::Response failed = openai_error_response(*answer->failure(), "");
@@ -366,7 +398,7 @@ http::Task<Status> answer_text(ServicePtr service, const http::Request& request,
   openai::Answer& answer = *text.answer;
   Status done = ok_status();
   if (text.stream) {
-    done = co_await stream_answer(service, responder, *text.generations, answer);
+    done = co_await stream_answer(service, responder, work, *text.generations, text.answer);
   } else {
     done = co_await send_whole(service, responder, work, *text.generations, text.answer);
   }

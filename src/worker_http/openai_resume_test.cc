@@ -93,6 +93,28 @@ TEST(OpenAiResume, AWholeAnswerHasAllOfIt) {
   EXPECT_EQ(body.at("usage").at("completion_tokens"), 2);
 }
 
+TEST(OpenAiResume, WhatWasToldMayBeLong) {
+  TestWorker worker;
+  worker.backend.script = [](const FakeJob& job) {
+    job.start();
+    std::vector<std::pair<std::string, std::vector<std::int32_t>>> told;
+    for (std::int32_t i = 0; i < 1000; ++i) told.push_back({"x", {i % 100}});
+    job.tell(std::move(told));
+    job.say_ids("end", {6});
+    job.end(contract::StopReason::Eos, 1001);
+  };
+  const std::string body =
+      R"({"messages":[{"role":"user","content":"x"}],"seed":1,"llorch":{"resume_ids":[5]})";
+  const auto data =
+      data_of(worker.post("/v1/chat/completions", body + R"(,"stream":true})", kWithIds));
+  ASSERT_EQ(data.size(), 3U);
+  EXPECT_THAT(data[0], HasSubstr(R"("content":"end")"));
+  const json::Value whole = json_of(worker.post("/v1/chat/completions", body + "}"));
+  EXPECT_EQ(whole.at("choices").at(0).at("message").at("content"),
+            (std::string(1000, 'x') + "end").c_str());
+  EXPECT_EQ(whole.at("usage").at("completion_tokens"), 1001);
+}
+
 TEST(OpenAiResume, RefusesAndNames) {
   TestWorker worker;
   worker.backend.told = [](const TextRequest&) {
