@@ -3,19 +3,17 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <array>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <system_error>
 
 #include "base/file.h"
 #include "base/terminal.h"
 #include "cli/fleet_command.h"
 #include "cli/output.h"
+#include "job_store/sqlite_store.h"
 
 namespace llorch::cli {
 namespace {
@@ -35,8 +33,6 @@ constexpr const char* kRestoreFooter = R"(Examples:
 
 The orchestrator must not run. What was there before is kept beside it, under the name
 that is printed. Jobs that had not ended in the copy begin again.)";
-
-constexpr std::string_view kMagic("SQLite format 3\0", 16);
 
 fs::path store_file(const base::Home& home) {
   return home.data / "llorch.db";
@@ -59,59 +55,27 @@ int backup(const FleetContext& context, const std::string& name) {
                            base::human_bytes(error ? 0 : static_cast<std::int64_t>(bytes))));
 }
 
-Status check_copy(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    return Error{ErrorCode::NotFound,
-                 fmt::format("{} cannot be read; `llorch backup FILE` writes one", file.string())};
-  }
-  std::array<char, kMagic.size()> head{};
-  in.read(head.data(), head.size());
-  if (std::string_view(head.data(), head.size()) == kMagic) return ok_status();
-  return Error{ErrorCode::Corrupt,
-               fmt::format("{} is no copy that `llorch backup` wrote", file.string())};
-}
-
-// Puts the copy in place; where the old store went, empty: there was none.
-Result<fs::path> put_in_place(const fs::path& copy, const fs::path& store) {
-  if (Status made = base::make_private_folder(store.parent_path()); !made.ok()) return made.error();
-  const auto now = std::chrono::duration_cast<std::chrono::seconds>(
-      std::chrono::system_clock::now().time_since_epoch());
-  const fs::path fresh = store.string() + ".new";
-  std::error_code error;
-  fs::copy_file(copy, fresh, fs::copy_options::overwrite_existing, error);
-  if (error)
-    return Error{ErrorCode::Internal, fmt::format("{}: {}", fresh.string(), error.message())};
-  base::make_private(fresh);
-  fs::path old;
-  if (fs::exists(store, error)) {
-    old = fmt::format("{}.before-{}", store.string(), now.count());
-    for (const char* part : {"", "-wal", "-shm"}) {
-      if (!fs::exists(store.string() + part, error)) continue;
-      fs::rename(store.string() + part, old.string() + part, error);
-      if (error)
-        return Error{ErrorCode::Internal, fmt::format("{}: {}", store.string(), error.message())};
-    }
-  }
-  fs::rename(fresh, store, error);
-  if (error)
-    return Error{ErrorCode::Internal, fmt::format("{}: {}", store.string(), error.message())};
-  return old;
-}
-
 int restore(const FleetContext& context, const std::string& file) {
   if (read_orchestrator_address(context.home)) {
     return fail({ErrorCode::Conflict,
                  "the orchestrator runs and would not notice; stop it first: `llorch down`"});
   }
-  if (Status good = check_copy(file); !good.ok()) return fail(good.error());
-  const Result<fs::path> old = put_in_place(file, store_file(context.home));
-  if (!old.ok()) return fail(old.error());
-  if (context.json_output)
-    return print_json(
-        json::Object{{"store", store_file(context.home).string()}, {"before", old->string()}});
-  std::string text = "restored; `llorch up` goes on from there\n";
-  if (!old->empty()) text += fmt::format("what was there before: {}\n", old->string());
+  const fs::path store = store_file(context.home);
+  if (Status made = base::make_private_folder(store.parent_path()); !made.ok())
+    return fail(made.error());
+  const Result<job_store::BackupReport> done = job_store::restore_backup(file, store);
+  if (!done.ok()) return fail(done.error());
+  if (context.json_output) {
+    return print_json(json::Object{{"store", store.string()},
+                                   {"jobs", done->num_jobs},
+                                   {"open_jobs", done->num_open_jobs},
+                                   {"before", done->kept.string()}});
+  }
+  std::string text =
+      fmt::format("restored, {} jobs, {} of them not ended; `llorch up` goes on from there\n",
+                  done->num_jobs, done->num_open_jobs);
+  if (!done->kept.empty())
+    text += fmt::format("what was there before: {}\n", base::printable(done->kept.string()));
   return print(text);
 }
 

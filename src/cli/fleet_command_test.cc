@@ -14,6 +14,7 @@
 #include "cli/sample_fleet.h"
 #include "contract/error_table.h"
 #include "http/server.h"
+#include "job_store/sqlite_store.h"
 #include "support/child_process.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
@@ -277,10 +278,15 @@ TEST(FleetCommand, KeysAreMadeListedAndRevoked) {
 
 TEST(FleetCommand, BackupAndRestore) {
   FakeOrchestrator fake;
+  const std::filesystem::path home = fake / "home";
+  std::filesystem::create_directories(home);
+  const std::filesystem::path store = home / "llorch.db";
   fake.on(http::Method::Post, "/v2/backup",
-          [](const http::Request& request) -> Result<http::Response> {
+          [&store](const http::Request& request) -> Result<http::Response> {
             const std::string file(json::parse(request.body)->at("file").as_string());
-            std::ofstream(file) << std::string("SQLite format 3\0and more", 24);
+            const auto opened = job_store::open_sqlite_store({.file = store}, nullptr);
+            if (!opened.ok()) return opened.error();
+            if (const Status done = (*opened)->backup(file); !done.ok()) return done.error();
             return http::Response(200, "application/json", R"({"file":"x","bytes":24})");
           });
   const std::string copy = (fake / "copy.db").string();
@@ -288,17 +294,20 @@ TEST(FleetCommand, BackupAndRestore) {
   EXPECT_EQ(made.exit_code, 0) << made.err;
   EXPECT_EQ(std::filesystem::status(copy).permissions(), std::filesystem::perms(0600));
   EXPECT_EQ(fake.run({"backup", copy}).exit_code, 1) << "never over a file that is there";
-  const std::filesystem::path store = fake / "home" / "llorch.db";
-  std::filesystem::create_directories(store.parent_path());
-  std::ofstream(store) << "old";
+  std::ofstream(store, std::ios::trunc) << "old";
   const ProgramOutcome restored = fake.run({"restore", copy});
   EXPECT_EQ(restored.exit_code, 0) << restored.err;
-  EXPECT_EQ(std::filesystem::file_size(store), 24U);
-  EXPECT_THAT(restored.out, HasSubstr("llorch.db.before-"));
+  EXPECT_THAT(restored.out, HasSubstr("llorch.db.before-restore"));
+  EXPECT_EQ(std::filesystem::file_size(store.string() + ".before-restore"), 3U);
+  EXPECT_EQ(fake.run({"restore", copy}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(store.string() + ".before-restore-2"));
   std::ofstream(fake / "other") << "something else";
-  const ProgramOutcome wrong = fake.run({"restore", (fake / "other").string()});
-  EXPECT_EQ(wrong.exit_code, 1);
-  EXPECT_THAT(wrong.err, HasSubstr("is no copy that `llorch backup` wrote"));
+  EXPECT_EQ(fake.run({"restore", (fake / "other").string()}).exit_code, 1);
+  std::fstream(copy, std::ios::in | std::ios::out | std::ios::binary).seekp(4096)
+      << std::string(4096, '\xa5');
+  const ProgramOutcome damaged = fake.run({"restore", copy});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_THAT(damaged.err, HasSubstr("damaged"));
 }
 
 TEST(FleetCommand, ShellsCompleteCommandsAndFlags) {

@@ -94,23 +94,29 @@ Status migrate(const Connection& connection, std::int64_t version) {
   return ok_status();
 }
 
-// What was there stays beside it as FILE.before-restore, whole: a damaged one may still hold what
-// the backup lacks. Until the new file takes the name, the old one has it too.
-Status keep_old(const fs::path& file) {
+std::string free_name(const std::string& wanted) {
   std::error_code error;
-  if (!fs::exists(file, error)) return ok_status();
+  std::string name = wanted;
+  for (int i = 2; fs::exists(name, error); ++i) name = fmt::format("{}-{}", wanted, i);
+  return name;
+}
+
+// What was there stays beside it, whole: a damaged one may still hold what the backup lacks. Until
+// the new file takes the name, the old one has it too. Empty: there was nothing.
+Result<fs::path> keep_old(const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return fs::path();
   // Opening and closing a good one moves its log into it.
   if (const auto old = Connection::open(file, Connection::Mode::Write); old.ok()) [[maybe_unused]]
     const auto looked = (*old)->query_integer("SELECT count(*) FROM sqlite_schema");
-  const std::string kept = file.string() + ".before-restore";
-  for (const char* suffix : {"", "-wal", "-shm"}) fs::remove(kept + suffix, error);
+  const std::string kept = free_name(file.string() + ".before-restore");
   fs::create_hard_link(file, kept, error);
   if (error) fs::copy_file(file, kept, error);
   // The log of a damaged one must not be taken for the new one's.
   if (!error && fs::exists(file.string() + "-wal"))
     fs::rename(file.string() + "-wal", kept + "-wal", error);
   if (!error) fs::remove(file.string() + "-shm", error);
-  if (!error) return ok_status();
+  if (!error) return fs::path(kept);
   return Error{ErrorCode::Forbidden,
                fmt::format("{} cannot be kept as {}: {}", file.string(), kept, error.message())};
 }
@@ -243,7 +249,7 @@ Result<BackupReport> check_backup(const fs::path& file) {
 }
 
 Result<BackupReport> restore_backup(const fs::path& backup, const fs::path& file) {
-  const Result<BackupReport> report = check_backup(backup);
+  Result<BackupReport> report = check_backup(backup);
   if (!report.ok()) return report;
   Result<std::unique_ptr<base::FileLock>> lease =
       base::FileLock::acquire(lease_file(file), std::chrono::milliseconds(0));
@@ -262,7 +268,9 @@ Result<BackupReport> restore_backup(const fs::path& backup, const fs::path& file
     const Status raised = write_counter(**copy, kBootCounter, *boot + kRestoredBoots);
     if (!raised.ok()) return raised.error();
   }
-  if (const Status kept = keep_old(file); !kept.ok()) return kept.error();
+  const Result<fs::path> kept = keep_old(file);
+  if (!kept.ok()) return kept.error();
+  report->kept = *kept;
   if (const Status moved = rename_durably(part, file); !moved.ok()) return moved.error();
   return report;
 }

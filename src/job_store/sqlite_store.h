@@ -35,10 +35,12 @@ struct BackupReport {
   std::int64_t num_jobs = 0;
   std::int64_t num_open_jobs = 0;
   std::int64_t num_entries = 0;
+  std::filesystem::path kept;  // restored: where the old file is now; empty: there was none
 };
 Result<BackupReport> check_backup(const std::filesystem::path& file);
 
-// Puts a checked backup into the place of `file`, which is kept beside it as FILE.before-restore.
+// Puts a checked backup into the place of `file`, which is kept beside it as FILE.before-restore,
+// or -2, -3… where that is taken.
 // Conflict while an orchestrator has the lease. The boot counter goes on far above the backup's, so
 // that no attempt from before is taken for a new one.
 Result<BackupReport> restore_backup(const std::filesystem::path& backup,

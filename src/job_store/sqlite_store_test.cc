@@ -261,6 +261,17 @@ TEST_F(SqliteStoreTest, ABackupComesBackAndBootsGoOn) {
   EXPECT_TRUE((*old)->read_job(job_id(99)).ok()) << "what was there is kept";
 }
 
+TEST_F(SqliteStoreTest, WhatWasKeptBeforeIsNeverReplaced) {
+  fill(1);
+  ASSERT_TRUE(open()->backup(folder_ / "backup").ok());
+  const Result<BackupReport> first = restore_backup(folder_ / "backup", file_);
+  const Result<BackupReport> second = restore_backup(folder_ / "backup", file_);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->kept, file_.string() + ".before-restore");
+  EXPECT_EQ(second->kept, file_.string() + ".before-restore-2");
+  EXPECT_TRUE(fs::exists(first->kept) && fs::exists(second->kept));
+}
+
 TEST_F(SqliteStoreTest, ADamagedBackupReplacesNothing) {
   fill(100, std::string(500, 'b'));
   ASSERT_TRUE(open()->backup(folder_ / "backup").ok());
