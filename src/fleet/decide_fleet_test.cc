@@ -31,6 +31,20 @@ TEST_F(DecideLoad, OneLoadServesManyWaiters) {
   EXPECT_EQ(out.attempts.back().worker, "new");
 }
 
+TEST_F(DecideLoad, TheFirstJobOfALoadedWorkerKnowsItsArithmetic) {
+  add_host("a", {});
+  const JobId first = submit_task();
+  const JobId second = submit_task();
+  ASSERT_THAT(out.loads, SizeIs(1));
+  out.writes.clear();
+  feed(LoadEnded{"a", out.loads[0].second.load, std::nullopt, "new", 4, worker("new", 4)});
+  EXPECT_EQ(phase(first), Phase::Dispatched);
+  EXPECT_EQ(phase(second), Phase::Dispatched) << "it has two slots";
+  ASSERT_FALSE(out.writes.empty());
+  for (const JobWrite& write : out.writes)
+    EXPECT_EQ(std::get<DispatchedRecord>(write.record).exactness, 9U);
+}
+
 TEST_F(DecideLoad, AFailedLoadIsTriedElsewhereAndThenSaid) {
   add_host("a", {});
   add_host("b", {});

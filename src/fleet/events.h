@@ -152,8 +152,11 @@ struct LoadEnded {
   HostId host;
   std::uint64_t load = 0;  // of its plan
   std::optional<Error> error;
-  WorkerId worker;  // unless it failed; the next PoolSeen has the rest
+  WorkerId worker;  // unless it failed
   std::uint32_t start = 0;
+  // What its pool says of it by now, so that the first job there knows its arithmetic; none: the
+  // next PoolSeen has it.
+  std::optional<SeenWorker> seen = std::nullopt;
 };
 enum class HostWish : std::uint8_t { Up, Down };
 struct HostAsked {

@@ -333,6 +333,7 @@ void end_load(Turn& turn, const LoadEnded& ended) {
       const SpeedIndex speed = fleet.models[model].views[worker.view].speed;
       fleet.speeds.learn_start(speed, millis_between(worker.load_began, turn.now));
       refresh_view(fleet, index, turn.now);
+      if (ended.seen) update_worker(fleet, index, *ended.seen, turn.now);
     }
     fleet.models[model].devices_at = TimePoint{};
     pump_model(turn, model);

@@ -104,28 +104,6 @@ std::optional<fleet::LossCause> cause_of(ExitCategory category) {
   return std::nullopt;
 }
 
-fleet::SeenWorker make_seen_worker(const contract::PoolWorker& worker, ModelBook& book) {
-  fleet::SeenWorker seen;
-  seen.id = worker.id;
-  seen.start = start_of(worker);
-  seen.model = book.find(worker.model_hash, worker.model);
-  seen.device = static_cast<std::uint32_t>(std::max(0, worker.device));
-  if (worker.gpu && worker.device == 0) seen.device = static_cast<std::uint32_t>(*worker.gpu) + 1;
-  seen.state = seen_state(worker.state);
-  seen.cause = cause_of(worker.category);
-  seen.slots = static_cast<std::uint16_t>(std::clamp(worker.slots, 1, 4096));
-  seen.context = static_cast<std::uint32_t>(std::max(0, worker.context));
-  seen.bytes = std::max(worker.planned.device_bytes(),
-                        seen.device == kCpuDevice ? worker.memory_bytes : worker.vram_bytes);
-  seen.exactness =
-      hash_words({fleet::text(seen.model), worker.backend, worker.build, worker.device_class});
-  seen.can_resume = worker.can_resume;
-  seen.ready_in_ms = static_cast<double>(worker.ready_in_ms.value_or(0));
-  seen.token_age_ms = static_cast<std::uint32_t>(
-      std::clamp<std::int64_t>(worker.last_token_age_ms.value_or(0), 0, 0x7fffffff));
-  return seen;
-}
-
 }  // namespace
 
 std::string_view backend_of_device(std::uint32_t device) {
@@ -165,6 +143,28 @@ fleet::ModelHash ModelBook::find(std::string_view hash, const std::string& id) {
     if (const auto known = by_id_.find(id); known != by_id_.end()) return known->second.hash;
   }
   return resolve(hash_from(hash, id));
+}
+
+fleet::SeenWorker make_seen_worker(const contract::PoolWorker& worker, ModelBook& book) {
+  fleet::SeenWorker seen;
+  seen.id = worker.id;
+  seen.start = start_of(worker);
+  seen.model = book.find(worker.model_hash, worker.model);
+  seen.device = static_cast<std::uint32_t>(std::max(0, worker.device));
+  if (worker.gpu && worker.device == 0) seen.device = static_cast<std::uint32_t>(*worker.gpu) + 1;
+  seen.state = seen_state(worker.state);
+  seen.cause = cause_of(worker.category);
+  seen.slots = static_cast<std::uint16_t>(std::clamp(worker.slots, 1, 4096));
+  seen.context = static_cast<std::uint32_t>(std::max(0, worker.context));
+  seen.bytes = std::max(worker.planned.device_bytes(),
+                        seen.device == kCpuDevice ? worker.memory_bytes : worker.vram_bytes);
+  seen.exactness =
+      hash_words({fleet::text(seen.model), worker.backend, worker.build, worker.device_class});
+  seen.can_resume = worker.can_resume;
+  seen.ready_in_ms = static_cast<double>(worker.ready_in_ms.value_or(0));
+  seen.token_age_ms = static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(worker.last_token_age_ms.value_or(0), 0, 0x7fffffff));
+  return seen;
 }
 
 fleet::PoolSeen make_pool_seen(const fleet::HostId& host, const contract::PoolState& state,

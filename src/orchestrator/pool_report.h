@@ -45,6 +45,8 @@ class ModelBook {
 fleet::PoolSeen make_pool_seen(const fleet::HostId& host, const contract::PoolState& state,
                                ModelBook& book);
 
+fleet::SeenWorker make_seen_worker(const contract::PoolWorker& worker, ModelBook& book);
+
 // The birth of a worker, as the fleet tells two of one name apart.
 std::uint32_t start_of(const contract::PoolWorker& worker);
 

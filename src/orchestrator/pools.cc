@@ -25,6 +25,8 @@ constexpr milliseconds kFirstPause{100};  // after a poll that failed; twice as 
 constexpr milliseconds kLongestPause{2'000};
 constexpr int kFailuresToLose = 2;
 constexpr milliseconds kProgressPause{1'000};
+constexpr milliseconds kDetailsPatience{3'000};  // of a ready worker whose build is not known yet
+constexpr std::string_view kUnknownBuild = "unknown";
 constexpr std::size_t kStateBytesMax = std::size_t{64} << 20U;
 
 const base::Logger& logger() {
@@ -227,6 +229,7 @@ void Pools::end_load(const LoadPtr& load, const Result<contract::PoolWorker>& wo
   if (worker.ok()) {
     ended.worker = worker->id;
     ended.start = start_of(*worker);
+    ended.seen = make_seen_worker(*worker, models_);
   } else {
     ended.error = worker.error();
     logger().warn(
@@ -261,6 +264,7 @@ http::Task<Result<contract::PoolWorker>> Pools::perform_load(LoadPtr load) {
 http::Task<Result<contract::PoolWorker>> Pools::await_ready(LoadPtr load, std::string id) {
   // How long a load may take is the pool's to say: it fails one that does not come up.
   auto next_told = Clock::now();
+  std::optional<Clock::time_point> ready_at;
   int failures = 0;
   for (;;) {
     Result<json::Value> answer = co_await call(
@@ -276,7 +280,10 @@ http::Task<Result<contract::PoolWorker>> Pools::await_ready(LoadPtr load, std::s
       switch (worker->state) {
         case contract::PoolWorkerState::Ready:
         case contract::PoolWorkerState::Busy:
-          co_return worker.take();
+          if (!ready_at) ready_at = Clock::now();
+          if (worker->build != kUnknownBuild || Clock::now() - *ready_at >= kDetailsPatience)
+            co_return worker.take();
+          break;
         case contract::PoolWorkerState::Starting:
           break;
         default:

@@ -30,6 +30,7 @@ class ScriptedPool {
  public:
   ScriptedPool() {
     state_.pool_id = "scripted";
+    state_.host.disk_free_bytes = std::int64_t{1} << 30;
     contract::PoolDevice cpu;
     cpu.backend = "cpu";
     cpu.total_bytes = cpu.free_bytes = std::int64_t{1} << 30;
@@ -55,6 +56,7 @@ class ScriptedPool {
       worker.model_hash = kHash;
       worker.start = 1;
       worker.slots = 2;
+      worker.build = "b1";
       worker.state = fails ? contract::PoolWorkerState::Failed : contract::PoolWorkerState::Ready;
       if (fails) worker.category = contract::ExitCategory::StartFailed;
       if (fails) worker.reason = "its weights are cursed";
