@@ -19,7 +19,8 @@ using http::Method;
 constexpr std::string_view kSse = "text/event-stream";
 constexpr std::string_view kOpenAiError = "OpenAiError";
 constexpr std::string_view kHealthPath = "/health";
-constexpr std::size_t kTaskBytesMax = 2 * contract::kRequestBodyBytesMax;
+// What a worker would take, and the task's own fields.
+constexpr std::size_t kTaskBytesMax = contract::kRequestBodyBytesMax + (std::size_t{64} << 10U);
 constexpr std::size_t kOtherBytesMax = 64 * 1024;
 
 http::Task<Status> show_document(const RouteParts&, Caller, const http::Request&,

@@ -41,10 +41,8 @@ Result<ExecutePart> read_execute(const json::Object& body, const json::Object& o
   }
   for (const std::string_view ours : {"job_id", "resume"}) {
     if (rest.erase(ours) > 0) {
-      errors.push_back({std::string(ours),
-                        "known field",
-                        std::string(ours) + " is the orchestrator's own; leave it out",
-                        {}});
+      errors.push_back(
+          {std::string(ours), "known field", "is the orchestrator's own; leave it out", {}});
     }
   }
   rest["job_id"] = "task";
@@ -142,7 +140,7 @@ Status fill_execute(const json::Object& body, const contract::TaskOptions& optio
                     std::vector<json::FieldError>& errors) {
   Result<ExecutePart> part = read_execute(body, own, errors);
   if (options.model.empty())
-    errors.push_back({"model", "required", "model is required: the name of a model", {}});
+    errors.push_back({"model", "required", "is required: the name of a model", {}});
   if (!part.ok()) return part.error();
   fleet::SubmittedRecord& facts = submission.facts;
   submission.body = std::make_shared<const std::string>(std::move(part->body));
@@ -163,10 +161,8 @@ Status fill_openai(const json::Object& body, const contract::TaskOptions& option
   }
   const json::Value* request = body.if_contains("request");
   if (request == nullptr || !request->is_object()) {
-    errors.push_back({"request",
-                      "required",
-                      "request is required: the body of OpenAI's endpoint of this kind",
-                      {}});
+    errors.push_back(
+        {"request", "required", "is required: the body of OpenAI's endpoint of this kind", {}});
     return ok_status();
   }
   fleet::SubmittedRecord& facts = submission.facts;
@@ -179,7 +175,7 @@ Status fill_openai(const json::Object& body, const contract::TaskOptions& option
   if (!part.ok()) return part.error();
   facts.model_name = part->model.empty() ? options.model : part->model;
   if (facts.model_name.empty())
-    errors.push_back({"request.model", "required", "model is required: the name of a model", {}});
+    errors.push_back({"request.model", "required", "is required: the name of a model", {}});
   submission.body = std::make_shared<const std::string>(json::serialize(*request));
   submission.prefix = prefix_hashes(*submission.body);
   facts.prompt_tokens = guess_tokens(submission.body->size());
@@ -224,6 +220,7 @@ Result<Submission> read_task_request(const http::Request& request, const Caller&
   Status filled = facts.kind == JobKind::Execute
                       ? fill_execute(*body, options, own, submission, errors)
                       : fill_openai(*body, options, own, submission, errors);
+  if (!filled.ok() && filled.error().code == ErrorCode::TooLarge) return filled.error();
   if (!errors.empty()) return contract::summary_of(errors);
   if (!filled.ok()) return filled.error();
   return submission;

@@ -64,8 +64,13 @@ TEST(TaskRequest, EveryFailureIsNamedAtOnce) {
                    .ok());
   EXPECT_EQ(fields_of(errors), (std::vector<std::string>{"class", "colour", "host", "job_id",
                                                          "model", "temperature"}));
-  EXPECT_FALSE(
-      read_task_request(task(R"({"kind":"chat","model":"m","colour":1})"), {}, errors).ok());
+  const Result<Submission> chat =
+      read_task_request(task(R"({"kind":"chat","model":"m","colour":1})"), {}, errors);
+  ASSERT_FALSE(chat.ok());
+  EXPECT_EQ(
+      chat.error().message,
+      "colour is unknown beside a request; request is required: the body of OpenAI's endpoint "
+      "of this kind");
   EXPECT_EQ(fields_of(errors), (std::vector<std::string>{"colour", "request"}));
 }
 
