@@ -40,7 +40,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kIoThreads = 2;
+// Nothing blocks it, and a second one would cost two wake-ups for each token that is relayed.
+constexpr int kIoThreads = 1;
 constexpr int kWorkThreads = 4;
 constexpr std::size_t kWorkWaitingMax = 256;
 constexpr milliseconds kLastAnswers{2'000};       // for what was answered but not yet read
