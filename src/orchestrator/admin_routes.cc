@@ -129,9 +129,9 @@ std::string fleet_metrics(const fleet::Fleet& fleet, const contract::FleetStatus
   }
   api::append_head(out, "llorch_key_tokens_total", "counter", "Tokens of each key, ever.");
   for (const fleet::Key& key : fleet.keys) {
-    fmt::format_to(std::back_inserter(out), "llorch_key_tokens_total{{key=\"{}\"}} {}\n",
-                   api::label(key.facts.name.empty() ? fleet::text(key.id) : key.facts.name),
-                   key.usage.tokens_ever);
+    fmt::format_to(std::back_inserter(out),
+                   "llorch_key_tokens_total{{key=\"{}\",name=\"{}\"}} {}\n", fleet::text(key.id),
+                   api::label(key.facts.name), key.usage.tokens_ever);
   }
   return out;
 }

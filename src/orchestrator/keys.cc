@@ -151,13 +151,19 @@ Status KeyRing::keep(const StoredKey& key) const {
   return ok_status();
 }
 
+// Of two who want a name at once, one gets it.
+Status KeyRing::reserve_name(const std::string& name) {
+  const base::MutexLock lock(mutex_);
+  const bool is_taken = std::any_of(keys_.begin(), keys_.end(), [&name](const auto& key) {
+    return key.second.facts.name == name && !key.second.facts.revoked;
+  });
+  if (!is_taken && names_being_added_.insert(name).second) return ok_status();
+  return Error{ErrorCode::Conflict,
+               "there is a key '" + name + "' already; revoke it or choose another name"};
+}
+
 Result<KeyRing::NewKey> KeyRing::add(const fleet::KeyFacts& facts, fleet::UnixMs now_ms) {
-  for (const StoredKey& key : list()) {
-    if (key.facts.name == facts.name && !key.facts.revoked) {
-      return Error{ErrorCode::Conflict,
-                   "there is a key '" + facts.name + "' already; revoke it or choose another name"};
-    }
-  }
+  if (Status reserved = reserve_name(facts.name); !reserved.ok()) return reserved.error();
   NewKey made;
   std::uint64_t id = 0;
   for (const unsigned char byte : random_bytes<8>()) id = id << 8U | byte;
@@ -167,33 +173,35 @@ Result<KeyRing::NewKey> KeyRing::add(const fleet::KeyFacts& facts, fleet::UnixMs
   made.key = std::string(kPrefix) + fleet::text(made.stored.id) + "_" +
              hex_of(random_bytes<kSecretBytes>());
   made.stored.secret_hash = base::sha256_hex(made.key);
-  if (Status kept = keep(made.stored); !kept.ok()) return kept.error();
+  const Status kept = keep(made.stored);
   {
     const base::MutexLock lock(mutex_);
-    keys_[made.stored.id.value] = made.stored;
+    if (kept.ok()) keys_[made.stored.id.value] = made.stored;
+    names_being_added_.erase(facts.name);
   }
+  if (!kept.ok()) return kept.error();
   post_(fleet::KeyChanged{made.stored.id, made.stored.facts});
   return made;
 }
 
 Result<StoredKey> KeyRing::revoke(std::string_view id_or_name) {
-  std::optional<StoredKey> wanted;
-  for (const StoredKey& key : list()) {
-    const bool fits = fleet::text(key.id) == id_or_name || key.facts.name == id_or_name;
-    if (fits && (!wanted || wanted->facts.revoked)) wanted = key;
+  std::optional<StoredKey> newest;
+  for (StoredKey& key : list()) {
+    if (fleet::text(key.id) != id_or_name && key.facts.name != id_or_name) continue;
+    if (!key.facts.revoked) {
+      key.facts.revoked = true;
+      if (Status kept = keep(key); !kept.ok()) return kept.error();
+      {
+        const base::MutexLock lock(mutex_);
+        keys_[key.id.value] = key;
+      }
+      post_(fleet::KeyChanged{key.id, key.facts});
+    }
+    newest = std::move(key);
   }
-  if (!wanted) {
-    return Error{ErrorCode::NotFound, "there is no key '" + std::string(id_or_name) +
-                                          "'; `llorch keys list` shows them"};
-  }
-  wanted->facts.revoked = true;
-  if (Status kept = keep(*wanted); !kept.ok()) return kept.error();
-  {
-    const base::MutexLock lock(mutex_);
-    keys_[wanted->id.value] = *wanted;
-  }
-  post_(fleet::KeyChanged{wanted->id, wanted->facts});
-  return *wanted;
+  if (newest) return std::move(*newest);
+  return Error{ErrorCode::NotFound,
+               "there is no key '" + std::string(id_or_name) + "'; `llorch keys list` shows them"};
 }
 
 std::vector<StoredKey> KeyRing::list() const {

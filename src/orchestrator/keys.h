@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,7 @@ class KeyRing {
     std::string key;
   };
   Result<NewKey> add(const fleet::KeyFacts& facts, fleet::UnixMs now_ms);
+  // One key by its id, or all that have the name.
   Result<StoredKey> revoke(std::string_view id_or_name);
 
   std::vector<StoredKey> list() const;  // by name
@@ -63,11 +65,13 @@ class KeyRing {
   KeyRing(job_store::Store& store, std::function<void(fleet::Event)> post);
   std::optional<StoredKey> find(std::string_view token) const;
   Status keep(const StoredKey& key) const;
+  Status reserve_name(const std::string& name);
 
   job_store::Store& store_;
   const std::function<void(fleet::Event)> post_;
   mutable base::Mutex mutex_;
   std::map<std::uint64_t, StoredKey> keys_ LLORCH_GUARDED_BY(mutex_);
+  std::set<std::string> names_being_added_ LLORCH_GUARDED_BY(mutex_);
 };
 
 }  // namespace llorch::orchestrator

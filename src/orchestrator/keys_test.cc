@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/thread.h"
 #include "job_store/sqlite_store.h"
 #include "support/test_paths.h"
 
@@ -31,6 +34,7 @@ class Keys : public ::testing::Test {
   }
   void open() {
     ring = KeyRing::open(*store, [this](fleet::Event event) {
+             const base::MutexLock lock(mutex);
              changes.push_back(std::get<fleet::KeyChanged>(event));
            }).take();
   }
@@ -48,6 +52,7 @@ class Keys : public ::testing::Test {
   test::TempDir folder;
   std::unique_ptr<job_store::Store> store;
   std::unique_ptr<KeyRing> ring;
+  base::Mutex mutex;  // of the changes, which any thread may hear
   std::vector<fleet::KeyChanged> changes;
 };
 
@@ -111,6 +116,41 @@ TEST_F(Keys, ARevokedKeyIsGoodForNothingAtOnce) {
   EXPECT_TRUE(changes[1].facts.revoked);
   EXPECT_EQ(ring->revoke("bob").error().code, ErrorCode::NotFound);
   EXPECT_TRUE(ring->add({.name = "alice"}, 0).ok());  // the name is free again
+}
+
+TEST_F(Keys, OfManyWhoWantANameAtOnceOneGetsIt) {
+  std::atomic<int> made = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.push_back(base::start_thread("test", [this, &made] {
+        if (ring->add({.name = "me"}, 0).ok()) ++made;
+      }));
+    }
+  }
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(ring->list().size(), 1U);
+}
+
+TEST_F(Keys, ANameIsRevokedWhereverItStands) {
+  // As two starts of an older program may have left them.
+  const std::string first = add("me");
+  ASSERT_TRUE(ring->revoke("me").ok());
+  const std::string second = add("me");
+  auto entries = store->list(fleet::Bucket::Keys);
+  ASSERT_TRUE(entries.ok());
+  for (const fleet::Entry& entry : *entries) {
+    std::string value = entry.value;
+    const std::size_t at = value.find("\"revoked\":true");
+    if (at != std::string::npos) value.replace(at, 14, "\"revoked\":false");
+    ASSERT_TRUE(store->put(fleet::Bucket::Keys, entry.key, value, std::nullopt).ok());
+  }
+  open();
+  ASSERT_TRUE(ring->is_good(first));
+  ASSERT_TRUE(ring->is_good(second));
+  ASSERT_TRUE(ring->revoke("me").ok());
+  EXPECT_FALSE(ring->is_good(first));
+  EXPECT_FALSE(ring->is_good(second));
 }
 
 }  // namespace
