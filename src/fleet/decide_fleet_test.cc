@@ -45,6 +45,16 @@ TEST_F(DecideLoad, TheFirstJobOfALoadedWorkerKnowsItsArithmetic) {
     EXPECT_EQ(std::get<DispatchedRecord>(write.record).exactness, 9U);
 }
 
+TEST_F(DecideLoad, AJobThatNobodyCouldTakeEndsWithTheReasons) {
+  add_host("a", {worker("w")});
+  submit_task({.labels = {"gpu9"}, .deadline_ms = wall() + 5000});
+  pass(seconds(6));
+  sync();
+  EXPECT_EQ(told_end().code, ErrorCode::DeadlineExceeded);
+  EXPECT_THAT(told_end().message, HasSubstr("nobody took it"));
+  EXPECT_THAT(told_end().message, HasSubstr("label"));
+}
+
 TEST_F(DecideLoad, AFailedLoadIsTriedElsewhereAndThenSaid) {
   add_host("a", {});
   add_host("b", {});

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "fleet/decide.h"
 #include "fleet/turn.h"
 
 namespace llorch::fleet {
@@ -328,9 +329,17 @@ void stop(Turn& turn, Job& job, StopCause cause, RequestId request) {
     case Phase::Closing:
       return;
     case Phase::Queued:
-    case Phase::Moving:
-      finish(turn, job, stopped_end(cause));
+    case Phase::Moving: {
+      EndedRecord end = stopped_end(cause);
+      if (cause == StopCause::Deadline && job.attempts == 0) {
+        std::string sheet = sheet_text(turn.fleet, explain(turn.fleet, job.id, turn.now));
+        sheet.pop_back();  // one line, as errors are
+        std::replace(sheet.begin(), sheet.end(), '\n', ',');
+        end.message += ", and nobody took it: " + sheet;
+      }
+      finish(turn, job, std::move(end));
       return;
+    }
     case Phase::Dispatched:
     case Phase::Running:
       enter(job, Phase::Ending, turn.now);

@@ -301,13 +301,14 @@ http::Task<Status> explain_task(const RouteParts& parts, Caller caller,
   const Result<KnownJob> known = co_await find_known(parts, caller, *id);
   if (!known.ok()) co_return known.error();
   std::function<Result<contract::WhyView>(const fleet::Fleet&, fleet::TimePoint)> explain =
-      [id = *id, status = known->view.status](const fleet::Fleet& fleet,
-                                              fleet::TimePoint now) -> Result<contract::WhyView> {
+      [id = *id, status = known->view.status, message = known->view.message](
+          const fleet::Fleet& fleet, fleet::TimePoint now) -> Result<contract::WhyView> {
     const fleet::Job* job = fleet::find_job(fleet, id);
     if (job != nullptr) return explain_job(fleet, *job, now);
     contract::WhyView view;
     view.job_id = fleet::text(id);
     view.status = status;
+    view.sheet = message;  // of one that ended without an answer: why
     return view;
   };
   Result<contract::WhyView> view =
