@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "formats/weight_file.h"
 
@@ -29,24 +29,31 @@ inline void write_safetensors(const std::filesystem::path& path, std::vector<Wei
     for (const auto& [key, text] : metadata) texts[key] = text;
     header["__metadata__"] = std::move(texts);
   }
-  std::string data;
+  std::int64_t offset = 0;
   for (const WeightTensor& tensor : tensors) {
-    const std::vector<std::byte> bytes = gather_contiguous(tensor);
     json::Array dims;
     for (const std::int64_t dim : tensor.shape.dims()) dims.emplace_back(dim);
-    const auto end = static_cast<std::int64_t>(data.size() + bytes.size());
-    header[tensor.name] =
-        json::Object{{"dtype", json::Value(tensor::name(tensor.dtype))},
-                     {"shape", std::move(dims)},
-                     {"data_offsets", json::Array{static_cast<std::int64_t>(data.size()), end}}};
-    data.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::int64_t end =
+        offset + tensor::storage_bytes(tensor.dtype, tensor.shape.elements()).value_or(0);
+    header[tensor.name] = json::Object{{"dtype", json::Value(tensor::name(tensor.dtype))},
+                                       {"shape", std::move(dims)},
+                                       {"data_offsets", json::Array{offset, end}}};
+    offset = end;
   }
   std::string text = json::serialize(std::move(header));
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&length), sizeof length) << text << data;
-  CHECK(file.good(), "a test's file cannot be written");
+  const auto file = base::AtomicFile::create(path, base::FileAccess::Everybody);
+  CHECK(file.ok(), file.error().message);
+  const auto write = [&file](std::span<const std::byte> bytes) {
+    const Status written = (*file)->write(bytes);
+    CHECK(written.ok(), written.error().message);
+  };
+  write(std::as_bytes(std::span(&length, 1)));
+  write(std::as_bytes(std::span(text)));
+  for (const WeightTensor& tensor : tensors) write(gather_contiguous(tensor));
+  const Status done = (*file)->commit();
+  CHECK(done.ok(), done.error().message);
 }
 
 // Tensors of floats that live as long as this.
