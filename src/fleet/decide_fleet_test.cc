@@ -74,6 +74,17 @@ TEST_F(DecideLoad, AFailedLoadIsTriedElsewhereAndThenSaid) {
   EXPECT_THAT(told_end().message, HasSubstr("broken file"));
 }
 
+TEST_F(DecideLoad, ASecondWorkerOfAModelDoesNotJoinOneOnItsDevice) {
+  add_host("a", {worker("w")});
+  for (int i = 0; i < 200; ++i) submit_task();
+  for (int i = 0; i < 20; ++i) pass(seconds(1));
+  EXPECT_THAT(out.loads, SizeIs(0));
+  add_host("b", {});
+  pass(seconds(1));
+  ASSERT_THAT(out.loads, SizeIs(1));
+  EXPECT_EQ(out.loads[0].first, "b") << "another device is another matter";
+}
+
 TEST_F(DecideLoad, APoolThatCouldNotBeAskedIsAskedAgain) {
   add_host("a", {});
   const JobId id = submit_task();

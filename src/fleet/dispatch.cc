@@ -73,6 +73,16 @@ std::int64_t free_bytes(const Fleet& fleet, DeviceIndex index) {
   return free;
 }
 
+// One that hangs, leaves or loses jobs does not count: another may take its place.
+bool takes_jobs_on(const Fleet& fleet, const Worker& worker, const Device& device,
+                   ModelIndex model) {
+  if (worker.model != model || worker.view == kNone || worker.is_leaving) return false;
+  if (worker.state != SeenState::Serving || worker.device == kNone) return false;
+  if (fleet.devices[worker.device].number != device.number) return false;
+  const WorkerView& view = fleet.models[model].views[worker.view];
+  return view.closed == Refusal::None && !view.is_paused;
+}
+
 Refusal find_load_refusal(const Fleet& fleet, const Host& host, const Device& device,
                           const SeenModel& seen, ModelIndex model, TimePoint now) {
   if (!takes_work(host.facts)) return Refusal::HostDown;
@@ -85,6 +95,7 @@ Refusal find_load_refusal(const Fleet& fleet, const Host& host, const Device& de
     const Worker& worker = fleet.workers[index];
     const bool is_loading = worker.view != kNone && worker.state == SeenState::Loading;
     if (is_loading && worker.model == model) return Refusal::AlreadyLoading;
+    if (takes_jobs_on(fleet, worker, device, model)) return Refusal::AlreadyThere;
   }
   return Refusal::None;
 }

@@ -26,7 +26,8 @@ constexpr std::array<std::string_view, kRefusals> kNames = {"",
                                                             "runs another suspect",
                                                             "memory in use",
                                                             "load failed a moment ago",
-                                                            "is loading already"};
+                                                            "is loading already",
+                                                            "runs there already"};
 
 // What holds for a worker and for a device alike.
 template <class View>

@@ -36,9 +36,10 @@ enum class Refusal : std::uint8_t {
   MemoryInUse,   // by workers that may not leave now
   LoadFailed,    // a moment ago
   AlreadyLoading,
+  AlreadyThere,  // a worker of the model takes jobs on that device: a second one shares its cores
 };
 inline constexpr Refusal kLastLasting = Refusal::DiskFull;
-inline constexpr std::size_t kRefusals = static_cast<std::size_t>(Refusal::AlreadyLoading) + 1;
+inline constexpr std::size_t kRefusals = static_cast<std::size_t>(Refusal::AlreadyThere) + 1;
 std::string_view name(Refusal refusal);  // a few words for people
 
 // A worker of the job's model. Kept up to date in one array for each model.
