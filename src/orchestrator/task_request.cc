@@ -78,10 +78,9 @@ Result<OpenAiPart> read_openai(JobKind kind, const json::Object& request,
   const openai::BodyLimits limits{.max_choices = kChoicesMax};
   OpenAiPart part;
   if (kind == JobKind::Embedding) {
-    Result<openai::EmbeddingBody> body = openai::read_embedding_request(request, limits, errors);
-    if (!body.ok()) return body.error();
-    part.model = body->model;
-    return part;
+    return Error{ErrorCode::InvalidArgument,
+                 "embeddings are one answer without events, so they are no task; ask "
+                 "POST /v1/embeddings"};
   }
   Result<openai::TextBody> body = kind == JobKind::Chat
                                       ? openai::read_chat_request(request, limits, errors)

@@ -91,6 +91,15 @@ TEST(TaskRequest, AChatIsSentAsItCame) {
   EXPECT_NE(read->facts.seed, 0U);
 }
 
+TEST(TaskRequest, EmbeddingsAreNoTask) {
+  std::vector<json::FieldError> errors;
+  const Result<Submission> read = read_task_request(
+      task(R"({"kind":"embedding","request":{"model":"tiny","input":"Hi"}})"), {}, errors);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().code, ErrorCode::InvalidArgument);
+  EXPECT_NE(read.error().message.find("/v1/embeddings"), std::string::npos);
+}
+
 TEST(TaskRequest, TheEarlierDeadlineCounts) {
   http::Request request = task(R"({"model":"tiny","prompt":"x","deadline_ms":5000})");
   request.deadline = std::chrono::system_clock::time_point(std::chrono::milliseconds(4000));
