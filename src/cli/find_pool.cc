@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/file_lock.h"
 #include "base/process_table.h"
 #include "catalog/model_catalog.h"
@@ -101,8 +102,7 @@ Result<PoolClient> find_or_start_pool(const PoolTarget& target) {
   Result<PoolClient> found = find_pool(target);
   if (found.ok()) return found;
   if (!target.url.empty() && !is_on_this_host(target.url)) return found.error();
-  std::error_code ignored;
-  std::filesystem::create_directories(target.home.state, ignored);
+  if (Status made = base::make_private_folder(target.home.state); !made.ok()) return made.error();
   const auto lock =
       base::FileLock::acquire(target.home.state / "pool.start.lock", kDaemonStartPatience);
   if (!lock.ok()) return lock.error();

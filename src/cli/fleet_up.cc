@@ -55,15 +55,31 @@ With hosts: stops their workers and pools. Without: stops the orchestrator, then
 that have not ended stay in the record, and `llorch up` goes on with them. Nothing to
 do is no failure.)";
 
-// A key of this user, made once; loopback needs none.
+// Whether the fleet still takes it. Nobody to ask: it is believed.
+bool is_good_key(const FleetClient& client, const std::string& key) {
+  const auto list = client.get<contract::KeyList>("/v2/keys");
+  if (!list.ok()) return true;
+  return std::any_of(list->keys.begin(), list->keys.end(), [&key](const contract::KeyView& one) {
+    return !one.revoked && key.starts_with("llk_" + one.id + "_");
+  });
+}
+
+// A key of this user, made once, and again when the fleet does not know it (any more); loopback
+// needs none. A name that somebody has, as in a store that came from elsewhere, gets a number.
 Result<std::string> find_or_make_key(const FleetContext& context, const FleetClient& client) {
-  if (auto key = read_own_key(context.home)) return std::move(*key);
+  constexpr int kNamesMax = 20;
   const char* user = context.environment("USER");
   contract::KeyRequest request;
-  request.name = user != nullptr && *user != '\0' ? user : "me";
   request.scope = "admin";
-  Result<contract::KeyView> made =
-      client.post<contract::KeyView>("/v2/keys", contract::write_fields(request));
+  Result<contract::KeyView> made = Error{ErrorCode::Conflict, "no name is free"};
+  for (int i = 1; i <= kNamesMax; ++i) {
+    if (auto key = read_own_key(context.home); key && is_good_key(client, *key))
+      return std::move(*key);
+    request.name = user != nullptr && *user != '\0' ? user : "me";
+    if (i > 1) request.name += fmt::format("-{}", i);
+    made = client.post<contract::KeyView>("/v2/keys", contract::write_fields(request));
+    if (made.ok() || made.error().code != ErrorCode::Conflict) break;
+  }
   if (!made.ok()) return made.error().in("making a key");
   if (Status kept = base::write_file_atomically(key_file(context.home), made->key + "\n");
       !kept.ok())

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/file.h"
 #include "base/own_program.h"
 #include "base/process.h"
 #include "base/terminal.h"
@@ -39,8 +40,8 @@ std::string last_words(const std::filesystem::path& log_file) {
 }  // namespace
 
 Status start_daemon(const DaemonStart& start, const std::function<bool()>& is_ready) {
-  std::error_code ignored;
-  std::filesystem::create_directories(start.log_file.parent_path(), ignored);
+  if (Status made = base::make_private_folder(start.log_file.parent_path()); !made.ok())
+    return made;
   auto held = base::HeldProcess::spawn(base::own_folder() / start.program, start.arguments,
                                        environment_for_daemon());
   if (!held.ok()) return held.error();
