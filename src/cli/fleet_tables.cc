@@ -59,6 +59,13 @@ std::string memory_bar(const contract::FleetDevice& device, const View& view) {
       human_bytes(used), human_bytes(device.total_bytes));
 }
 
+// Its name where there is room, else its kind: the first device of a host is its processor.
+std::string device_text(const contract::FleetDevice& device, const View& view) {
+  if (device.total_bytes <= 0) return "-";
+  if (is_wide(view) && !device.name.empty()) return fit(device.name, 24);
+  return device.number == 0 ? "cpu" : fmt::format("gpu {}", device.number - 1);
+}
+
 Color color_of_host(const contract::HostView& host) {
   if (host.state == "connected") return Color::Green;
   if (host.state == "gone") return Color::Red;
@@ -87,8 +94,7 @@ std::string devices_text(const std::vector<contract::HostView>& hosts, const Vie
     if (devices.empty()) devices.emplace_back();
     for (const contract::FleetDevice& device : devices) {
       table.add_row({is_first ? fit(host.name, is_wide(view) ? 20 : 12) : "",
-                     is_first ? printable(host.state) : "",
-                     device.name.empty() ? "-" : fit(device.name, is_wide(view) ? 24 : 8),
+                     is_first ? printable(host.state) : "", device_text(device, view),
                      memory_bar(device, view), is_first ? std::to_string(host.workers) : "",
                      is_first ? std::to_string(host.running) : ""},
                     color_of_host(host));
@@ -234,10 +240,11 @@ std::string jobs_text(const std::vector<contract::TaskView>& tasks, const View& 
     std::string state = task.status;
     if (task.status == "queued" && task.queue_position)
       state = fmt::format("queued {}", *task.queue_position);
-    table.add_row({printable(task.job_id), printable(state), fit(task.model, kModel + more / 2),
-                   fit(where(task), kWhere + more / 2), std::to_string(task.tokens_out),
-                   age_since(task.submitted_at, view)},
-                  color_of_job(task));
+    table.add_row(
+        {printable(task.job_id), printable(state), fit(task.model, kModel + more / 2),
+         fit(where(task).size() <= kWhere + more / 2 ? where(task) : task.host, kWhere + more / 2),
+         std::to_string(task.tokens_out), age_since(task.submitted_at, view)},
+        color_of_job(task));
   }
   return table.render(0, view.color);
 }

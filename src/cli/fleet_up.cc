@@ -121,9 +121,8 @@ int up(const FleetContext& context) {
   table.add_row({"orchestrator", client.url(), state(found->was_started)});
   table.add_row({"pool", pool->url(), state(!pool_ran)});
   std::string text = table.render(0, context.color);
-  text += fmt::format("key           {}\n", *key);
-  text += fmt::format("              in {}, for you alone; from this machine none is needed\n\n",
-                      key_file(context.home).string());
+  text += fmt::format("key           in {}, for you alone; this machine needs none\n\n  {}\n\n",
+                      key_file(context.home).string(), *key);
   text += "OpenAI's clients: base URL " + client.url() + "/v1. Or, as it stands:\n\n";
   text += example_request(client.url()) + "\n\n";
   text += "`llorch status` shows the whole house, `llorch down` stops it.\n";

@@ -16,6 +16,7 @@
 #include "cli/answer_printer.h"
 #include "cli/ask_fleet.h"
 #include "cli/output.h"
+#include "contract/model_entry.h"
 
 namespace llorch::cli {
 namespace {
@@ -29,10 +30,10 @@ bool is_terminal(int descriptor) {
 
 std::string numbers_text(const Answer& answer, double load_seconds) {
   const contract::InferenceResult& numbers = answer.numbers;
-  return fmt::format(
-      "{} tokens, {:.1f} tokens/s, first after {:.0f} ms; loaded in {:.1f} s; {}; seed {}\n",
-      numbers.tokens_out, tokens_per_second(numbers), numbers.ttft_ms, load_seconds,
-      answer.stop_reason, numbers.seed);
+  return fmt::format("{} tokens, {:.1f} tokens/s, first after {:.0f} ms{}; {}; seed {}\n",
+                     numbers.tokens_out, tokens_per_second(numbers), numbers.ttft_ms,
+                     load_seconds > 0 ? fmt::format("; loaded in {:.1f} s", load_seconds) : "",
+                     answer.stop_reason, numbers.seed);
 }
 
 json::Object numbers_json(const RunOptions& options, const Answer& answer, double load_seconds) {
@@ -125,16 +126,19 @@ Status tell_fleet(const RunOptions& options, const FleetClient& client, std::sto
   question.question.prompt = options.prompt;
   question.question.sampling = options.sampling;
   const PrintOptions print{!options.json_output, options.color};
+  // Of the built-in model it is known that it has none.
+  const bool is_raw =
+      options.raw || (options.worker.model == contract::kBuiltinModel && options.system.empty());
   Answer answer;
   Status asked = ok_status();
-  if (!options.raw) {
+  if (!is_raw) {
     if (!options.system.empty()) question.question.messages.push_back({"system", options.system});
     question.question.messages.push_back({"user", options.prompt});
     asked = ask_fleet_and_print(client, question, print, stop, answer);
   }
   const bool has_no_template = !asked.ok() && is_without_template(asked.error());
   if (has_no_template && !options.system.empty()) return asked;
-  if (options.raw || has_no_template) {
+  if (is_raw || has_no_template) {
     question.question.messages.clear();
     show_prompt(options);
     asked = ask_fleet_and_print(client, question, print, std::move(stop), answer);

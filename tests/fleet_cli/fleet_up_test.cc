@@ -96,7 +96,7 @@ TEST(FleetUp, OneMachineFromNothingToAnswersAndBack) {
   ASSERT_EQ(up.exit_code, 0) << up.err;
   EXPECT_THAT(up.out, HasSubstr("orchestrator  http://127.0.0.1:"));
   EXPECT_THAT(up.out, HasSubstr("llk_"));
-  EXPECT_THAT(up.out, HasSubstr("from this machine none is needed"));
+  EXPECT_THAT(up.out, HasSubstr("this machine needs none"));
   EXPECT_EQ(fs::status(home.path() / "key").permissions(), fs::perms(0600));
 
   // The line that it shows works as it stands.
