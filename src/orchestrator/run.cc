@@ -16,6 +16,7 @@
 #include "api/daemon_address.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/log_file.h"
 #include "base/own_program.h"
 #include "base/version.h"
 #include "contract/api_token.h"
@@ -53,15 +54,6 @@ const base::Logger& logger() {
   return instance;
 }
 
-Status redirect_log(const std::string& file) {
-  if (file.empty()) return ok_status();
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (fd < 0 || ::dup2(fd, STDERR_FILENO) < 0)
-    return Error{ErrorCode::Internal, fmt::format("--log-file {}: {}", file, std::strerror(errno))};
-  ::close(fd);
-  return ok_status();
-}
-
 class OrchestratorProcess {
  public:
   OrchestratorProcess(std::string_view program, OrchestratorOptions options, base::Home home,
@@ -77,6 +69,7 @@ class OrchestratorProcess {
       return api::report_failure(program_, started.error());
     }
     loop_.run(kForgetPause, [this] {
+      base::keep_log_small(options_.log_file);
       forget_old();
       return false;
     });
@@ -326,7 +319,7 @@ int run_orchestrator(std::string_view program, const std::vector<std::string>& a
     return command.exit_code;
   }
   const Result<base::Home> home = base::find_home(environment);
-  Status good = home.ok() ? redirect_log(command.options->log_file) : Status(home.error());
+  Status good = home.ok() ? base::redirect_log(command.options->log_file) : Status(home.error());
   if (!good.ok()) return api::report_failure(program, good.error());
   base::configure_log({.format = command.options->log_format});
   return OrchestratorProcess(program, *command.options, *home, environment).run();

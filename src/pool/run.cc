@@ -19,6 +19,7 @@
 #include "base/confinement.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/log_file.h"
 #include "base/own_program.h"
 #include "base/positioned_file.h"
 #include "base/process_table.h"
@@ -47,7 +48,6 @@ constexpr std::size_t kWorkWaitingMax = 256;
 constexpr milliseconds kLastAnswers{2'000};       // for what was answered but not yet read
 constexpr std::size_t kDescriptorReserve = 1024;  // for workers, probes, downloads, logs, files
 constexpr std::size_t kCallbackConnections = 64;
-constexpr std::int64_t kLogBytesMax = std::int64_t{8} << 20;  // of our own log, with --log-file
 constexpr milliseconds kLook{1'000};    // at its own log, and at the fence of relays
 constexpr milliseconds kIdleLook{500};  // how often a manager that may leave looks whether it can
 
@@ -75,19 +75,6 @@ Status make_folders(const base::Home& home) {
                    fmt::format("{}; LLORCH_HOME names another place", made.error().message)};
     }
   }
-  return ok_status();
-}
-
-// Sends stderr to the file. One that is full moves aside first, as a worker's log does.
-Status redirect_log(const std::string& file) {
-  if (file.empty()) return ok_status();
-  const std::optional<base::FileStamp> stamp = base::stamp_of(file);
-  if (stamp && stamp->size >= kLogBytesMax) rotate_log(file);
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (fd < 0 || ::dup2(fd, STDERR_FILENO) < 0) {
-    return Error{ErrorCode::Internal, fmt::format("--log-file {}: {}", file, std::strerror(errno))};
-  }
-  ::close(fd);
   return ok_status();
 }
 
@@ -131,9 +118,7 @@ class PoolProcess {
       return api::report_failure(program_, started.error());
     loop_.run(options_.idle_exit_sec > 0 ? kIdleLook : kLook, [this] {
       fence_.look(Clock::now());
-      const std::optional<base::FileStamp> log =
-          options_.log_file.empty() ? std::nullopt : base::stamp_of(options_.log_file);
-      if (log && log->size >= kLogBytesMax) std::ignore = redirect_log(options_.log_file);
+      base::keep_log_small(options_.log_file);
       return is_idle();
     });
     return shut_down();
@@ -358,7 +343,7 @@ int run_pool(std::string_view program, const std::vector<std::string>& arguments
     return command.exit_code;
   }
   const Result<base::Home> home = base::find_home(environment);
-  Status good = home.ok() ? redirect_log(command.options->log_file) : Status(home.error());
+  Status good = home.ok() ? base::redirect_log(command.options->log_file) : Status(home.error());
   if (!good.ok()) return api::report_failure(program, good.error());
   base::configure_log({.format = command.options->log_format});
   return PoolProcess(program, *command.options, *home, environment).run();

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/log_file.h"
 #include "base/positioned_file.h"
 #include "base/terminal.h"
 
@@ -19,10 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kTailBytes = std::int64_t{64} << 10;
 constexpr std::size_t kShownLineBytesMax = 1024;
-
-fs::path older(const fs::path& file, int age) {
-  return file.string() + "." + std::to_string(age);
-}
 
 std::string read_tail(const fs::path& file) {
   std::ifstream in(file, std::ios::binary | std::ios::ate);
@@ -49,15 +46,6 @@ void append_lines(std::string_view text, std::vector<std::string>& lines) {
 }
 
 }  // namespace
-
-void rotate_log(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return;
-  for (int age = kOlderLogs; age > 1; --age) {
-    fs::rename(older(file, age - 1), older(file, age), ignored);
-  }
-  fs::rename(file, older(file, 1), ignored);
-}
 
 WorkerLog::WorkerLog(fs::path file, std::int64_t bytes_max)
     : file_(std::move(file)), bytes_max_(bytes_max) {
@@ -106,7 +94,7 @@ void WorkerLog::write_line(std::string_view line) {
 
 void WorkerLog::write_whole(std::string_view bytes) {
   if (bytes_ > 0 && bytes_ + static_cast<std::int64_t>(bytes.size()) > bytes_max_) {
-    rotate_log(file_);
+    base::rotate_log(file_);
     open();
   }
   while (fd_ >= 0 && !bytes.empty()) {
@@ -123,14 +111,14 @@ std::vector<std::string> read_last_lines(const fs::path& file, std::size_t count
   std::vector<std::string> lines;
   append_lines(read_tail(file), lines);
   struct ::stat status {};
-  const bool is_there = ::stat(older(file, 1).c_str(), &status) == 0;
+  const bool is_there = ::stat(base::older_log(file, 1).c_str(), &status) == 0;
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec) +
                        std::chrono::duration_cast<std::chrono::system_clock::duration>(
                            std::chrono::nanoseconds(status.st_mtim.tv_nsec));
   const bool is_of_this_run = is_there && written >= since;
   if (lines.size() < count && is_of_this_run) {
     std::vector<std::string> all;
-    append_lines(read_tail(older(file, 1)), all);
+    append_lines(read_tail(base::older_log(file, 1)), all);
     all.insert(all.end(), lines.begin(), lines.end());
     lines = std::move(all);
   }

@@ -14,11 +14,6 @@
 
 namespace llorch::pool {
 
-inline constexpr int kOlderLogs = 3;  // FILE.1 (the newest of them), FILE.2, FILE.3
-
-// Moves FILE to FILE.1 and so on; the oldest goes. Nothing happens when there is no FILE.
-void rotate_log(const std::filesystem::path& file);
-
 // Appends to the file. A line is never split between two files unless it is longer than
 // kLineBytesMax. What cannot be written (a full disk) is dropped: the worker must not wait for it.
 // Belongs to one thread.

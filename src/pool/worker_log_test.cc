@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/log_file.h"
 #include "base/utf8.h"
 #include "support/test_paths.h"
 
@@ -71,7 +72,7 @@ TEST(WorkerLog, AppendsToWhatIsThere) {
   { WorkerLog(folder / "log", 100).write_line("first"); }
   { WorkerLog(folder / "log", 100).write_line("second"); }
   EXPECT_EQ(content(folder / "log"), "first\nsecond\n");
-  rotate_log(folder / "log");
+  base::rotate_log(folder / "log");
   EXPECT_FALSE(std::filesystem::exists(folder / "log"));
   EXPECT_THAT(read_last_lines(folder / "log", 5), ElementsAre("first", "second"))
       << "the older file's";
@@ -100,7 +101,7 @@ TEST(WorkerLog, LinesOfAnEarlierRunAreNotItsOwn) {
   const test::TempDir folder;
   const std::filesystem::path file = folder / "w.log";
   WorkerLog(file, 1000).write_line("of the earlier one");
-  rotate_log(file);
+  base::rotate_log(file);
   const auto hour = std::chrono::hours(1);
   const auto now = std::chrono::system_clock::now();
   EXPECT_TRUE(read_last_lines(file, 5, now + hour).empty());

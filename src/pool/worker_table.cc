@@ -10,6 +10,7 @@
 
 #include "base/digest.h"
 #include "base/log.h"
+#include "base/log_file.h"
 #include "base/utf8.h"
 #include "contract/backend_kind.h"
 #include "pool/record_facts.h"
@@ -104,7 +105,7 @@ Status WorkerTable::prepare_record(ManagedWorker& worker, const std::string& id,
   shown.slots = start.plan.need.slots;
   shown.log_file = record.launch.log_file.string();
   worker.facts.uses_gpu = contract::needs_gpu(start.request.backend);
-  rotate_log(record.launch.log_file);
+  base::rotate_log(record.launch.log_file);
   return ok_status();
 }
 
