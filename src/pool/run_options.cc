@@ -5,8 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <sstream>
 
+#include "api/daemon_options.h"
 #include "base/settings.h"
 #include "base/utf8.h"
 #include "base/version.h"
@@ -16,7 +16,6 @@
 namespace llorch::pool {
 namespace {
 
-constexpr int kExitUsage = 2;
 constexpr int kIdleExitSecByCommand = 900;
 
 constexpr std::array<std::string_view, 14> kSettable = {
@@ -126,36 +125,19 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
   describe(app, options, log_format);
   ParsedPoolCommand parsed;
   const base::SettingNames settings = {"pool", "LLORCH_POOL_", kSettable};
-  Result<std::vector<std::string>> all = base::with_settings(arguments, settings, environment);
-  if (!all.ok()) {
-    parsed.exit_code = kExitUsage;
-    parsed.text = fmt::format("{}: {}\n", program, all.error().message);
-    return parsed;
-  }
-  try {
-    std::reverse(all->begin(), all->end());  // CLI11 takes them from the end
-    app.parse(all.take());
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out;
-    std::ostringstream err;
-    const bool is_question = app.exit(error, out, err) == 0;
-    parsed.exit_code = is_question ? 0 : kExitUsage;
-    parsed.text =
-        is_question
-            ? out.str()
-            : fmt::format("{}: {}{}\n", program, error.what(),
-                          base::tell_origin(error.what(), arguments, settings, environment));
+  if (auto end = api::parse_daemon_command(app, program, arguments, settings, environment)) {
+    parsed.exit_code = end->exit_code;
+    parsed.text = std::move(end->text);
     return parsed;
   }
   if (const std::string wrong = find_wrong_label(options.labels); !wrong.empty()) {
-    parsed.exit_code = kExitUsage;
+    parsed.exit_code = api::kExitUsage;
     parsed.text = fmt::format("{}: {}\n", program, wrong);
     return parsed;
   }
   if (options.started_by_command && app.count("--idle-exit") == 0)
     options.idle_exit_sec = kIdleExitSecByCommand;
-  const bool is_json = log_format.empty() ? !is_terminal : log_format == "json";
-  options.log_format = is_json ? base::LogFormat::Json : base::LogFormat::Pretty;
+  options.log_format = api::choose_log_format(log_format, is_terminal);
   parsed.options = std::move(options);
   return parsed;
 }

@@ -6,8 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <sstream>
 
+#include "api/daemon_options.h"
 #include "base/settings.h"
 #include "base/utf8.h"
 #include "base/version.h"
@@ -17,8 +17,6 @@
 
 namespace llorch::worker {
 namespace {
-
-constexpr int kExitUsage = 2;
 
 // What may come from the environment or the file; an id, a model and a port belong to one process.
 constexpr std::array<std::string_view, 11> kSettable = {"host",
@@ -138,25 +136,9 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
   describe(app, program, base::has_flag(arguments, "plan-memory"), options, raw);
   ParsedCommand parsed;
   const base::SettingNames settings = {"worker", "LLORCH_", kSettable};
-  Result<std::vector<std::string>> all = base::with_settings(arguments, settings, environment);
-  if (!all.ok()) {
-    parsed.exit_code = kExitUsage;
-    parsed.text = fmt::format("{}: {}\n", program.name, all.error().message);
-    return parsed;
-  }
-  try {
-    std::reverse(all->begin(), all->end());  // CLI11 takes them from the end
-    app.parse(all.take());
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out;
-    std::ostringstream err;
-    const bool is_question = app.exit(error, out, err) == 0;
-    parsed.exit_code = is_question ? 0 : kExitUsage;
-    parsed.text =
-        is_question
-            ? out.str()
-            : fmt::format("{}: {}{}\n", program.name, error.what(),
-                          base::tell_origin(error.what(), arguments, settings, environment));
+  if (auto end = api::parse_daemon_command(app, program.name, arguments, settings, environment)) {
+    parsed.exit_code = end->exit_code;
+    parsed.text = std::move(end->text);
     return parsed;
   }
   options.inference_timeout = std::chrono::seconds(raw.timeout_sec);
@@ -164,8 +146,7 @@ ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std:
   if (mark != nullptr) options.callback_mark = mark;
   options.kv_dtype = raw.kv == "q8_0" ? tensor::DType::Q8_0 : tensor::DType::F16;
   if (raw.kv_memory > 0) options.kv_memory_bytes = raw.kv_memory;
-  const bool is_json = raw.log_format.empty() ? !is_terminal : raw.log_format == "json";
-  options.log_format = is_json ? base::LogFormat::Json : base::LogFormat::Pretty;
+  options.log_format = api::choose_log_format(raw.log_format, is_terminal);
   parsed.options = std::move(options);
   return parsed;
 }

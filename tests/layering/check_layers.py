@@ -24,7 +24,7 @@ CONFINED = {
     "seccomp.h": ["base/confinement"],
     "spdlog/": ["base/log"],
     "hwy/": ["compute/cpu/"],
-    "CLI/": ["tools/", "apps/", "cli/", "worker/run", "pool/run", "orchestrator/run"],
+    "CLI/": ["tools/", "apps/", "cli/", "api/daemon_options", "worker/run", "pool/run", "orchestrator/run"],
     "curl/": ["fetch/"],
     "toml++/": ["base/settings"],
     "histedit.h": ["cli/line_editor"],
