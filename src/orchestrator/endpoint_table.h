@@ -15,15 +15,15 @@
 namespace llorch::orchestrator {
 
 // What answers, on the connection's strand; the caller's key has been looked at.
-using Task = http::Task<Status> (*)(const RouteParts& parts, Caller caller,
-                                    const http::Request& request, http::Responder& responder);
+using Handler = http::Task<Status>(const RouteParts& parts, Caller caller,
+                                   const http::Request& request, http::Responder& responder);
 
 enum class Needs : std::uint8_t { Nothing, Infer, Admin };
 
 struct Endpoint {
   api::EndpointText text;
   Needs needs = Needs::Infer;
-  Task task = nullptr;
+  Handler* task = nullptr;
 };
 
 std::span<const Endpoint> endpoints();
@@ -45,61 +45,35 @@ const std::string& path_param(const http::Request& request, const std::string& n
 http::Response reply_error(const fleet::Reply& reply, const http::Request& request);
 
 // --- task_routes.cc ---
-http::Task<Status> submit_task(const RouteParts& parts, Caller caller, const http::Request& request,
-                               http::Responder& responder);
-http::Task<Status> list_tasks(const RouteParts& parts, Caller caller, const http::Request& request,
-                              http::Responder& responder);
-http::Task<Status> show_task(const RouteParts& parts, Caller caller, const http::Request& request,
-                             http::Responder& responder);
-http::Task<Status> stream_task(const RouteParts& parts, Caller caller, const http::Request& request,
-                               http::Responder& responder);
-http::Task<Status> stop_task(const RouteParts& parts, Caller caller, const http::Request& request,
-                             http::Responder& responder);
-http::Task<Status> explain_task(const RouteParts& parts, Caller caller,
-                                const http::Request& request, http::Responder& responder);
+Handler submit_task;
+Handler list_tasks;
+Handler show_task;
+Handler stream_task;
+Handler stop_task;
+Handler explain_task;
 
 // --- openai_routes.cc ---
-http::Task<Status> openai_models(const RouteParts& parts, Caller caller,
-                                 const http::Request& request, http::Responder& responder);
-http::Task<Status> openai_model(const RouteParts& parts, Caller caller,
-                                const http::Request& request, http::Responder& responder);
-http::Task<Status> openai_completion(const RouteParts& parts, Caller caller,
-                                     const http::Request& request, http::Responder& responder);
-http::Task<Status> openai_chat(const RouteParts& parts, Caller caller, const http::Request& request,
-                               http::Responder& responder);
-http::Task<Status> openai_embedding(const RouteParts& parts, Caller caller,
-                                    const http::Request& request, http::Responder& responder);
+Handler openai_models;
+Handler openai_model;
+Handler openai_completion;
+Handler openai_chat;
+Handler openai_embedding;
 
 // --- admin_routes.cc ---
-http::Task<Status> show_hosts(const RouteParts& parts, Caller caller, const http::Request& request,
-                              http::Responder& responder);
-http::Task<Status> show_pools(const RouteParts& parts, Caller caller, const http::Request& request,
-                              http::Responder& responder);
-http::Task<Status> show_host(const RouteParts& parts, Caller caller, const http::Request& request,
-                             http::Responder& responder);
-http::Task<Status> raise_host(const RouteParts& parts, Caller caller, const http::Request& request,
-                              http::Responder& responder);
-http::Task<Status> lower_host(const RouteParts& parts, Caller caller, const http::Request& request,
-                              http::Responder& responder);
-http::Task<Status> show_models(const RouteParts& parts, Caller caller, const http::Request& request,
-                               http::Responder& responder);
-http::Task<Status> show_workers(const RouteParts& parts, Caller caller,
-                                const http::Request& request, http::Responder& responder);
-http::Task<Status> show_status(const RouteParts& parts, Caller caller, const http::Request& request,
-                               http::Responder& responder);
-http::Task<Status> show_health(const RouteParts& parts, Caller caller, const http::Request& request,
-                               http::Responder& responder);
-http::Task<Status> show_metrics(const RouteParts& parts, Caller caller,
-                                const http::Request& request, http::Responder& responder);
-http::Task<Status> list_keys(const RouteParts& parts, Caller caller, const http::Request& request,
-                             http::Responder& responder);
-http::Task<Status> add_key(const RouteParts& parts, Caller caller, const http::Request& request,
-                           http::Responder& responder);
-http::Task<Status> revoke_key(const RouteParts& parts, Caller caller, const http::Request& request,
-                              http::Responder& responder);
-http::Task<Status> back_up(const RouteParts& parts, Caller caller, const http::Request& request,
-                           http::Responder& responder);
-http::Task<Status> shut_down(const RouteParts& parts, Caller caller, const http::Request& request,
-                             http::Responder& responder);
+Handler show_hosts;
+Handler show_pools;
+Handler show_host;
+Handler raise_host;
+Handler lower_host;
+Handler show_models;
+Handler show_workers;
+Handler show_status;
+Handler show_health;
+Handler show_metrics;
+Handler list_keys;
+Handler add_key;
+Handler revoke_key;
+Handler back_up;
+Handler shut_down;
 
 }  // namespace llorch::orchestrator
