@@ -97,6 +97,21 @@ std::optional<int> FleetHome::stop() {
   return orchestrator_->wait();
 }
 
+std::string FleetHome::pool_url() {
+  return get("/v2/hosts/local").text("pool_url");
+}
+
+pid_t FleetHome::pid_of_worker(std::string_view worker) {
+  const std::string id(worker.substr(worker.find('/') == worker.npos ? 0 : worker.find('/') + 1));
+  const Result<http::Response> answer =
+      client_.send({http::Method::Get, pool_url() + "/v2/workers/" + id});
+  const Result<json::Value> body = answer.ok() ? json::parse(answer->body) : answer.error();
+  const json::Value* pid =
+      body.ok() && body->is_object() ? body->get_object().if_contains("pid") : nullptr;
+  EXPECT_TRUE(pid != nullptr && pid->is_int64()) << id;
+  return pid != nullptr && pid->is_int64() ? static_cast<pid_t>(pid->get_int64()) : 0;
+}
+
 Answer FleetHome::send(http::Method method, std::string_view path, const json::Object* body,
                        const http::Headers& headers) {
   http::ClientRequest request(method, url_ + std::string(path));

@@ -2,6 +2,8 @@
 // starts the pool by itself; both are gone at the end.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -57,14 +59,17 @@ class FleetHome {
   std::string submit(const json::Object& body);
   Followed follow(std::string_view job, std::string_view last_event_id = {},
                   const std::function<bool(const Followed&)>& enough = nullptr);
+  // Of one of this host's workers ("worker-cpu-0", also with "local/" before it); 0 fails the test.
+  pid_t pid_of_worker(std::string_view worker);
+  std::string pool_url();
+  // Asks again and again; false once it has waited too long.
+  bool wait_until(const std::function<bool()>& condition);
   std::string err() const { return orchestrator_ ? orchestrator_->err() : std::string(); }
   const TempDir& folder() const { return folder_; }
 
  private:
   Answer send(http::Method method, std::string_view path, const json::Object* body,
               const http::Headers& headers);
-  bool wait_until(const std::function<bool()>& condition);
-
   TempDir folder_;
   const std::vector<std::string> flags_;
   std::unique_ptr<ChildProcess> orchestrator_;

@@ -1,0 +1,179 @@
+// A worker is killed in the middle of an answer: its client's text goes on word for word. With the
+// real programs, through OpenAI's endpoints.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <future>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fleet_home.h"
+#include "http/client.h"
+#include "http/io_threads.h"
+#include "support/run_program.h"
+#include "worker/test_model.h"
+
+namespace llorch::test {
+namespace {
+
+struct Streamed {
+  int status = 0;
+  std::string raw;
+  std::map<std::int64_t, std::string> texts;    // of each choice
+  std::map<std::int64_t, std::string> reasons;  // for which each ended
+  bool is_done = false;
+};
+
+class FailoverTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(home.start());
+    write_test_model(home.folder() / "tale", kSlow);
+    const ProgramOutcome registered = run_program(
+        LLORCH_POOL, {"models", "register", "tale", "--path", (home.folder() / "tale").string()},
+        {"LLORCH_HOME=" + home.folder().path().string()});
+    ASSERT_EQ(registered.exit_code, 0) << registered.err;
+    // The pool tells the orchestrator; a request that is faster than that would be a 404.
+    ASSERT_TRUE(home.wait_until([this] {
+      return json::serialize(home.get("/v2/models").body).find("\"tale\"") != std::string::npos;
+    }));
+  }
+
+  // Streams an answer. Its worker is killed once so many events have come; 0: it is left alone.
+  Streamed ask(std::string_view path, const json::Object& body, std::size_t kill_after) {
+    std::promise<Streamed> done;
+    http::IoThreads io(1);
+    io.spawn([&]() -> http::Task<void> {
+      Streamed answer;
+      co_await read(std::string(path), body, kill_after, answer);
+      done.set_value(std::move(answer));
+    });
+    Streamed answer = done.get_future().get();
+    parse(answer);
+    return answer;
+  }
+
+  http::Task<void> read(std::string path, json::Object body, std::size_t kill_after,
+                        Streamed& answer) {
+    http::ClientRequest request(http::Method::Post, home.url() + path);
+    body["stream"] = true;
+    request.body = json::serialize(body);
+    request.total_timeout = std::chrono::seconds(120);
+    request.idle_timeout = std::chrono::seconds(60);
+    Result<http::ResponseStream> stream = co_await client.async_open(std::move(request));
+    if (!stream.ok()) co_return;
+    answer.status = stream->status();
+    const std::string worker(stream->headers().find("X-Llorch-Worker").value_or(""));
+    while (true) {
+      const Result<std::string> piece = co_await stream->read_some();
+      if (!piece.ok() || piece->empty()) co_return;
+      answer.raw += *piece;
+      std::size_t events = 0;
+      for (std::size_t at = answer.raw.find("data: "); at != std::string::npos;
+           at = answer.raw.find("data: ", at + 1))
+        ++events;
+      if (kill_after > 0 && events >= kill_after) {
+        EXPECT_EQ(::kill(home.pid_of_worker(worker), SIGKILL), 0);
+        kill_after = 0;
+      }
+    }
+  }
+
+  static void parse(Streamed& answer) {
+    http::SseReader reader;
+    std::vector<http::SseEvent> events;
+    EXPECT_TRUE(reader.feed(answer.raw, events).ok());
+    for (const http::SseEvent& event : events) {
+      if (event.data == "[DONE]") {
+        answer.is_done = true;
+        continue;
+      }
+      const Result<json::Value> data = json::parse(event.data);
+      ASSERT_TRUE(data.ok()) << event.data;
+      ASSERT_TRUE(data->as_object().contains("choices")) << event.data;
+      for (const json::Value& entry : data->as_object().at("choices").as_array()) {
+        const json::Object& choice = entry.as_object();
+        const std::int64_t index = choice.at("index").as_int64();
+        const json::Value* text = choice.if_contains("text");
+        if (const json::Value* delta = choice.if_contains("delta"))
+          text = delta->as_object().if_contains("content");
+        if (text != nullptr) answer.texts[index] += json::view(text->as_string());
+        if (choice.at("finish_reason").is_string())
+          answer.reasons[index] = json::view(choice.at("finish_reason").as_string());
+      }
+    }
+  }
+
+  void expect_same_when_killed(std::string_view path, const json::Object& body,
+                               std::size_t kill_after) {
+    const Streamed whole = ask(path, body, 0);
+    ASSERT_EQ(whole.status, 200) << whole.raw;
+    ASSERT_TRUE(whole.is_done) << whole.raw;
+    const Streamed moved = ask(path, body, kill_after);
+    EXPECT_TRUE(moved.is_done) << moved.raw << home.err();
+    EXPECT_EQ(moved.texts, whole.texts);
+    EXPECT_EQ(moved.reasons, whole.reasons);
+    EXPECT_THAT(moved.raw, testing::HasSubstr(": migrated {\"from\":\"local/worker-cpu-"));
+  }
+
+  FleetHome home;
+  http::Client client;
+};
+
+json::Array hello() {
+  return {json::Object{{"role", "user"}, {"content", "Tell me a tale."}}};
+}
+
+TEST_F(FailoverTest, ChatsGoOnWordForWord) {
+  json::Object greedy{
+      {"model", "tale"}, {"messages", hello()}, {"temperature", 0}, {"max_tokens", 40}};
+  expect_same_when_killed("/v1/chat/completions", greedy, 12);
+  json::Object three{{"model", "tale"}, {"messages", hello()}, {"temperature", 0.9}, {"seed", 5},
+                     {"n", 3},          {"max_tokens", 24}};
+  expect_same_when_killed("/v1/chat/completions", three, 24);
+}
+
+TEST_F(FailoverTest, StructuredOutputHoldsAcrossTheBorder) {
+  const json::Value schema = *json::parse(
+      R"({"type":"json_schema","json_schema":{"name":"tale","schema":{"type":"object","properties":{
+"title":{"type":"string","minLength":16,"maxLength":24},"pages":{"type":"array","items":{"type":"integer"},"minItems":3,"maxItems":4}},
+"required":["title","pages"],"additionalProperties":false}}})");
+  const json::Object body{{"model", "tale"}, {"messages", hello()}, {"temperature", 0.7},
+                          {"seed", 11},      {"max_tokens", 400},   {"response_format", schema}};
+  expect_same_when_killed("/v1/chat/completions", body, 12);
+}
+
+TEST_F(FailoverTest, CompletionsGoOnAndWholeAnswersAreTheWorkersOwn) {
+  json::Object body{{"model", "tale"},    {"prompt", "Once upon a time"},
+                    {"temperature", 0.8}, {"seed", 3},
+                    {"max_tokens", 30},   {"logprobs", 2}};
+  expect_same_when_killed("/v1/completions", body, 15);
+
+  // Field for field what the worker itself answers, but for what names this one answer.
+  const Answer folded = home.post("/v1/completions", body);
+  ASSERT_EQ(folded.status, 200);
+  std::string worker(folded.headers.find("X-Llorch-Worker").value_or(""));
+  worker.erase(0, worker.find('/') + 1);
+  http::ClientRequest direct(http::Method::Post,
+                             home.pool_url() + "/v2/workers/" + worker + "/api/v1/completions");
+  body.erase("model");
+  direct.body = json::serialize(body);
+  const Result<http::Response> own = client.send(direct);
+  ASSERT_TRUE(own.ok());
+  ASSERT_EQ(own->status, 200) << own->body;
+  json::Object expected = json::parse(own->body)->as_object();
+  json::Object found = folded.body.as_object();
+  for (const std::string_view name : {"id", "created", "model"}) {
+    EXPECT_TRUE(found.contains(name));
+    expected[name] = found[name];
+  }
+  // What its cache had of the prompt, the second time.
+  expected.at("usage").as_object().erase("prompt_tokens_details");
+  found.at("usage").as_object().erase("prompt_tokens_details");
+  EXPECT_EQ(json::serialize(found), json::serialize(expected));
+}
+
+}  // namespace
+}  // namespace llorch::test
