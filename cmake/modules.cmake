@@ -58,6 +58,11 @@ function(llorch_test name)
   list(TRANSFORM arg_MODULES PREPEND llorch_)
   target_link_libraries(${name} PRIVATE ${arg_MODULES} ${arg_LIBS} llorch_test_support
                                         GTest::gmock GTest::gtest_main llorch_flags)
+  # Takes 55 % of the time that -O2 -g takes to compile gtest's macros. gcc follows fewer paths so, and would warn of more
+  # values that it cannot see being set. A sanitizer build has such flags of its own.
+  if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT LLORCH_SANITIZE)
+    target_compile_options(${name} PRIVATE -O1 -g1 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  endif()
   # Tests get clang's warnings but not clang-tidy, which trips over gtest's macros.
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests CXX_CLANG_TIDY "")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
