@@ -15,8 +15,8 @@ namespace {
 constexpr std::array<std::string_view, 9> kArchitectures = {
     "gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "gemma3_text"};
 
-constexpr std::array<std::string_view, 10> kUnsupportedTypes = {
-    "Q8_1", "Q8_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "NVFP4"};
+// They exist only inside computations.
+constexpr std::array<std::string_view, 2> kUnsupportedTypes = {"Q8_1", "Q8_K"};
 
 bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "compute/codebook_types.h"
 #include "tensor/half.h"
 
 // Products and sums here must round separately, as the format's reference rounds them: this file is
@@ -282,15 +283,39 @@ void decode_tq2_0(const std::uint8_t* block, float* out) {
 // 1 byte e | 16 bytes of nibbles: E2M1 values times 2^(e - 127). The table holds them doubled, the
 // scale halved, so that the table is whole numbers; the two smallest scales are subnormal floats.
 void decode_mxfp4(const std::uint8_t* block, float* out) {
-  constexpr std::array<int, 16> kLevels = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   const std::uint32_t e = block[0];
   const float half_scale = std::bit_cast<float>(e < 2 ? 0x00200000U << e : (e - 1U) << 23);
   for (int i = 0; i < 16; ++i) {
     const std::uint8_t pair = block[1 + i];
-    out[i] = to_float(kLevels[pair & 0xF]) * half_scale;
-    out[i + 16] = to_float(kLevels[pair >> 4]) * half_scale;
+    out[i] = to_float(fp4_level(pair & 0xF)) * half_scale;
+    out[i + 16] = to_float(fp4_level(pair >> 4)) * half_scale;
   }
 }
+
+// 4 scales of 16 values each (eight bits: E4M3 without a sign) | 32 bytes of nibbles: E2M1 values,
+// 8 bytes for each scale. Doubled and halved as in MXFP4; the scale that would be NaN is zero.
+void decode_nvfp4(const std::uint8_t* block, float* out) {
+  for (int group = 0; group < 4; ++group) {
+    const float half_scale = nvfp4_half_scale(block[group]);
+    for (int i = 0; i < 8; ++i) {
+      const std::uint8_t pair = block[4 + group * 8 + i];
+      out[group * 16 + i] = to_float(fp4_level(pair & 0xF)) * half_scale;
+      out[group * 16 + i + 8] = to_float(fp4_level(pair >> 4)) * half_scale;
+    }
+  }
+}
+
+template <class Type>
+void decode_codebook(const std::uint8_t* block, float* out) {
+  const float d = tensor::half_to_float(static_cast<std::uint16_t>(Type::scale_bits(block)));
+  for (int n = 0; n < 32; ++n) {
+    const Eight eight = Type::eight(block, d, n);
+    for (int i = 0; i < 8; ++i) out[n * 8 + i] = codebook_value<Type>(eight, i);
+  }
+}
+
+template <class Type>
+constexpr BlockDecoder kCodebook = each_block<256, Type::kBytes, decode_codebook<Type>>;
 
 }  // namespace
 
@@ -356,17 +381,25 @@ BlockDecoder block_decoder(DType dtype) {
       return each_block<256, 66, decode_tq2_0>;
     case DType::MXFP4:
       return each_block<32, 17, decode_mxfp4>;
-    // Q8_1 and Q8_K exist only inside computations; the others need code books we do not carry.
+    case DType::NVFP4:
+      return each_block<64, 36, decode_nvfp4>;
+    case DType::IQ1_S:
+      return kCodebook<IQ1_S>;
+    case DType::IQ1_M:
+      return kCodebook<IQ1_M>;
+    case DType::IQ2_XXS:
+      return kCodebook<IQ2_XXS>;
+    case DType::IQ2_XS:
+      return kCodebook<IQ2_XS>;
+    case DType::IQ2_S:
+      return kCodebook<IQ2_S>;
+    case DType::IQ3_XXS:
+      return kCodebook<IQ3_XXS>;
+    case DType::IQ3_S:
+      return kCodebook<IQ3_S>;
+    // These exist only inside computations.
     case DType::Q8_1:
     case DType::Q8_K:
-    case DType::IQ1_S:
-    case DType::IQ1_M:
-    case DType::IQ2_XXS:
-    case DType::IQ2_XS:
-    case DType::IQ2_S:
-    case DType::IQ3_XXS:
-    case DType::IQ3_S:
-    case DType::NVFP4:
       return nullptr;
   }
   return nullptr;

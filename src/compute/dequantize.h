@@ -15,7 +15,7 @@ bool can_dequantize(tensor::DType dtype);
 
 // Writes out.size() values from the blocks that hold exactly that many. A type we cannot decode is
 // Unsupported
-// ("not supported: IQ2_XXS"); sizes that do not fit together are InvalidArgument. Little-endian
+// ("not supported: Q8_K"); sizes that do not fit together are InvalidArgument. Little-endian
 // input; any alignment.
 Status dequantize(tensor::DType dtype, std::span<const std::byte> blocks, std::span<float> out);
 

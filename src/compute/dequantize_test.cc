@@ -64,8 +64,11 @@ void expect_same_bits(DType dtype, std::span<const std::byte> blocks,
   }
 }
 
-TEST(Dequantize, EqualsTheIndependentDecoderBitForBit) {
-  const json::Object golden = read_golden(test::source_path("tests/golden/dequant_blocks.json"));
+TEST(Dequantize, EqualsTheIndependentDecodersBitForBit) {
+  json::Object golden = read_golden(test::source_path("tests/golden/dequant_blocks.json"));
+  for (auto& [name, vector] : read_golden(test::source_path("tests/golden/codebook_blocks.json"))) {
+    golden[name] = std::move(vector);
+  }
   for (const tensor::DTypeInfo& type : tensor::all_dtypes()) {
     if (!can_dequantize(type.dtype)) continue;
     ASSERT_TRUE(golden.contains(type.name)) << "the fixture lacks " << type.name;
@@ -96,17 +99,17 @@ TEST(Dequantize, EqualsValuesOfRealModelsBitForBit) {
                      expected);
     ++num_types;
   }
-  EXPECT_EQ(num_types, 16);
+  EXPECT_EQ(num_types, 18);
 }
 
 TEST(Dequantize, NamesTheTypeItCannotDecode) {
-  std::vector<std::byte> block(66);
+  std::vector<std::byte> block(292);
   std::vector<float> out(256);
-  const Status status = dequantize(DType::IQ2_XXS, block, out);
+  const Status status = dequantize(DType::Q8_K, block, out);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::Unsupported);
-  EXPECT_EQ(status.error().message, "not supported: IQ2_XXS");
-  EXPECT_FALSE(can_dequantize(DType::IQ2_XXS));
+  EXPECT_EQ(status.error().message, "not supported: Q8_K");
+  EXPECT_FALSE(can_dequantize(DType::Q8_K));
 }
 
 TEST(Dequantize, RefusesSizesThatDoNotFitTogether) {

@@ -69,11 +69,11 @@ TEST(LoadHostWeight, GathersStridedRows) {
 }
 
 TEST(LoadHostWeight, NamesTypeAndTensorItCannotTake) {
-  std::vector<std::byte> bytes(66);
-  const auto weight = load_host_weight(source_of(DType::IQ2_XXS, 1, 256, bytes));
+  std::vector<std::byte> bytes(292);
+  const auto weight = load_host_weight(source_of(DType::Q8_K, 1, 256, bytes));
   ASSERT_FALSE(weight.ok());
   EXPECT_EQ(weight.error().code, ErrorCode::Unsupported);
-  EXPECT_EQ(weight.error().message, "not supported: IQ2_XXS in blk.0.ffn_gate.weight");
+  EXPECT_EQ(weight.error().message, "not supported: Q8_K in blk.0.ffn_gate.weight");
 }
 
 TEST(LoadHostWeight, RefusesBytesThatDoNotHoldTheMatrix) {

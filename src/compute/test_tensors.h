@@ -60,6 +60,12 @@ inline std::vector<int> scale_offsets(DType dtype) {
     case DType::Q8_0:
     case DType::IQ4_NL:
     case DType::IQ4_XS:
+    case DType::IQ1_S:
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+    case DType::IQ2_S:
+    case DType::IQ3_XXS:
+    case DType::IQ3_S:
       return {0};
     case DType::Q4_1:
     case DType::Q5_1:
@@ -120,6 +126,16 @@ inline std::vector<std::byte> random_weight(DType dtype, std::int64_t elems, Ran
     for (const int offset : scale_offsets(dtype)) {
       const std::uint16_t scale = tensor::float_to_half(random.number(0.02F));
       std::memcpy(block + offset, &scale, sizeof(scale));
+    }
+    if (dtype == DType::IQ1_M) {  // its half is spread over the tops of four words
+      const std::uint16_t scale = tensor::float_to_half(random.number(0.02F));
+      for (int i = 0; i < 4; ++i) {
+        std::byte& top = block[49 + 2 * i];
+        top = (top & std::byte{0xF}) | static_cast<std::byte>((scale >> (4 * i) & 0xF) << 4);
+      }
+    }
+    if (dtype == DType::NVFP4) {
+      for (int i = 0; i < 4; ++i) block[i] = static_cast<std::byte>(16 + random.below(24));
     }
     if (dtype == DType::MXFP4) block[0] = static_cast<std::byte>(120 + random.below(8));
   }

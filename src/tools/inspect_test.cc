@@ -144,14 +144,14 @@ std::filesystem::path write_gguf(const test::TempDir& folder, const char* archit
 
 TEST(Inspect, SaysWhichArchitectureAndTypeAreMissing) {
   const test::TempDir folder;
-  const Result<Inspection> inspection = inspect(write_gguf(folder, "mamba", tensor::DType::IQ1_S));
+  const Result<Inspection> inspection = inspect(write_gguf(folder, "mamba", tensor::DType::Q8_K));
   ASSERT_TRUE(inspection.ok());
   EXPECT_FALSE(inspection->runs_here());
   ASSERT_EQ(inspection->obstacles.size(), 3U);
   EXPECT_THAT(inspection->obstacles[2], StartsWith("no usable tokenizer"));
   EXPECT_THAT(inspection->obstacles[0],
               StartsWith("architecture 'mamba' is not supported; known: "));
-  EXPECT_EQ(inspection->obstacles[1], "not supported: IQ1_S in blk.0.ffn_gate.weight");
+  EXPECT_EQ(inspection->obstacles[1], "not supported: Q8_K in blk.0.ffn_gate.weight");
   EXPECT_THAT(report_text(inspection.value(), false, false),
               HasSubstr("runs here:      no: architecture 'mamba' is not supported"));
 }

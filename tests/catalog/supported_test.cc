@@ -93,9 +93,9 @@ ModelEntry described(const test::TempDir& dir, std::string_view architecture,
 
 TEST(FindSupport, NamesTheTypeAndTheTensor) {
   const test::TempDir dir;
-  ModelEntry entry = described(dir, "llama", tensor::DType::IQ2_XXS);
+  ModelEntry entry = described(dir, "llama", tensor::DType::Q8_K);
   EXPECT_TRUE(entry.backends.empty());
-  EXPECT_THAT(entry.unsupported, HasSubstr("IQ2_XXS"));
+  EXPECT_THAT(entry.unsupported, HasSubstr("Q8_K"));
   EXPECT_THAT(entry.unsupported, HasSubstr("blk.0.attn_q.weight"));
   entry = described(dir, "llama", tensor::DType::IQ4_XS);
   EXPECT_FALSE(entry.backends.empty()) << entry.unsupported;

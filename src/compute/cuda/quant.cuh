@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "compute/codebook_types.h"
 #include "compute/cuda/host_device.h"
 #include "tensor/dtype.h"
 
@@ -285,10 +286,29 @@ struct MXFP4 {
   static constexpr int kElems = 32;
   static constexpr int kBytes = 17;
   LLORCH_HOST_DEVICE static float at(const std::uint8_t* block, int i) {
-    constexpr std::int8_t kLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     const std::uint32_t e = block[0];
     const float half_scale = float_from_bits(e < 2 ? 0x00200000U << e : (e - 1U) << 23);
-    return to_float(kLevels[nibble(block + 1, i)]) * half_scale;
+    return to_float(fp4_level(nibble(block + 1, i))) * half_scale;
+  }
+};
+
+struct NVFP4 {
+  static constexpr int kElems = 64;
+  static constexpr int kBytes = 36;
+  LLORCH_HOST_DEVICE static float at(const std::uint8_t* block, int i) {
+    const std::uint8_t pair = block[4 + i / 16 * 8 + i % 8];
+    const int level = fp4_level(i % 16 < 8 ? pair & 0xF : pair >> 4);
+    return to_float(level) * nvfp4_half_scale(block[i / 16]);
+  }
+};
+
+template <class Type>
+struct Codebook {
+  static constexpr int kElems = 256;
+  static constexpr int kBytes = Type::kBytes;
+  LLORCH_HOST_DEVICE static float at(const std::uint8_t* block, int i) {
+    const float d = half_from_bits(Type::scale_bits(block));
+    return codebook_value<Type>(Type::eight(block, d, i / 8), i % 8);
   }
 };
 
@@ -358,6 +378,22 @@ bool with_decoder(tensor::DType dtype, Function&& function) {
       return function(TQ2_0{}), true;
     case DType::MXFP4:
       return function(MXFP4{}), true;
+    case DType::NVFP4:
+      return function(NVFP4{}), true;
+    case DType::IQ1_S:
+      return function(Codebook<IQ1_S>{}), true;
+    case DType::IQ1_M:
+      return function(Codebook<IQ1_M>{}), true;
+    case DType::IQ2_XXS:
+      return function(Codebook<IQ2_XXS>{}), true;
+    case DType::IQ2_XS:
+      return function(Codebook<IQ2_XS>{}), true;
+    case DType::IQ2_S:
+      return function(Codebook<IQ2_S>{}), true;
+    case DType::IQ3_XXS:
+      return function(Codebook<IQ3_XXS>{}), true;
+    case DType::IQ3_S:
+      return function(Codebook<IQ3_S>{}), true;
     default:  // as dequantize.cc
       return false;
   }
