@@ -1,7 +1,7 @@
 // What every tool's command line does alike. Private to tools/.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
