@@ -37,7 +37,7 @@ if [ "${1:-}" = test ]; then
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
   command -v clang-format-14 >/dev/null || missing+=(clang-format-14)  # as scripts/format.sh wants it
-  packages+=(openssh-client openssh-server fish tcsh)
+  packages+=(openssh-client openssh-server iproute2 fish tcsh)
 fi
 for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
 

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Hosts that are cut off, frozen, behind slow links, strict or odd: everything heals, and no answer changes a word.
+
+Usage: hosts_test.py BIN_FOLDER [TestCase[.test] …]. Needs sshd (scripts/setup.sh test); exit code 77 where it is not here."""
+import contextlib
+import os
+import pathlib
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from fault_proxy import FaultProxy
+from fleet import Fleet, PATIENCE
+from hosts import Hosts, command_of, find_program, is_isolated, isolate, processes, wait_until
+
+BIN = None
+
+
+@contextlib.contextmanager
+def fleet_of(*names, **options):
+    """A fleet with these hosts, none of them up yet. Its log is shown where the test fails."""
+    with tempfile.TemporaryDirectory(prefix="lo.") as folder, Hosts(f"{folder}/hosts", names, **options) as hosts:
+        fleet = Fleet(f"{folder}/fleet", BIN, hosts)
+        try:
+            fleet.start()
+            yield fleet, hosts
+        except BaseException:
+            print(fleet.log_file().read_text()[-20000:], file=sys.stderr)
+            raise
+        finally:
+            fleet.close()
+
+
+class FaultProxyTest(unittest.TestCase):
+    """The proxy itself, before an echo."""
+
+    def setUp(self):
+        self.server = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.serve, daemon=True).start()
+        self.proxy = FaultProxy(self.server.getsockname())
+        self.client = socket.create_connection(self.proxy.address, timeout=20)
+
+    def tearDown(self):
+        self.client.close()
+        self.proxy.close()
+        self.server.close()
+
+    def serve(self):
+        end, _ = self.server.accept()
+        while data := end.recv(65536):
+            end.sendall(data)
+        end.close()
+
+    def echo(self, data):
+        start = time.monotonic()
+        self.client.sendall(data)
+        got = b""
+        while len(got) < len(data):
+            got += self.client.recv(65536)
+        self.assertEqual(got, data)
+        return time.monotonic() - start
+
+    def test_passes_everything_on(self):
+        self.echo(os.urandom(300_000))
+
+    def test_delays_both_ways(self):
+        self.proxy.set(delay=0.1)
+        self.assertGreaterEqual(self.echo(b"x"), 0.2)
+
+    def test_trickles(self):
+        self.proxy.set(rate=5000)
+        self.assertGreaterEqual(self.echo(b"x" * 1000), 0.18)
+
+    def test_stalls_and_goes_on(self):
+        self.proxy.set(stalled=True)
+        self.client.sendall(b"later")
+        self.assertEqual(select.select([self.client], [], [], 0.3)[0], [])
+        self.proxy.set()
+        self.assertEqual(self.client.recv(16), b"later")
+
+    def test_cuts(self):
+        self.echo(b"x")
+        self.proxy.set(cut=True)
+        self.assertEqual(self.client.recv(16), b"")
+        with socket.create_connection(self.proxy.address, timeout=20) as again:
+            self.assertEqual(again.recv(16), b"", "refused while it is cut")
+
+    def test_passes_the_end_on(self):
+        self.echo(b"x")
+        self.client.shutdown(socket.SHUT_WR)
+        self.assertEqual(self.client.recv(16), b"")
+
+
+class HostsTest(unittest.TestCase):
+    @unittest.skipUnless(is_isolated(), "needs namespaces")
+    def test_nothing_is_left_after_a_kill(self):
+        with tempfile.TemporaryDirectory() as folder:
+            before = set(processes())
+            script = pathlib.Path(__file__).with_name("hosts.py")
+            child = subprocess.Popen([sys.executable, script, f"{folder}/hosts", "anna"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     text=True)
+            self.assertIn('"namespaces"', child.stdout.readline())
+            subprocess.run([f"{folder}/hosts/bin/ssh", "anna", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"], check=True, timeout=60)
+            self.assertTrue(any(command_of(pid)[:1] == ["sleep"] for pid in processes()))
+            child.kill()
+            child.communicate()
+            wait_until(lambda: set(processes()) <= before, "processes are left")
+            self.assertNotIn("host1", subprocess.run([find_program("ip"), "link"], capture_output=True, text=True).stdout)
+
+
+class Disturbed(unittest.TestCase):
+    def test_a_cut_link_a_frozen_host_and_a_stalled_link_heal(self):
+        """All three at once, for longer than anybody waits: each host comes back, and each answer goes on there."""
+        with fleet_of("cut", "frozen", "stalled", proxied=True) as (fleet, hosts):
+            fleet.bring_up("cut", "frozen", "stalled")
+            undisturbed, _ = fleet.text_of(fleet.ask("cut", tokens=400))
+            heads = {}
+            for host in hosts:
+                job = fleet.ask(host.name, tokens=400)
+                heads[host.name] = job, *fleet.text_of(job, enough=lambda text: len(text) > 100)
+            hosts.cut("cut")
+            hosts.freeze("frozen")
+            hosts["stalled"].proxy.set(stalled=True)
+            for host in hosts:
+                wait_until(lambda: fleet.state_of(host.name) != "connected", f"{host.name} is still said to be connected", PATIENCE)
+            self.assertEqual(fleet.get("/health")["status"], "healthy")
+            hosts.heal("cut")
+            hosts.thaw("frozen")
+            hosts.heal("stalled")
+            for host in hosts:
+                fleet.await_connected(host.name)
+                job, head, position = heads[host.name]
+                rest, _ = fleet.text_of(job, position)
+                self.assertEqual(head + rest, undisturbed, host.name)
+                self.assertEqual(fleet.get(f"/v2/tasks/{job}")["status"], "completed")
+
+    def test_a_short_cut_and_a_slow_link_are_no_news(self):
+        with fleet_of("anna", proxied=True) as (fleet, hosts):
+            fleet.bring_up("anna")
+            undisturbed, _ = fleet.text_of(fleet.ask("anna", tokens=300))
+            hosts["anna"].proxy.set(delay=0.1)
+            self.assertEqual(fleet.text_of(fleet.ask("anna", tokens=300))[0], undisturbed)
+            hosts["anna"].proxy.set(rate=20_000)
+            self.assertEqual(fleet.text_of(fleet.ask("anna", tokens=300))[0], undisturbed)
+            hosts.heal("anna")
+            if hosts.kind != "namespaces":
+                return  # there a cut is told at once
+            job = fleet.ask("anna", tokens=300)
+            head, position = fleet.text_of(job, enough=lambda text: len(text) > 100)
+            hosts.cut("anna")
+            time.sleep(2)  # the length of the cut is the point
+            hosts.heal("anna")
+            self.assertEqual(head + fleet.text_of(job, position)[0], undisturbed)
+            self.assertEqual(len(fleet.get(f"/v2/tasks/{job}")["attempts"]), 1, "nobody noticed")
+
+
+class Logins(unittest.TestCase):
+    """What users have in ~/.ssh/config holds; what sshd forbids is gone around."""
+
+    def use(self, fleet, *names):
+        fleet.bring_up(*names)
+        for name in names:
+            self.assertNotEqual(fleet.text_of(fleet.ask(name, tokens=20))[0], "")
+
+    def test_an_agent_has_the_key(self):
+        with fleet_of("anna") as (fleet, hosts):
+            agent = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "ssh-agent", "-D", "-a", str(hosts.folder / "agent")],
+                                     stdout=subprocess.DEVNULL)
+            try:
+                wait_until((hosts.folder / "agent").exists, "ssh-agent does not start")
+                fleet.environment["SSH_AUTH_SOCK"] = str(hosts.folder / "agent")
+                subprocess.run(["ssh-add", "-q", hosts.folder / "key"], env=fleet.environment, check=True)
+                config = hosts.folder / "config"
+                lines = [line for line in config.read_text().splitlines() if "Identit" not in line]
+                config.write_text("\n".join([*lines, "  IdentityFile none", ""]))
+                fleet.stop()
+                fleet.start()
+                self.use(fleet, "anna")
+            finally:
+                agent.kill()
+                agent.wait()
+
+    @unittest.skipUnless(is_isolated(), "needs namespaces: the inner host has an address that only the outer one reaches")
+    def test_a_host_behind_another(self):
+        with fleet_of("outer", sshd_lines=["ListenAddress 127.0.0.2"]) as (fleet, hosts):
+            known = (hosts.folder / "known_hosts").read_text().split(" ", 1)[1]
+            with open(hosts.folder / "known_hosts", "a") as file:
+                file.write(f"127.0.0.2 {known}")
+            with open(hosts.folder / "config", "a") as file:
+                file.write(f"""Host inner
+  HostName 127.0.0.2
+  ProxyJump outer
+  IdentityFile {hosts.folder}/key
+  IdentitiesOnly yes
+  UserKnownHostsFile {hosts.folder}/known_hosts
+  GlobalKnownHostsFile /dev/null
+""")
+            self.use(fleet, "inner")
+
+
+class Words(unittest.TestCase):
+    def test_no_word_reaches_a_shell(self):
+        with fleet_of("anna") as (fleet, hosts):
+            fleet.bring_up("anna")
+            home = hosts["anna"].home
+            for word in ("; touch owned", "$(touch owned)", "`touch owned`", "a\nb; touch owned", "-", "--", "-oProxyCommand=touch owned",
+                         "'; touch owned; '", "\"; touch owned; \"", "& touch owned &", "a b  c", "ünï ✓", "!!", "%h"):
+                done = fleet.llorch("pool", "models", "rm", "--host", "anna", "--", word)
+                self.assertIn(done.returncode, (1, 2), word)
+                listed = fleet.llorch("pool", "models", "register", "--host", "anna", "--path", f"/nowhere/{word}", "x")
+                self.assertIn(f"/nowhere/{word}".splitlines()[0].rstrip(), listed.stdout + listed.stderr, word)
+                up = fleet.llorch("up", "--", word)
+                self.assertNotEqual(up.returncode, 0, word)
+                for folder in (home, fleet.home, fleet.folder, pathlib.Path.cwd()):
+                    self.assertFalse((folder / "owned").exists(), f"{word!r} was read by a shell in {folder}")
+
+
+if __name__ == "__main__":
+    if shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin") is None:
+        print("SKIPPED: sshd is not installed (scripts/setup.sh test)", file=sys.stderr)
+        sys.exit(77)
+    isolate()
+    BIN = pathlib.Path(sys.argv[1]).resolve()
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
