@@ -8,7 +8,7 @@ run: setup
 	@scripts/build.sh release
 	@scripts/run.sh build/release/bin
 
-# Three hosts on loopback, and an answer that outlives its worker; `make demo PICTURE=docs/demo.svg` also draws it.
+# Three hosts, and an answer that outlives its worker; `make demo PICTURE=docs/demo.svg` also draws it.
 demo:
 	@scripts/setup.sh test
 	@scripts/build.sh release
