@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,12 @@ fleet::Position position_behind(const fleet::AnswerGroup& group) {
     upto.told[choice.choice] += static_cast<std::uint32_t>(choice.ids.size());
   }
   return upto;
+}
+
+std::int64_t wall_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -200,7 +207,8 @@ Result<fleet::Boot> SqliteWriter::begin_boot() {
   const Status done = in_transaction([&]() -> Status {
     const Result<std::int64_t> last = read_counter(*connection_, kBootCounter);
     if (!last.ok()) return last.error();
-    boot = *last + 1;
+    // Above every boot of a store that was lost or is newer than this copy of it.
+    boot = std::max<std::int64_t>(*last + 1, wall_ms());
     return write_counter(*connection_, kBootCounter, boot);
   });
   if (!done.ok()) return done.error();

@@ -57,7 +57,8 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Raises the counter of boots, durably. Before anything is appended.
+  // A higher number than any before, durably: the time in milliseconds, or one more than the last.
+  // So it is also above those of a store that is no more. Before anything is appended.
   virtual Result<fleet::Boot> begin_boot() = 0;
 
   // One record, if the job has exactly `expected_seq` records and has not ended; record 0 makes the

@@ -47,7 +47,8 @@ Status Fence::hear(std::uint64_t boot, TimePoint now) {
   std::optional<std::stop_source> ended;
   {
     const base::MutexLock lock(mutex_);
-    if (boot < boot_) return outdated(boot);
+    if (boot < boot_ && now - heard_ <= kPatience) return outdated(boot);
+    if (boot < boot_) boot_ = 0;  // nobody's any more
     ended = raise(boot, now);
     heard_ = now;
   }

@@ -19,11 +19,12 @@ class Fence {
   // How long relays go on when their orchestrator asks for the state no more.
   static constexpr std::chrono::seconds kPatience{45};
 
-  // A relayed request of that boot. A higher one than ever before ends the relays of all others; a
-  // lower one is a Conflict, and so is one whose orchestrator has not polled for kPatience. The
-  // token is stopped when the relay is to end.
+  // A relayed request of that boot. A higher one ends the relays of all others; a lower one is a
+  // Conflict, and so is one whose orchestrator has not polled for kPatience. The token is stopped
+  // when the relay is to end.
   Result<std::stop_token> enter(std::uint64_t boot, TimePoint now);
-  // A poll of that boot. Conflict for a lower one than another's.
+  // A poll of that boot. Conflict for a lower one than another's, unless that was not heard for
+  // kPatience: then it has gone for good, or comes back with its higher number.
   Status hear(std::uint64_t boot, TimePoint now);
   // Ends the relays of an orchestrator that was not heard for kPatience. To be called now and then.
   void look(TimePoint now);

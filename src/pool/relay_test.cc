@@ -237,5 +237,21 @@ TEST(Fence, KnowsWhoIsLast) {
   EXPECT_FALSE(fence.enter(2, t0 + seconds(51))->stop_requested());
 }
 
+TEST(Fence, ALowerBootMayComeOnceTheLaterOneHasGone) {
+  Fence fence;
+  const Fence::TimePoint t0 = std::chrono::steady_clock::now();
+  EXPECT_TRUE(fence.hear(7, t0).ok());
+  const Result<std::stop_token> later = fence.enter(7, t0);
+  EXPECT_EQ(fence.hear(3, t0 + seconds(45)).error().code, ErrorCode::Conflict);
+  EXPECT_EQ(fence.enter(3, t0 + seconds(46)).error().code, ErrorCode::Conflict) << "polls first";
+  EXPECT_TRUE(fence.hear(3, t0 + seconds(46)).ok());
+  EXPECT_TRUE(later->stop_requested());
+  const Result<std::stop_token> lower = fence.enter(3, t0 + seconds(47));
+  ASSERT_TRUE(lower.ok());
+  EXPECT_TRUE(fence.hear(7, t0 + seconds(48)).ok()) << "and the later one may come back";
+  EXPECT_TRUE(lower->stop_requested());
+  EXPECT_EQ(fence.hear(3, t0 + seconds(49)).error().code, ErrorCode::Conflict);
+}
+
 }  // namespace
 }  // namespace llorch::pool

@@ -2,6 +2,7 @@
 // twice.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,19 @@ TEST(OrchestratordRecovery, EveryAcceptedJobEndsOnce) {
   EXPECT_EQ(home.stop(), 0);
   ASSERT_NO_FATAL_FAILURE(home.start());
   EXPECT_EQ(home.get("/v2/status").number("queued"), 0);
+}
+
+TEST(OrchestratordRecovery, APoolThatStayedTakesAnOrchestratorWhoseStoreIsNew) {
+  FleetHome home;
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  ASSERT_EQ(home.follow(home.submit(story(5))).count("end"), 1U) << home.err();
+  const std::string pool = home.pool_url();
+  EXPECT_EQ(home.stop(), 0);
+  for (const char* file : {"llorch.db", "llorch.db-wal", "llorch.db-shm"})
+    std::filesystem::remove(home.folder() / file);
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  EXPECT_EQ(home.pool_url(), pool) << "the same one";
+  EXPECT_EQ(home.follow(home.submit(story(5))).count("end"), 1U) << home.err();
 }
 
 }  // namespace
