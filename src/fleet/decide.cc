@@ -145,6 +145,14 @@ struct Handler {
   void operator()(const HostAsked& event) const { ask_host(turn, event); }
   void operator()(const KeyChanged& event) const { change_key(turn, event); }
   void operator()(const Tick& event) const { tick(turn, event); }
+  void operator()(const ShuttingDown&) const {
+    turn.fleet.is_closing = true;
+    for (Job& job : turn.fleet.jobs) {
+      const bool is_live = turn.fleet.job_by_id.contains(job.id);
+      if (is_live && job.facts.holder == Holder::Connection)
+        stop(turn, job, StopCause::ShutDown, 0);
+    }
+  }
   void operator()(const StopAsked& event) const {
     Job* job = find_job(turn.fleet, event.job);
     if (job != nullptr) return stop(turn, *job, event.cause, event.request);

@@ -74,6 +74,51 @@ TEST_F(DecideLoad, AFailedLoadIsTriedElsewhereAndThenSaid) {
   EXPECT_THAT(told_end().message, HasSubstr("broken file"));
 }
 
+TEST_F(DecideLoad, ALoadThatSomebodyKilledIsTriedAgainAFewTimes) {
+  add_host("a", {});
+  const JobId id = submit_task();
+  for (std::size_t tries = 1; tries <= 3; ++tries) {
+    ASSERT_THAT(out.loads, SizeIs(tries));
+    for (int i = 0; i < 7; ++i) {  // a long load
+      pass(seconds(10));
+      feed(report("a", {}));
+    }
+    feed(LoadEnded{.host = "a",
+                   .load = out.loads.back().second.load,
+                   .error = Error{ErrorCode::LoadFailed, "killed by signal 9"},
+                   .was_accident = true});
+    ASSERT_EQ(phase(id), Phase::Queued) << "its time in the queue does not count";
+    pass(Millis(100));
+    EXPECT_THAT(out.loads, SizeIs(tries)) << "not at once";
+    for (int i = 0; i < 5 && out.loads.size() == tries; ++i) {
+      feed(report("a", {}));
+      pass(seconds(1));
+    }
+  }
+  ASSERT_THAT(out.loads, SizeIs(4));
+  feed(LoadEnded{.host = "a",
+                 .load = out.loads.back().second.load,
+                 .error = Error{ErrorCode::LoadFailed, "killed by signal 9"},
+                 .was_accident = true});
+  pass(seconds(1));
+  sync();
+  EXPECT_EQ(told_end().code, ErrorCode::LoadFailed) << "four in a row are no accident";
+}
+
+TEST_F(DecideLoad, AfterAnAccidentAnotherHostIsTriedFirst) {
+  add_host("a", {});
+  add_host("b", {});
+  submit_task();
+  ASSERT_THAT(out.loads, SizeIs(1));
+  feed(LoadEnded{.host = out.loads[0].first,
+                 .load = out.loads[0].second.load,
+                 .error = Error{ErrorCode::LoadFailed, "killed by signal 9"},
+                 .was_accident = true});
+  pass(seconds(1));
+  ASSERT_THAT(out.loads, SizeIs(2));
+  EXPECT_NE(out.loads[0].first, out.loads[1].first);
+}
+
 TEST_F(DecideLoad, ASecondWorkerOfAModelDoesNotJoinOneOnItsDevice) {
   add_host("a", {worker("w")});
   for (int i = 0; i < 200; ++i) submit_task();

@@ -298,6 +298,23 @@ TEST_F(DecideJob, AFollowedTaskHasTenSecondsToBeFollowedAgain) {
   EXPECT_NE(phase(alone), Phase::Ending);
 }
 
+TEST_F(DecideJob, AnOrderlyEndCutsConnectionsAndLeavesTasksAlone) {
+  add_host("a", {worker("w")});
+  const JobId task = submit_task({.holder = Holder::Followed});
+  const JobId running = submit({.holder = Holder::Connection});
+  const JobId waiting = submit({.holder = Holder::Connection});
+  feed(ShuttingDown{});
+  EXPECT_EQ(phase(task), Phase::Dispatched);
+  EXPECT_EQ(phase(running), Phase::Ending);
+  EXPECT_FALSE(is_live(waiting));
+  EXPECT_EQ(told_end().code, ErrorCode::Unavailable);
+  end_attempt(AttemptEnd::Cut, 20);
+  EXPECT_EQ(told_end().state, JobState::Cancelled);
+  EXPECT_EQ(told_end().tokens_out, 20U);
+  submit();
+  EXPECT_EQ(out.replies.at(next_job).status.error().code, ErrorCode::Unavailable);
+}
+
 TEST_F(DecideJob, ARevokedKeyCutsItsJobs) {
   add_host("a", {worker("w")});
   const JobId mine = submit_task({.key = {7}});
@@ -309,19 +326,82 @@ TEST_F(DecideJob, ARevokedKeyCutsItsJobs) {
   EXPECT_EQ(out.replies.at(next_job).status.error().code, ErrorCode::Unauthorized);
 }
 
+TEST_F(DecideJob, AFollowedTaskThatNobodyEverFollowsIsCancelled) {
+  add_host("a", {worker("w")});
+  const JobId id = submit_task({.holder = Holder::Followed});
+  const JobId followed = submit_task({.holder = Holder::Followed});
+  feed(FollowersChanged{followed, 1});
+  const JobId detached = submit_task();
+  pass(seconds(9));
+  EXPECT_EQ(phase(id), Phase::Dispatched);
+  pass(seconds(1));
+  EXPECT_EQ(phase(id), Phase::Ending);
+  EXPECT_EQ(phase(followed), Phase::Dispatched);
+  EXPECT_NE(phase(detached), Phase::Ending);
+}
+
 TEST_F(DecideJob, AdmissionIsBoundedForAllAndForEachKey) {
   add_host("a", {worker("w", 1, 1)});
   for (int i = 0; i < 4; ++i) submit_task({.key = {1}});
+  submit_task({.key = {2}});
   submit({.key = {1}});
-  EXPECT_EQ(out.replies.at(5).status.error().code, ErrorCode::QueueFull) << "half of it";
-  EXPECT_GE(out.replies.at(5).retry_after_ms, 1000);
-  for (int i = 0; i < 4; ++i) submit_task({.key = {2}});
+  EXPECT_EQ(out.replies.at(6).status.error().code, ErrorCode::QueueFull) << "half of it";
+  EXPECT_GE(out.replies.at(6).retry_after_ms, 1000);
+  for (int i = 0; i < 3; ++i) submit_task({.key = {2}});
   submit({.key = {3}});
   EXPECT_EQ(out.replies.at(10).status.error().code, ErrorCode::QueueFull);
   submit({.model = {77, 77}});
   EXPECT_EQ(out.replies.at(11).status.error().code, ErrorCode::NotFound);
   EXPECT_EQ(out.replies.at(9).position, 7U);
   EXPECT_GT(out.replies.at(9).predicted_start_ms, 0);
+}
+
+TEST_F(DecideJob, AKeyMayUseTheWholeQueueUntilAnotherWantsRoom) {
+  add_host("a", {worker("w", 1, 1)});
+  for (int i = 0; i < 8; ++i) submit_task({.key = {1}});
+  submit({.key = {1}});
+  const Reply full = out.replies.at(9);
+  EXPECT_EQ(full.status.error().code, ErrorCode::QueueFull);
+  EXPECT_THAT(full.status.error().message, HasSubstr("the queue is full: 8 jobs"));
+  EXPECT_NEAR(full.retry_after_ms, 2010, 50) << "10 tokens are read, 100 written at 50 a second";
+  submit({.key = {2}});
+  EXPECT_EQ(out.replies.at(10).status.error().code, ErrorCode::QueueFull);
+  end_attempt(AttemptEnd::Completed, 100);
+  sync();
+  submit({.key = {1}});
+  const Reply share = out.replies.at(11);
+  EXPECT_EQ(share.status.error().code, ErrorCode::QueueFull) << "the room is the other's";
+  EXPECT_THAT(share.status.error().message, HasSubstr("others want room"));
+  submit_task({.key = {2}});
+  EXPECT_TRUE(out.replies.at(12).status.ok());
+}
+
+TEST_F(DecideJob, AKeyThatDoesNotComeBackLeavesItsRoomToOthers) {
+  add_host("a", {worker("w", 1, 1)});
+  for (int i = 0; i < 8; ++i) submit_task();
+  submit({.key = {2}});
+  end_attempt(AttemptEnd::Completed, 100);
+  sync();
+  submit();
+  EXPECT_THAT(out.replies.at(10).status.error().message, HasSubstr("those without a key have 7"));
+  feed(report("a", {worker("w", 1, 1)}));
+  pass(seconds(20));
+  feed(report("a", {worker("w", 1, 1)}));
+  pass(seconds(20));
+  submit_task();
+  EXPECT_TRUE(out.replies.at(11).status.ok());
+}
+
+TEST_F(DecideJob, AJobThatOutlivesItsPredictionMovesTheTimeToTryAgain) {
+  add_host("a", {worker("w", 1, 1)});
+  for (int i = 0; i < 8; ++i) submit_task();
+  begin_attempt();
+  for (int i = 0; i < 4; ++i) {
+    feed(report("a", {worker("w", 1, 1)}));
+    pass(seconds(10));
+  }
+  submit();
+  EXPECT_NEAR(out.replies.at(9).retry_after_ms, 10'000, 500) << "a quarter of its 40 s";
 }
 
 TEST_F(DecideJob, PinnedToAHostItWaitsForThatHost) {

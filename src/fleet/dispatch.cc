@@ -227,7 +227,10 @@ Step hold_or_fail(Turn& turn, Job& job) {
          "model '" + job.facts.model_name + "' could not be loaded: " + model.load_error);
     return Step::Gone;
   }
-  if (fleet.sheet.scored == 0 && turn.now - job.phase_since >= kNoCandidatePatience) {
+  // A load that broke off is tried again, or fails: that has bounds of its own.
+  const bool is_retried = fleet.sheet.refusals[static_cast<std::size_t>(Refusal::LoadBroke)] > 0;
+  if (fleet.sheet.scored == 0 && !is_retried &&
+      turn.now - job.phase_since >= kNoCandidatePatience) {
     std::string reasons = sheet_text(fleet, fleet.sheet);
     reasons.pop_back();  // one line, as errors are
     std::replace(reasons.begin(), reasons.end(), '\n', ',');

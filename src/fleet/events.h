@@ -157,6 +157,8 @@ struct LoadEnded {
   // What its pool says of it by now, so that the first job there knows its arithmetic; none: the
   // next PoolSeen has it.
   std::optional<SeenWorker> seen = std::nullopt;
+  // With an error: somebody killed it, it hung, memory ran out. Says nothing about the model.
+  bool was_accident = false;
 };
 enum class HostWish : std::uint8_t { Up, Down };
 struct HostAsked {
@@ -176,6 +178,9 @@ struct KeyChanged {
   KeyId key;
   KeyFacts facts;
 };
+// The orchestrator is told to end: requests that live with their connections end now, so that they
+// hear why, and nothing more is accepted. Tasks stay in the record.
+struct ShuttingDown {};
 // Several times a second.
 struct Tick {
   UnixMs wall_ms = 0;
@@ -183,6 +188,6 @@ struct Tick {
 
 using Event = std::variant<Submitted, Written, StopAsked, FollowersChanged, AttemptStarted,
                            Progress, AttemptEnded, PoolSeen, PoolLost, LoadEnded, HostAsked,
-                           HostStepEnded, KeyChanged, Tick>;
+                           HostStepEnded, KeyChanged, ShuttingDown, Tick>;
 
 }  // namespace llorch::fleet

@@ -155,6 +155,7 @@ struct Device {
 struct LoadPause {
   TimePoint until{};
   Refusal reason = Refusal::LoadFailed;  // HostDown: its pool could not be asked
+  int accidents = 0;                     // one after the other
 };
 
 struct Host {
@@ -196,6 +197,12 @@ struct Line {
   TimePoint next_look{};  // with all slots taken: when a load is considered again
 };
 
+// When the next of some running jobs is likely to end; looked at now and then.
+struct NextEnd {
+  TimePoint looked_at{};
+  TimePoint at = TimePoint::max();  // none runs
+};
+
 struct Key {
   KeyId id;
   KeyFacts facts;
@@ -203,6 +210,7 @@ struct Key {
   std::size_t jobs = 0;
   std::int64_t body_bytes = 0;
   bool is_dirty = false;  // its usage is to be kept
+  NextEnd next_end;       // of its jobs
 };
 
 // Counted, shown in metrics.
@@ -266,9 +274,13 @@ struct Fleet {
   std::vector<WorkerIndex> reopening;  // closed for a time; the tick looks when it is over
   std::vector<Obituary> obituaries;    // by time
   TimePoint hold_until{};              // after a start, until the hosts have answered
+  bool is_closing = false;             // the orchestrator ends: nothing is accepted
 
   std::vector<Key> keys;
   std::vector<KeyIndex> dirty_keys;  // whose usage is to be kept
+  KeyIndex room_wanted_by = kNone;   // the last key that found the queue full,
+  TimePoint room_wanted_until{};     // and how long its share is kept for it
+  NextEnd next_end;                  // of all jobs
   std::unordered_map<KeyId, KeyIndex, KeyIdHash> key_by_id;
   Speeds speeds;
   PrefixTable prefixes;

@@ -9,7 +9,11 @@ namespace llorch::fleet {
 namespace {
 
 constexpr double kRetryMsMin = 1000;
-constexpr double kRetryMsMax = 60'000;
+constexpr double kRetryMsMax = 600'000;
+constexpr Millis kRoomKept{30'000};  // for a key that is to come again, beyond the time it was told
+// A job that takes longer than was thought: it is likely to take this part of its time once more.
+constexpr double kOverdue = 0.25;
+constexpr Millis kEndLook{250};  // between two looks at all running jobs, for those who are refused
 constexpr Millis kWriteRetry{1000};
 
 void enter(Job& job, Phase phase, TimePoint now) {
@@ -17,8 +21,26 @@ void enter(Job& job, Phase phase, TimePoint now) {
   job.phase_since = now;
 }
 
-// How long until a job leaves the line that this one would join.
-double retry_after_ms(const Fleet& fleet, ModelIndex model) {
+// When one of the running jobs is likely to end, of one key where it is named.
+TimePoint find_next_end(const Fleet& fleet, KeyIndex key, TimePoint now) {
+  TimePoint soonest = TimePoint::max();
+  for (const Worker& worker : fleet.workers) {
+    for (const Worker::Running& run : worker.running) {
+      const Job& job = fleet.jobs[run.job];
+      if (key != kNone && job.key != key) continue;
+      const double overdue_ms = kOverdue * millis_between(job.dispatched_at, now);
+      soonest = std::min(soonest, std::max(run.predicted_end, after_millis(now, overdue_ms)));
+    }
+  }
+  return soonest;
+}
+
+// How long until there is room for one more: a job ends, of this key where only that helps.
+double retry_after_ms(Fleet& fleet, KeyIndex key, ModelIndex model, TimePoint now) {
+  NextEnd& next = key == kNone ? fleet.next_end : fleet.keys[key].next_end;
+  if (now - next.looked_at >= kEndLook) next = {now, find_next_end(fleet, key, now)};
+  if (next.at != TimePoint::max())
+    return std::clamp(millis_between(now, next.at), kRetryMsMin, kRetryMsMax);
   const Model& row = fleet.models[model];
   double cost_s = 0;
   std::size_t waiting = 0;
@@ -35,25 +57,40 @@ struct Refused {
   double retry_after_ms = 0;
 };
 
-// Whether there is room: for all, and for one key at most half of it.
-std::optional<Refused> find_no_room(const Fleet& fleet, const Key& key, ModelIndex model,
-                                    std::int64_t bytes) {
+// Somebody else has jobs here, or was turned away a moment ago because there was no room.
+bool has_rival(const Fleet& fleet, KeyIndex key, TimePoint now) {
+  const bool is_awaited =
+      fleet.room_wanted_by != kNone && fleet.room_wanted_by != key && now < fleet.room_wanted_until;
+  return is_awaited || fleet.job_by_id.size() > fleet.keys[key].jobs;
+}
+
+// Whether there is room: for all, and for one key at most half of it while others want some.
+std::optional<Refused> find_no_room(Fleet& fleet, KeyIndex index, ModelIndex model,
+                                    std::int64_t bytes, TimePoint now) {
   const FleetLimits& limits = fleet.limits;
+  const Key& key = fleet.keys[index];
+  const bool has_half = key.jobs >= std::max<std::size_t>(1, limits.jobs_max / 2) ||
+                        key.body_bytes + bytes > limits.body_bytes_max / 2;
   const bool is_full =
       fleet.job_by_id.size() >= limits.jobs_max || fleet.body_bytes + bytes > limits.body_bytes_max;
   if (is_full) {
+    const double retry_ms = retry_after_ms(fleet, kNone, model, now);
+    if (!has_half) {
+      fleet.room_wanted_by = index;
+      fleet.room_wanted_until = after_millis(now, retry_ms) + kRoomKept;
+    }
     return Refused{{ErrorCode::QueueFull,
                     "the queue is full: " + std::to_string(fleet.job_by_id.size()) + " jobs, " +
                         std::to_string(fleet.body_bytes >> 20U) + " MiB; try again later"},
-                   retry_after_ms(fleet, model)};
+                   retry_ms};
   }
-  const bool has_half = key.jobs >= std::max<std::size_t>(1, limits.jobs_max / 2) ||
-                        key.body_bytes + bytes > limits.body_bytes_max / 2;
-  if (has_half) {
-    return Refused{{ErrorCode::QueueFull, "this key has " + std::to_string(key.jobs) +
-                                              " jobs here, half of what the queue holds; wait for "
-                                              "some of them to end"},
-                   retry_after_ms(fleet, model)};
+  if (has_half && has_rival(fleet, index, now)) {
+    const std::string who = key.id.value == 0 ? "those without a key have " : "this key has ";
+    return Refused{{ErrorCode::QueueFull,
+                    who + std::to_string(key.jobs) +
+                        " jobs here, half of what the queue holds, and others want room; "
+                        "wait for some of them to end"},
+                   retry_after_ms(fleet, index, model, now)};
   }
   return std::nullopt;
 }
@@ -66,6 +103,10 @@ std::int64_t tokens_at_most(const Fleet& fleet, const SubmittedRecord& facts, Mo
 
 std::optional<Refused> find_refusal(Turn& turn, const SubmittedRecord& facts, ModelIndex model) {
   Fleet& fleet = turn.fleet;
+  if (fleet.is_closing) {
+    return Refused{{ErrorCode::Unavailable, "the orchestrator is being stopped; try again later"},
+                   kRetryMsMin};
+  }
   if (model == kNone) {
     return Refused{
         {ErrorCode::NotFound, "model '" + facts.model_name + "' is in no catalog of this fleet"}};
@@ -75,8 +116,9 @@ std::optional<Refused> find_refusal(Turn& turn, const SubmittedRecord& facts, Mo
   const UnixMs wall = wall_ms(fleet, turn.now);
   if (facts.deadline_ms != 0 && facts.deadline_ms <= wall)
     return Refused{{ErrorCode::DeadlineExceeded, "its deadline has passed"}};
-  Key& key = fleet.keys[find_or_add_key(fleet, facts.key)];
-  if (auto no_room = find_no_room(fleet, key, model, facts.body_bytes)) return no_room;
+  const KeyIndex index = find_or_add_key(fleet, facts.key);
+  if (auto no_room = find_no_room(fleet, index, model, facts.body_bytes, turn.now)) return no_room;
+  Key& key = fleet.keys[index];
   // Last, because it takes from the key's budget.
   auto refusal = admit(key.facts, key.usage, facts.model_name, tokens_at_most(fleet, facts, model),
                        wall, turn.now);
@@ -157,10 +199,19 @@ EndedRecord stopped_end(StopCause cause) {
       return {.state = JobState::Cancelled,
               .code = ErrorCode::Cancelled,
               .message = "its key was revoked"};
+    case StopCause::ShutDown:
+      return {.state = JobState::Cancelled,
+              .code = ErrorCode::Unavailable,
+              .message = "the orchestrator was stopped while this was under way; send it again"};
     case StopCause::Asked:
       break;
   }
   return {.state = JobState::Cancelled, .code = ErrorCode::Cancelled, .message = "was cancelled"};
+}
+
+void await_follower(Turn& turn, Job& job) {
+  job.unfollowed_since = turn.now;
+  set_timer(turn.fleet, job, turn.now + job.follower_patience);
 }
 
 void accept(Turn& turn, Job& job) {
@@ -182,6 +233,8 @@ void accept(Turn& turn, Job& job) {
       {.kind = NoticeKind::Queued, .position = place.position, .eta_ms = job.predicted_wait_ms});
   job.told_eta_ms = job.predicted_wait_ms;
   job.told_eta_at = turn.now;
+  // Whoever asked for it has as long to follow it as one who was cut off has to come back.
+  if (job.facts.holder == Holder::Followed && job.followers == 0) await_follower(turn, job);
   const ModelIndex model = job.model;
   enter_queue(turn, job);
   pump_model(turn, model);
@@ -376,8 +429,7 @@ void note_followers(Turn& turn, const FollowersChanged& event) {
   if (job->facts.holder == Holder::Connection) {
     stop(turn, *job, StopCause::FollowersGone, 0);
   } else if (job->facts.holder == Holder::Followed) {
-    job->unfollowed_since = turn.now;
-    set_timer(turn.fleet, *job, turn.now + job->follower_patience);
+    await_follower(turn, *job);
   }
 }
 

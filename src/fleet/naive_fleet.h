@@ -20,6 +20,8 @@ class NaiveFleet {
                                                  .deadline_ms = submitted->facts.deadline_ms});
     } else if (const auto* asked = std::get_if<StopAsked>(&event)) {
       note_stop(asked->job);
+    } else if (const auto* written = std::get_if<Written>(&event)) {
+      note_written(*written, now);
     } else if (const auto* followers = std::get_if<FollowersChanged>(&event)) {
       note_followers(*followers, now);
     } else if (const auto* ended = std::get_if<AttemptEnded>(&event)) {
@@ -65,6 +67,7 @@ class NaiveFleet {
   struct NaiveJob {
     Holder holder = Holder::Detached;
     UnixMs deadline_ms = 0;
+    std::uint32_t followers = 0;
     TimePoint gone_at = TimePoint::max();  // when nobody may follow it any more
     std::optional<AttemptId> attempt;      // live
     std::optional<JobState> must_end;      // decided
@@ -85,6 +88,14 @@ class NaiveFleet {
     settle(found->second);
     if (!found->second.must_end && !found->second.is_late) found->second.is_stopped = true;
   }
+  // Accepted: its client hears of it and has to come.
+  void note_written(const Written& written, TimePoint now) {
+    const auto found = jobs_.find(written.job);
+    if (found == jobs_.end() || written.seq != 0) return;
+    NaiveJob& job = found->second;
+    const bool is_awaited = job.holder == Holder::Followed && job.followers == 0;
+    if (is_awaited && written.outcome == WriteOutcome::Durable) job.gone_at = now + Millis(10'000);
+  }
   void note_followers(const FollowersChanged& followers, TimePoint now) {
     const auto found = jobs_.find(followers.job);
     if (found == jobs_.end()) return;
@@ -92,6 +103,7 @@ class NaiveFleet {
     settle(job);
     if (job.holder == Holder::Connection && followers.followers == 0) note_stop(followers.job);
     if (job.holder != Holder::Followed) return;
+    job.followers = followers.followers;
     job.gone_at = followers.followers > 0 ? TimePoint::max() : now + Millis(10'000);
   }
   void note_attempt_end(const AttemptEnded& ended) {

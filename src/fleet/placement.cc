@@ -26,6 +26,7 @@ constexpr std::array<std::string_view, kRefusals> kNames = {"",
                                                             "runs another suspect",
                                                             "memory in use",
                                                             "load failed a moment ago",
+                                                            "load broke off, tried again soon",
                                                             "is loading already",
                                                             "runs there already"};
 

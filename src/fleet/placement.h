@@ -35,6 +35,7 @@ enum class Refusal : std::uint8_t {
   OtherSuspect,  // another job that may kill workers runs there
   MemoryInUse,   // by workers that may not leave now
   LoadFailed,    // a moment ago
+  LoadBroke,     // a moment ago, by an accident: it is tried again
   AlreadyLoading,
   AlreadyThere,  // a worker of the model takes jobs on that device: a second one shares its cores
 };

@@ -147,7 +147,7 @@ void lost(Io& io, R& r) {
 
 template <class Io, class R>
 void stopped(Io& io, R& r) {
-  io.field(r.cause, StopCause::KeyRevoked);
+  io.field(r.cause, StopCause::ShutDown);
   io.field(r.at_ms);
 }
 

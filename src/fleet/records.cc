@@ -13,8 +13,8 @@ constexpr std::array<std::string_view, 3> kHolders = {"detached", "followed", "c
 constexpr std::array<std::string_view, 3> kModes = {"fast", "spread", "pin"};
 constexpr std::array<std::string_view, 6> kStates = {"queued",    "dispatched", "running",
                                                      "completed", "failed",     "cancelled"};
-constexpr std::array<std::string_view, 4> kStops = {"asked", "followers_gone", "deadline",
-                                                    "key_revoked"};
+constexpr std::array<std::string_view, 5> kStops = {"asked", "followers_gone", "deadline",
+                                                    "key_revoked", "shut_down"};
 constexpr std::array<std::string_view, 7> kLosses = {"crash", "out_of_memory", "hang",   "host",
                                                      "link",  "worker_error",  "refused"};
 

@@ -26,7 +26,7 @@ enum class JobClass : std::uint8_t { Interactive, Batch };
 enum class Holder : std::uint8_t { Detached, Followed, Connection };
 enum class Mode : std::uint8_t { Fast, Spread, Pin };
 enum class JobState : std::uint8_t { Queued, Dispatched, Running, Completed, Failed, Cancelled };
-enum class StopCause : std::uint8_t { Asked, FollowersGone, Deadline, KeyRevoked };
+enum class StopCause : std::uint8_t { Asked, FollowersGone, Deadline, KeyRevoked, ShutDown };
 // Why an attempt ended without an answer's end. The first three may be the job's own doing.
 enum class LossCause : std::uint8_t { Crash, OutOfMemory, Hang, Host, Link, WorkerError, Refused };
 

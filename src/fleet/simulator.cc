@@ -153,6 +153,8 @@ void Simulator::submit_one() {
                {.kind = Kind::Stop, .event = StopAsked{job.id, StopCause::Asked, 0}});
     }
   }
+  if (job.facts.holder == Holder::Followed && !dice_.one_in(8))
+    schedule(some(1, 4000), {.kind = Kind::Stop, .event = FollowersChanged{job.id, 1}});
   if (job.facts.holder == Holder::Followed && dice_.one_in(6)) {
     schedule(some(10, 3000), {.kind = Kind::Stop, .event = FollowersChanged{job.id, 0}});
     if (dice_.one_in(2))

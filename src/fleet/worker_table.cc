@@ -8,8 +8,10 @@ namespace llorch::fleet {
 namespace {
 
 constexpr Millis kLeavePatience{60'000};
-constexpr Millis kLoadPause{30'000};  // after one that failed
-constexpr Millis kAskPause{2'000};    // after one that the pool could not be asked for
+constexpr Millis kLoadPause{30'000};     // after one that failed
+constexpr Millis kAskPause{2'000};       // after one that the pool could not be asked for
+constexpr Millis kAccidentPause{1'000};  // after the first accident; twice as long each time
+constexpr int kAccidentsMax = 4;         // in a row: then the model is to blame
 
 void count_slots(Model& model, const WorkerView& view, bool add) {
   if (view.closed != Refusal::None || view.is_loading || view.is_paused) return;
@@ -62,6 +64,16 @@ void bury(Turn& turn, WorkerIndex index, std::optional<LossCause> cause) {
       cut(turn, fleet.jobs[run.job], cause.value_or(LossCause::WorkerError));
   }
   explain_death(turn, life, cause);
+}
+
+// Until when, and why, a model is not loaded again where a load of it has failed.
+LoadPause pause_after(const LoadPause& before, const LoadEnded& ended, TimePoint now) {
+  if (ended.error->code == ErrorCode::Unavailable) {
+    return {now + kAskPause, Refusal::HostDown, before.accidents};
+  }
+  if (!ended.was_accident || before.accidents + 1 >= kAccidentsMax)
+    return {now + kLoadPause, Refusal::LoadFailed};
+  return {now + kAccidentPause * (1 << before.accidents), Refusal::LoadBroke, before.accidents + 1};
 }
 
 void apply_speeds(Fleet& fleet, HostIndex host, const PoolSeen& seen) {
@@ -318,13 +330,13 @@ void end_load(Turn& turn, const LoadEnded& ended) {
     if (worker.load != ended.load) continue;
     const ModelIndex model = worker.model;
     if (ended.error) {
-      const bool was_asked = ended.error->code != ErrorCode::Unavailable;
-      fleet.hosts[host].load_pauses[model] =
-          was_asked ? LoadPause{turn.now + kLoadPause, Refusal::LoadFailed}
-                    : LoadPause{turn.now + kAskPause, Refusal::HostDown};
+      LoadPause& pause = fleet.hosts[host].load_pauses[model];
+      pause = pause_after(pause, ended, turn.now);
       fleet.models[model].load_error = ended.error->message;
       bury(turn, index, std::nullopt);
     } else {
+      fleet.hosts[host].load_pauses.erase(model);
+      fleet.models[model].load_error.clear();
       worker.id = ended.worker;
       worker.start = ended.start;
       worker.state = SeenState::Serving;

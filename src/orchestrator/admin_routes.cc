@@ -237,10 +237,11 @@ http::Task<Status> show_status(const RouteParts& parts, Caller, const http::Requ
                                http::Responder& responder) {
   return answer_from_owner<contract::FleetStatus>(
       parts, responder,
-      [details = details_of(parts), uptime = uptime_seconds(parts),
+      [details = details_of(parts), uptime = uptime_seconds(parts), &pools = parts.pools,
        keys = static_cast<std::int64_t>(parts.keys.list().size())](const fleet::Fleet& fleet,
                                                                    fleet::TimePoint now) {
         contract::FleetStatus status = make_status(fleet, details, now);
+        status.loads = pools.loads();
         status.version = base::version();
         status.uptime_seconds = uptime;
         status.keys = keys;

@@ -110,6 +110,10 @@ std::string_view backend_of_device(std::uint32_t device) {
   return device == kCpuDevice ? contract::kCpu : contract::kCuda;
 }
 
+bool was_accident(const contract::PoolWorker& worker) {
+  return worker.category != ExitCategory::StartFailed || worker.exit_signal.has_value();
+}
+
 std::uint32_t start_of(const contract::PoolWorker& worker) {
   if (worker.start != 0) return worker.start;
   return static_cast<std::uint32_t>(hash_words({worker.id, worker.started_at}));

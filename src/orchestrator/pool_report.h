@@ -47,6 +47,10 @@ fleet::PoolSeen make_pool_seen(const fleet::HostId& host, const contract::PoolSt
 
 fleet::SeenWorker make_seen_worker(const contract::PoolWorker& worker, ModelBook& book);
 
+// Whether a worker that did not come up says nothing about its model: it was killed or stopped,
+// hung or ran out of memory.
+bool was_accident(const contract::PoolWorker& worker);
+
 // The birth of a worker, as the fleet tells two of one name apart.
 std::uint32_t start_of(const contract::PoolWorker& worker);
 

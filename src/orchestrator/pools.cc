@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -70,6 +71,8 @@ struct Pools::Load {
   PoolAddress pool;
   bool is_missing = false;  // must be fetched first
   // Of the owner's thread.
+  LoadProgress progress;
+  bool was_accident = false;              // its failure, see pool_report.h
   std::string worker;                     // once the pool has named it
   std::vector<std::string> known_before;  // workers that were there when it was ordered
 };
@@ -213,6 +216,10 @@ void Pools::start_worker(const fleet::HostId& host, const fleet::LoadPlan& plan)
   load->is_missing = std::find(row.downloaded.begin(), row.downloaded.end(), plan.model_name) ==
                      row.downloaded.end();
   load->known_before = row.workers;
+  load->progress = {.host = host, .model = plan.model};
+  load->progress.stage = !plan.first_stop.empty() ? "making room"
+                         : load->is_missing       ? "fetching"
+                                                  : "loading";
   row.loads.push_back(load);
   io_.spawn([this, load] { return run_load(load); });
 }
@@ -232,11 +239,33 @@ void Pools::end_load(const LoadPtr& load, const Result<contract::PoolWorker>& wo
     ended.seen = make_seen_worker(*worker, models_);
   } else {
     ended.error = worker.error();
+    ended.was_accident = load->was_accident;
     logger().warn(
         "a model could not be loaded",
         {{"host", load->host}, {"model", load->plan.model_name}, {"why", worker.error().message}});
   }
   orchestrator_.post(std::move(ended));
+}
+
+void Pools::note_progress(const LoadPtr& load, LoadProgress progress) {
+  orchestrator_.run_on_owner([load, progress] { load->progress = progress; });
+  orchestrator_.note_load(std::move(progress));
+}
+
+std::vector<contract::FleetLoad> Pools::loads() const {
+  std::vector<contract::FleetLoad> loads;
+  for (const auto& [host, row] : rows_) {
+    for (const LoadPtr& load : row.loads) {
+      contract::FleetLoad shown{host, load->plan.model_name, load->progress.stage, std::nullopt,
+                                load->progress.eta_ms};
+      if (load->progress.progress >= 0) shown.progress = load->progress.progress;
+      loads.push_back(std::move(shown));
+    }
+  }
+  std::sort(loads.begin(), loads.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.host, a.model) < std::tie(b.host, b.model);
+  });
+  return loads;
 }
 
 http::Task<Result<contract::PoolWorker>> Pools::perform_load(LoadPtr load) {
@@ -274,7 +303,12 @@ http::Task<Result<contract::PoolWorker>> Pools::await_ready(LoadPtr load, std::s
                                               : Result<contract::PoolWorker>(answer.error());
     if (!worker.ok()) {
       const bool is_gone = worker.error().code == ErrorCode::NotFound;
-      if (is_gone || ++failures > 20) co_return worker.error();
+      if (is_gone) {
+        co_return Error{
+            ErrorCode::Unavailable,
+            fmt::format("the pool of {} no longer knows {}, which it was loading", load->host, id)};
+      }
+      if (++failures > 20) co_return worker.error();
     } else {
       failures = 0;
       switch (worker->state) {
@@ -287,14 +321,16 @@ http::Task<Result<contract::PoolWorker>> Pools::await_ready(LoadPtr load, std::s
         case contract::PoolWorkerState::Starting:
           break;
         default:
+          orchestrator_.run_on_owner(
+              [load, was = was_accident(*worker)] { load->was_accident = was; });
           co_return Error{ErrorCode::LoadFailed, pool_client::describe_failure(*worker)};
       }
       if (Clock::now() >= next_told) {
         next_told = Clock::now() + kProgressPause;
-        orchestrator_.note_load({.host = load->host,
-                                 .model = load->plan.model,
-                                 .stage = "loading",
-                                 .progress = worker->load_progress});
+        note_progress(load, {.host = load->host,
+                             .model = load->plan.model,
+                             .stage = "loading",
+                             .progress = worker->load_progress});
       }
     }
     co_await pause_for(options_.look_pause);
@@ -363,7 +399,7 @@ http::Task<Status> Pools::fetch_model(LoadPtr load) {
       next_told = Clock::now() + kProgressPause;
       progress->host = load->host;
       progress->model = load->plan.model;
-      orchestrator_.note_load(std::move(*progress));
+      note_progress(load, std::move(*progress));
     }
   }
 }

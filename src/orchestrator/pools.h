@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "contract/fleet_api.h"
 #include "contract/pool_state.h"
 #include "fleet/effects.h"
 #include "http/client.h"
@@ -60,6 +61,7 @@ class Pools : public PoolOrders {
   std::optional<PoolAddress> address_of(const fleet::HostId& host) const override;
 
   const HostDetails* find_details(const fleet::HostId& host) const;
+  std::vector<contract::FleetLoad> loads() const;  // under way
   ModelBook& models() { return models_; }
 
   // A pool that is reached at this address from now on. Before the start, for tests and for pools
@@ -92,9 +94,10 @@ class Pools : public PoolOrders {
   http::ClientRequest make_request(http::Method method, const PoolAddress& pool,
                                    std::string_view path) const;
 
-  // On the owner's thread.
+  // On the owner's thread, but note_progress.
   void take_report(const std::shared_ptr<Poll>& poll, const contract::PoolState& state);
   void end_load(const LoadPtr& load, const Result<contract::PoolWorker>& worker);
+  void note_progress(const LoadPtr& load, LoadProgress progress);
   void stop_local(const fleet::HostId& host);
   void disconnect(const fleet::HostId& host);
   void note_step(const fleet::HostId& host, fleet::HostAction action,

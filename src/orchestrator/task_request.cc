@@ -124,13 +124,11 @@ void check_options(const contract::TaskOptions& options, const fleet::SubmittedR
                    std::vector<json::FieldError>& errors) {
   const bool is_pin = facts.mode == fleet::Mode::Pin;
   if (is_pin != !options.host.empty()) {
-    errors.push_back({"host",
-                      "with mode pin",
-                      is_pin ? "mode pin needs the host" : "a host needs mode pin",
-                      {}});
+    errors.push_back(
+        {"host", "with mode pin", is_pin ? "is needed by mode pin" : "needs mode pin", {}});
   }
   if (facts.idempotency.size() > kIdempotencyBytesMax) {
-    errors.push_back({"Idempotency-Key", "1..256 bytes", "the Idempotency-Key is too long", {}});
+    errors.push_back({"Idempotency-Key", "1..256 bytes", "is too long", {}});
   }
 }
 

@@ -317,7 +317,12 @@ contract::FleetModelList list_models(const fleet::Fleet& fleet) {
 contract::FleetWorkerList list_workers(const fleet::Fleet& fleet, fleet::TimePoint now) {
   contract::FleetWorkerList list;
   for (const fleet::Host& host : fleet.hosts) {
-    for (const fleet::WorkerIndex worker : host.workers)
+    std::vector<fleet::WorkerIndex> oldest_first = host.workers;
+    std::sort(oldest_first.begin(), oldest_first.end(),
+              [&fleet](fleet::WorkerIndex a, fleet::WorkerIndex b) {
+                return fleet.workers[a].life < fleet.workers[b].life;
+              });
+    for (const fleet::WorkerIndex worker : oldest_first)
       list.workers.push_back(view_worker(fleet, fleet.workers[worker], now));
   }
   return list;
@@ -339,6 +344,7 @@ contract::FleetStatus make_status(const fleet::Fleet& fleet, const FindDetails& 
     if (!fleet.job_by_id.contains(job.id)) continue;
     const bool waits = fleet::shown_state(job.phase) == fleet::JobState::Queued;
     ++(waits ? status.queued : status.running);
+    if (job.facts.holder == fleet::Holder::Connection) ++status.attached;
     if (status.tasks.size() < kTasksInStatus) status.tasks.push_back(view_of_live(fleet, job, now));
   }
   status.hosts = list_hosts(fleet, details, now).hosts;

@@ -413,6 +413,9 @@ PromisedMemory WorkerTable::promised() const {
 std::vector<contract::PoolWorker> WorkerTable::show() const {
   std::vector<contract::PoolWorker> all;
   for (const auto& [id, worker] : workers_) all.push_back(worker.show());
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.started_at < b.started_at;  // of one form, so they sort as text
+  });
   return all;
 }
 

@@ -57,7 +57,7 @@ class WorkerTable {
   std::vector<int> files() const;
 
   PromisedMemory promised() const;
-  std::vector<contract::PoolWorker> show() const;
+  std::vector<contract::PoolWorker> show() const;  // the oldest first
   Result<contract::PoolWorker> show(std::string_view id) const;
   bool uses_model(std::string_view model) const;
   std::vector<std::string> running() const;  // ids of all that have not ended
