@@ -71,7 +71,7 @@ endfunction()
 
 function(llorch_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;MODULES" ${ARGN})
-  if(LLORCH_SANITIZE MATCHES "address")
+  if(LLORCH_SANITIZE)
     list(APPEND arg_SOURCES ${CMAKE_SOURCE_DIR}/cmake/sanitizer_defaults.cc)
   endif()
   add_executable(${name} ${arg_SOURCES})

@@ -1,5 +1,4 @@
-// What AddressSanitizer may not take for a fault in our programs. Linked into them in its build
-// only.
+// What a sanitizer may not take for a fault in our programs. Linked into them in its build only.
 #include <sys/prctl.h>
 
 extern "C" {
@@ -8,6 +7,11 @@ extern "C" {
 // expected.
 const char* __asan_default_options();
 [[gnu::weak]] const char* __asan_default_options() {  // a program may know better
+  return "handle_sigbus=0";
+}
+
+const char* __tsan_default_options();
+const char* __tsan_default_options() {
   return "handle_sigbus=0";
 }
 
