@@ -8,27 +8,16 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/enum_names.h"
 #include "base/utf8.h"
 
 namespace llorch::base {
 namespace {
 
 std::string_view escape_of(Color color) {
-  switch (color) {
-    case Color::None:
-      return "";
-    case Color::Bold:
-      return "\x1b[1m";
-    case Color::Dim:
-      return "\x1b[2m";
-    case Color::Red:
-      return "\x1b[31m";
-    case Color::Green:
-      return "\x1b[32m";
-    case Color::Yellow:
-      return "\x1b[33m";
-  }
-  return "";
+  static constexpr EnumNames<Color::Yellow> kNames("", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m",
+                                                   "\x1b[33m");
+  return kNames[color];
 }
 
 // Scaled by `step` into the largest unit that leaves at least 1, with three digits that matter.

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "base/enum_names.h"
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "catalog/look.h"
@@ -48,15 +49,9 @@ std::string clean(std::string_view text) {
 }
 
 std::string_view format_word(formats::FileFormat format) {
-  switch (format) {
-    case formats::FileFormat::Gguf:
-      return "gguf";
-    case formats::FileFormat::SafeTensors:
-      return "safetensors";
-    case formats::FileFormat::PyTorch:
-      return "pytorch";
-  }
-  return "";
+  static constexpr base::EnumNames<formats::FileFormat::PyTorch> kNames("gguf", "safetensors",
+                                                                        "pytorch");
+  return kNames[format];
 }
 
 Result<ModelFile> describe_file(const fs::path& folder, const std::string& relative,
@@ -197,19 +192,9 @@ fs::path model_folder(const ModelEntry& entry) {
 }
 
 std::string_view name(FilesState state) {
-  switch (state) {
-    case FilesState::NotDownloaded:
-      return "not_downloaded";
-    case FilesState::Ready:
-      return "ready";
-    case FilesState::Changed:
-      return "changed";
-    case FilesState::Damaged:
-      return "damaged";
-    case FilesState::Missing:
-      return "missing";
-  }
-  return "";
+  static constexpr base::EnumNames<FilesState::Missing> kNames("not_downloaded", "ready", "changed",
+                                                               "damaged", "missing");
+  return kNames[state];
 }
 
 bool is_as_noted(const ModelFile& file, const base::FileStamp& stamp) {

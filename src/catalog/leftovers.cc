@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "base/enum_names.h"
 #include "base/file_lock.h"
 #include "catalog/model_catalog.h"
 #include "catalog/model_names.h"
@@ -214,19 +215,9 @@ Status remove_all_of(const std::vector<Leftover>& leftovers, std::vector<Leftove
 }  // namespace
 
 std::string_view name(LeftoverKind kind) {
-  switch (kind) {
-    case LeftoverKind::UnfinishedDownload:
-      return "unfinished_download";
-    case LeftoverKind::OldRevision:
-      return "old_revision";
-    case LeftoverKind::PartOfFile:
-      return "part_of_file";
-    case LeftoverKind::Package:
-      return "package";
-    case LeftoverKind::Hashes:
-      return "hashes";
-  }
-  return "";
+  static constexpr base::EnumNames<LeftoverKind::Hashes> kNames(
+      "unfinished_download", "old_revision", "part_of_file", "package", "hashes");
+  return kNames[kind];
 }
 
 json::Object to_json(const Leftover& leftover) {

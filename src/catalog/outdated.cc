@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/enum_names.h"
 #include "base/job_border.h"
 #include "base/thread.h"
 #include "catalog/verify.h"
@@ -17,17 +18,9 @@ namespace {
 constexpr std::size_t kRequestsMax = 8;  // at a time
 
 std::string_view state_name(RevisionCheck::State state) {
-  switch (state) {
-    case RevisionCheck::State::Current:
-      return "current";
-    case RevisionCheck::State::Outdated:
-      return "outdated";
-    case RevisionCheck::State::Untracked:
-      return "untracked";
-    case RevisionCheck::State::Failed:
-      return "failed";
-  }
-  return "failed";
+  static constexpr base::EnumNames<RevisionCheck::State::Failed> kNames("current", "outdated",
+                                                                        "untracked", "failed");
+  return kNames[state];
 }
 
 void check(RevisionCheck& model, const fetch::SourceOptions& options, const std::stop_token& stop) {

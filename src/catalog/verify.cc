@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/enum_names.h"
 #include "base/positioned_file.h"
 #include "catalog/describe.h"
 #include "catalog/model_catalog.h"
@@ -25,15 +26,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 std::string_view kind_name(Damage::Kind kind) {
-  switch (kind) {
-    case Damage::Kind::Missing:
-      return "missing";
-    case Damage::Kind::WrongSize:
-      return "wrong_size";
-    case Damage::Kind::Rotted:
-      return "rotted";
-  }
-  return "rotted";
+  static constexpr base::EnumNames<Damage::Kind::Rotted> kNames("missing", "wrong_size", "rotted");
+  return kNames[kind];
 }
 
 // One model's verification, from the first file to the record of the hashes.

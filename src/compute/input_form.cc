@@ -5,10 +5,13 @@
 #include <cmath>
 #include <limits>
 
+#include "base/enum_names.h"
 #include "tensor/half.h"
 
 namespace llorch::compute {
 namespace {
+
+constexpr base::EnumNames<InputForm::Int8> kNames("f32", "f16", "bf16", "int8");
 
 constexpr float kQuantMax = 127.0F;
 constexpr float kSmallestMax = 4e-37F;  // below it 127 / absmax is infinite
@@ -41,25 +44,11 @@ void for_each_block(std::span<const float> values, const F& visit) {
 }  // namespace
 
 std::string_view name(InputForm form) {
-  switch (form) {
-    case InputForm::F32:
-      return "f32";
-    case InputForm::F16:
-      return "f16";
-    case InputForm::BF16:
-      return "bf16";
-    case InputForm::Int8:
-      return "int8";
-  }
-  return {};
+  return kNames[form];
 }
 
 std::optional<InputForm> find_input_form(std::string_view wanted) {
-  using enum InputForm;
-  for (const InputForm form : {F32, F16, BF16, Int8}) {
-    if (name(form) == wanted) return form;
-  }
-  return std::nullopt;
+  return kNames.find(wanted);
 }
 
 InputForm form_for(InputForm wish, tensor::DType weight) {

@@ -2,24 +2,14 @@
 
 #include <algorithm>
 
+#include "base/enum_names.h"
+
 namespace llorch::contract {
 
 std::string_view name(DownloadEvent::Kind kind) {
-  switch (kind) {
-    case DownloadEvent::Kind::Resolved:
-      return "resolved";
-    case DownloadEvent::Kind::Progress:
-      return "progress";
-    case DownloadEvent::Kind::Verifying:
-      return "verifying";
-    case DownloadEvent::Kind::FileDone:
-      return "file_done";
-    case DownloadEvent::Kind::Note:
-      return "note";
-    case DownloadEvent::Kind::Done:
-      return "done";
-  }
-  return "progress";
+  static constexpr base::EnumNames<DownloadEvent::Kind::Done> kNames(
+      "resolved", "progress", "verifying", "file_done", "note", "done");
+  return kNames[kind];
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/enum_names.h"
 #include "base/utf8.h"
 #include "formats/byte_cursor.h"
 #include "formats/pickle_words.h"
@@ -410,33 +411,10 @@ class Machine {
 }  // namespace
 
 std::string_view name(PickleValue::Kind kind) {
-  switch (kind) {
-    case Kind::None:
-      return "None";
-    case Kind::Bool:
-      return "bool";
-    case Kind::Int:
-      return "int";
-    case Kind::Float:
-      return "float";
-    case Kind::String:
-      return "string";
-    case Kind::Bytes:
-      return "bytes";
-    case Kind::Tuple:
-      return "tuple";
-    case Kind::List:
-      return "list";
-    case Kind::Dict:
-      return "dict";
-    case Kind::Global:
-      return "global";
-    case Kind::Call:
-      return "object";
-    case Kind::PersistentId:
-      return "persistent id";
-  }
-  return "unknown";
+  static constexpr base::EnumNames<Kind::PersistentId> kNames(
+      "None", "bool", "int", "float", "string", "bytes", "tuple", "list", "dict", "global",
+      "object", "persistent id");
+  return kNames[kind];
 }
 
 Result<Pickle> read_pickle(Bytes bytes) {

@@ -6,20 +6,14 @@
 #include <cstring>
 #include <utility>
 
+#include "base/enum_names.h"
 #include "base/utf8.h"
 
 namespace llorch::formats {
 
 std::string_view name(FileFormat format) {
-  switch (format) {
-    case FileFormat::Gguf:
-      return "GGUF";
-    case FileFormat::SafeTensors:
-      return "SafeTensors";
-    case FileFormat::PyTorch:
-      return "PyTorch";
-  }
-  return "unknown";
+  static constexpr base::EnumNames<FileFormat::PyTorch> kNames("GGUF", "SafeTensors", "PyTorch");
+  return kNames[format];
 }
 
 void WeightFile::keep(std::shared_ptr<const base::MappedFile> file) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/enum_names.h"
+
 namespace llorch::http {
 namespace {
 
@@ -12,25 +14,9 @@ char lower(char c) {
 }  // namespace
 
 std::string_view method_name(Method method) {
-  switch (method) {
-    case Method::Get:
-      return "GET";
-    case Method::Head:
-      return "HEAD";
-    case Method::Post:
-      return "POST";
-    case Method::Put:
-      return "PUT";
-    case Method::Patch:
-      return "PATCH";
-    case Method::Delete:
-      return "DELETE";
-    case Method::Options:
-      return "OPTIONS";
-    case Method::Other:
-      break;
-  }
-  return "OTHER";
+  static constexpr base::EnumNames<Method::Other> kNames("GET", "HEAD", "POST", "PUT", "PATCH",
+                                                         "DELETE", "OPTIONS", "OTHER");
+  return kNames[method];
 }
 
 bool equals_ignoring_case(std::string_view a, std::string_view b) {

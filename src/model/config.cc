@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/enum_names.h"
+
 namespace llorch::model {
 namespace {
 
@@ -71,17 +73,9 @@ std::string_view name(NormKind kind) {
 }
 
 std::string_view name(compute::Activation kind) {
-  switch (kind) {
-    case compute::Activation::GeluTanh:
-      return "gelu_tanh";
-    case compute::Activation::GeluErf:
-      return "gelu";
-    case compute::Activation::Silu:
-      return "silu";
-    case compute::Activation::Relu:
-      return "relu";
-  }
-  return "unknown";
+  static constexpr base::EnumNames<compute::Activation::Relu> kNames("gelu_tanh", "gelu", "silu",
+                                                                     "relu");
+  return kNames[kind];
 }
 
 Status validate(const ModelConfig& config) {

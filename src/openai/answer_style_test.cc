@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/enum_names.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "support/test_paths.h"
@@ -102,17 +103,9 @@ constexpr Row kRows[] = {
 };
 
 std::string_view thinking_name(ThinkingStyle style) {
-  switch (style) {
-    case ThinkingStyle::None:
-      return "";
-    case ThinkingStyle::Think:
-      return "think";
-    case ThinkingStyle::Bracket:
-      return "brackets";
-    case ThinkingStyle::Harmony:
-      return "channel";
-  }
-  return "?";
+  static constexpr base::EnumNames<ThinkingStyle::Harmony> kNames("", "think", "brackets",
+                                                                  "channel");
+  return kNames[style];
 }
 
 std::string load_source(const std::filesystem::path& path) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/enum_names.h"
 #include "base/json.h"
 
 namespace llorch::orchestrator {
@@ -80,17 +81,9 @@ Result<std::string> attempt_body(std::string_view body, fleet::JobKind kind, std
 }
 
 std::string_view endpoint_of(fleet::JobKind kind) {
-  switch (kind) {
-    case fleet::JobKind::Execute:
-      return "execute";
-    case fleet::JobKind::Completion:
-      return "v1/completions";
-    case fleet::JobKind::Chat:
-      return "v1/chat/completions";
-    case fleet::JobKind::Embedding:
-      return "v1/embeddings";
-  }
-  return "";
+  static constexpr base::EnumNames<fleet::JobKind::Embedding> kNames(
+      "execute", "v1/completions", "v1/chat/completions", "v1/embeddings");
+  return kNames[kind];
 }
 
 }  // namespace llorch::orchestrator

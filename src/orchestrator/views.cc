@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/enum_names.h"
 #include "base/timestamp.h"
 #include "contract/error_table.h"
 #include "fleet/job_fold.h"
@@ -81,29 +82,14 @@ struct RecordViewer {
 };
 
 std::string_view name(fleet::SeenState state) {
-  switch (state) {
-    case fleet::SeenState::Loading:
-      return "loading";
-    case fleet::SeenState::Serving:
-      return "serving";
-    case fleet::SeenState::Draining:
-      return "draining";
-    case fleet::SeenState::Ended:
-      break;
-  }
-  return "ended";
+  static constexpr base::EnumNames<fleet::SeenState::Ended> kNames("loading", "serving", "draining",
+                                                                   "ended");
+  return kNames[state];
 }
 
 std::string_view name(fleet::HostKind kind) {
-  switch (kind) {
-    case fleet::HostKind::Local:
-      return "local";
-    case fleet::HostKind::Ssh:
-      return "ssh";
-    case fleet::HostKind::Joined:
-      break;
-  }
-  return "joined";
+  static constexpr base::EnumNames<fleet::HostKind::Joined> kNames("local", "ssh", "joined");
+  return kNames[kind];
 }
 
 void fill_details(const HostDetails& details, contract::HostView& view) {
