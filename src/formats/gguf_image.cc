@@ -7,11 +7,13 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/utf8.h"
 #include "formats/gguf_format.h"
+#include "formats/number_types.h"
 
 namespace llorch::formats {
 namespace {
@@ -190,8 +192,10 @@ Result<Value> read_array(Cursor& cursor) {
 }
 
 // A number stored as T, held as the widest of its kind.
-template <class T, class Held>
+template <class T>
 Result<Value> read_number(Cursor& cursor) {
+  using Integer = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+  using Held = std::conditional_t<std::is_floating_point_v<T>, double, Integer>;
   const Result<T> stored = cursor.number<T>("a value");
   if (!stored.ok()) return stored.error();
   return Value(static_cast<Held>(*stored));
@@ -211,35 +215,12 @@ Result<Value> read_text(Cursor& cursor) {
 }
 
 Result<Value> read_value(Cursor& cursor, ElementType type) {
-  switch (type) {
-    case ElementType::U8:
-      return read_number<std::uint8_t, std::uint64_t>(cursor);
-    case ElementType::I8:
-      return read_number<std::int8_t, std::int64_t>(cursor);
-    case ElementType::U16:
-      return read_number<std::uint16_t, std::uint64_t>(cursor);
-    case ElementType::I16:
-      return read_number<std::int16_t, std::int64_t>(cursor);
-    case ElementType::U32:
-      return read_number<std::uint32_t, std::uint64_t>(cursor);
-    case ElementType::I32:
-      return read_number<std::int32_t, std::int64_t>(cursor);
-    case ElementType::F32:
-      return read_number<float, double>(cursor);
-    case ElementType::Bool:
-      return read_flag(cursor);
-    case ElementType::String:
-      return read_text(cursor);
-    case ElementType::Array:
-      return read_array(cursor);
-    case ElementType::U64:
-      return read_number<std::uint64_t, std::uint64_t>(cursor);
-    case ElementType::I64:
-      return read_number<std::int64_t, std::int64_t>(cursor);
-    case ElementType::F64:
-      return read_number<double, double>(cursor);
-  }
-  return corrupt("unknown value type");
+  if (type == ElementType::Bool) return read_flag(cursor);
+  if (type == ElementType::String) return read_text(cursor);
+  if (type == ElementType::Array) return read_array(cursor);
+  Result<Value> value = corrupt("unknown value type");
+  visit_number(type, [&](auto number) { value = read_number<decltype(number)>(cursor); });
+  return value;
 }
 
 Result<Metadata> read_metadata(Cursor& cursor, std::uint64_t count) {

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "formats/gguf_format.h"
+#include "formats/number_types.h"
 
 namespace llorch::formats {
 namespace {
@@ -64,33 +65,12 @@ ElementType default_type(const Value& value) {
 // A number as `type`, which must be one that holds numbers of this kind.
 template <class Held>
 void append_as(Bytes& to, ElementType type, const Held& held) {
+  bool is_written = false;
   if constexpr (std::is_arithmetic_v<Held>) {
-    switch (type) {
-      case ElementType::U8:
-        return append_number(to, static_cast<std::uint8_t>(held));
-      case ElementType::I8:
-        return append_number(to, static_cast<std::int8_t>(held));
-      case ElementType::U16:
-        return append_number(to, static_cast<std::uint16_t>(held));
-      case ElementType::I16:
-        return append_number(to, static_cast<std::int16_t>(held));
-      case ElementType::U32:
-        return append_number(to, static_cast<std::uint32_t>(held));
-      case ElementType::I32:
-        return append_number(to, static_cast<std::int32_t>(held));
-      case ElementType::U64:
-        return append_number(to, static_cast<std::uint64_t>(held));
-      case ElementType::I64:
-        return append_number(to, static_cast<std::int64_t>(held));
-      case ElementType::F32:
-        return append_number(to, static_cast<float>(held));
-      case ElementType::F64:
-        return append_number(to, static_cast<double>(held));
-      default:
-        break;
-    }
+    is_written = visit_number(
+        type, [&](auto number) { append_number(to, static_cast<decltype(number)>(held)); });
   }
-  CHECK(false, "a number needs a type that holds numbers");
+  CHECK(is_written, "a number needs a type that holds numbers");
 }
 
 Result<std::uint64_t> checked_tensor_bytes(const GgufTensor& tensor) {

@@ -6,9 +6,11 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "base/utf8.h"
+#include "formats/number_types.h"
 
 namespace llorch::formats {
 namespace {
@@ -105,41 +107,15 @@ std::vector<Out> decode(const ArrayView& array) {
 // Elements of any integer type (or flags, as 0 and 1); false for the other types.
 template <class Out>
 bool decode_integers(const ArrayView& array, std::vector<Out>& out) {
-  switch (array.type) {
-    case ElementType::U8:
-      out = decode<std::uint8_t, Out>(array);
-      return true;
-    case ElementType::I8:
-      out = decode<std::int8_t, Out>(array);
-      return true;
-    case ElementType::U16:
-      out = decode<std::uint16_t, Out>(array);
-      return true;
-    case ElementType::I16:
-      out = decode<std::int16_t, Out>(array);
-      return true;
-    case ElementType::U32:
-      out = decode<std::uint32_t, Out>(array);
-      return true;
-    case ElementType::I32:
-      out = decode<std::int32_t, Out>(array);
-      return true;
-    case ElementType::U64:
-      out = decode<std::uint64_t, Out>(array);
-      return true;
-    case ElementType::I64:
-      out = decode<std::int64_t, Out>(array);
-      return true;
-    case ElementType::Bool:
-      out = decode<std::uint8_t, Out>(array);
-      return true;
-    case ElementType::F32:
-    case ElementType::F64:
-    case ElementType::String:
-    case ElementType::Array:
-      return false;
-  }
-  return false;
+  bool are_integers = false;
+  const ElementType type = array.type == ElementType::Bool ? ElementType::U8 : array.type;
+  visit_number(type, [&](auto number) {
+    if constexpr (std::is_integral_v<decltype(number)>) {
+      out = decode<decltype(number), Out>(array);
+      are_integers = true;
+    }
+  });
+  return are_integers;
 }
 
 }  // namespace
