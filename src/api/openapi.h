@@ -51,6 +51,46 @@ constexpr EndpointText send(http::Method method, std::string_view path, std::str
           .response_schema = response_schema};
 }
 
+// OpenAI's endpoints, as every server of ours has them.
+inline constexpr std::string_view kSse = "text/event-stream";
+inline constexpr std::string_view kOpenAiError = "OpenAiError";
+constexpr EndpointText openai_get(std::string_view path, std::string_view summary,
+                                  std::string_view response_schema) {
+  return {.path = path,
+          .summary = summary,
+          .response_schema = response_schema,
+          .error_schema = kOpenAiError};
+}
+constexpr EndpointText openai_post(std::string_view path, std::string_view summary,
+                                   std::string_view request_schema,
+                                   std::string_view response_schema,
+                                   std::string_view chunk_schema = {}) {
+  return {.method = http::Method::Post,
+          .path = path,
+          .summary = summary,
+          .request_schema = request_schema,
+          .response_schema = response_schema,
+          .stream_type = chunk_schema.empty() ? std::string_view() : kSse,
+          .stream_schema = chunk_schema,
+          .error_schema = kOpenAiError};
+}
+constexpr EndpointText openai_models(std::string_view summary) {
+  return openai_get("/v1/models", summary, "ModelList");
+}
+constexpr EndpointText openai_model(std::string_view summary) {
+  return openai_get("/v1/models/{model}", summary, "Model");
+}
+constexpr EndpointText openai_completions(std::string_view summary) {
+  return openai_post("/v1/completions", summary, "CompletionRequest", "Completion", "Completion");
+}
+constexpr EndpointText openai_chat(std::string_view summary) {
+  return openai_post("/v1/chat/completions", summary, "ChatCompletionRequest", "ChatCompletion",
+                     "ChatCompletionChunk");
+}
+constexpr EndpointText openai_embeddings(std::string_view summary) {
+  return openai_post("/v1/embeddings", summary, "EmbeddingRequest", "EmbeddingList");
+}
+
 // The schema of the contract's envelope, with every code it may carry.
 json::Object error_schema();
 

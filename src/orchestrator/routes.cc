@@ -16,8 +16,6 @@ namespace {
 using contract::SchemaOf;
 using http::Method;
 
-constexpr std::string_view kSse = "text/event-stream";
-constexpr std::string_view kOpenAiError = "OpenAiError";
 constexpr std::string_view kHealthPath = "/health";
 // What a worker would take, and the task's own fields.
 constexpr std::size_t kTaskBytesMax = contract::kRequestBodyBytesMax + (std::size_t{64} << 10U);
@@ -51,7 +49,7 @@ constexpr std::array kEndpoints = {
         {.path = "/v2/tasks/{id}/events",
          .summary = "queued, loading, then the worker's events, and migrated between them. The "
                     "id of an event is a position; Last-Event-ID goes on behind it.",
-         .stream_type = kSse},
+         .stream_type = api::kSse},
         Needs::Infer,
         stream_task},
     Endpoint{api::get("/v2/tasks/{id}/why", "Why it is, was or would be placed where.", "Why"),
@@ -60,47 +58,15 @@ constexpr std::array kEndpoints = {
                        "Cancel. Answers when the job has ended, with the time that took.", "", 200,
                        "TaskStopped"),
              Needs::Infer, stop_task},
-    Endpoint{{.path = "/v1/models",
-              .summary = "The models of all hosts that this key may use.",
-              .response_schema = "ModelList",
-              .error_schema = kOpenAiError},
-             Needs::Infer,
+    Endpoint{api::openai_models("The models of all hosts that this key may use."), Needs::Infer,
              openai_models},
-    Endpoint{{.path = "/v1/models/{model}",
-              .summary = "One of them.",
-              .response_schema = "Model",
-              .error_schema = kOpenAiError},
-             Needs::Infer,
-             openai_model},
-    Endpoint{{.method = Method::Post,
-              .path = "/v1/completions",
-              .summary = "Continue a prompt on whichever host is done first.",
-              .request_schema = "CompletionRequest",
-              .response_schema = "Completion",
-              .stream_type = kSse,
-              .stream_schema = "Completion",
-              .error_schema = kOpenAiError},
-             Needs::Infer,
-             openai_completion},
-    Endpoint{{.method = Method::Post,
-              .path = "/v1/chat/completions",
-              .summary = "Answer a conversation. The job lives with its connection; X-Llorch-Job "
-                         "says its id.",
-              .request_schema = "ChatCompletionRequest",
-              .response_schema = "ChatCompletion",
-              .stream_type = kSse,
-              .stream_schema = "ChatCompletionChunk",
-              .error_schema = kOpenAiError},
-             Needs::Infer,
-             openai_chat},
-    Endpoint{{.method = Method::Post,
-              .path = "/v1/embeddings",
-              .summary = "Vectors for texts.",
-              .request_schema = "EmbeddingRequest",
-              .response_schema = "EmbeddingList",
-              .error_schema = kOpenAiError},
-             Needs::Infer,
-             openai_embedding},
+    Endpoint{api::openai_model("One of them."), Needs::Infer, openai_model},
+    Endpoint{api::openai_completions("Continue a prompt on whichever host is done first."),
+             Needs::Infer, openai_completion},
+    Endpoint{api::openai_chat("Answer a conversation. The job lives with its connection; "
+                              "X-Llorch-Job says its id."),
+             Needs::Infer, openai_chat},
+    Endpoint{api::openai_embeddings("Vectors for texts."), Needs::Infer, openai_embedding},
     Endpoint{api::get("/v2/status", "The whole house in one answer.", "FleetStatus"), Needs::Admin,
              show_status},
     Endpoint{api::get("/v2/hosts", "Every host and how it is.", "HostList"), Needs::Admin,
@@ -209,7 +175,7 @@ http::Router make_router(const RouteParts& parts) {
   http::Router router;
   for (const Endpoint& endpoint : kEndpoints) {
     http::RouteOptions options;
-    const bool is_openai = endpoint.text.error_schema == kOpenAiError;
+    const bool is_openai = endpoint.text.error_schema == api::kOpenAiError;
     const bool is_task = endpoint.task == submit_task || is_openai;
     if (is_openai) options.render_error = api::render_openai_error;
     if (endpoint.needs != Needs::Nothing)

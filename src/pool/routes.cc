@@ -21,7 +21,6 @@ namespace {
 
 using http::Method;
 
-constexpr std::string_view kSse = "text/event-stream";
 constexpr std::string_view kHealthPath = "/health";
 constexpr std::string_view kReadyPath = "/v2/internal/workers/ready";
 constexpr std::size_t kBodyBytesMax = std::size_t{1} << 20;
@@ -34,7 +33,7 @@ constexpr Endpoint relay(Method method) {
   return {{.method = method,
            .path = kRelayPath,
            .summary = "The worker's own API: any request to it, and its answer as it comes.",
-           .stream_type = kSse},
+           .stream_type = api::kSse},
           relay_to_worker};
 }
 
@@ -67,7 +66,7 @@ constexpr std::array kEndpoints = {
          .summary = "The last lines of a worker's log, and with follow what comes after them.",
          .query =
              R"({"lines":{"type":"integer","minimum":0,"maximum":10000},"follow":{"type":"boolean"}})",
-         .stream_type = kSse},
+         .stream_type = api::kSse},
         send_worker_log},
     relay(Method::Get),
     relay(Method::Post),
@@ -145,7 +144,7 @@ constexpr std::array kEndpoints = {
     Endpoint{
         {.path = "/v2/downloads/{id}/events",
          .summary = "The state now, every change after it, and then exactly one of done and error.",
-         .stream_type = kSse},
+         .stream_type = api::kSse},
         stream_download},
     Endpoint{api::send(Method::Delete, "/v2/downloads/{id}",
                        "Cancel. What has come is kept. Idempotent.", "", 202, "Download"),

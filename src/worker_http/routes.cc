@@ -56,8 +56,6 @@ http::Handler make_handler(const ServicePtr& service, const Endpoint& endpoint) 
 
 // What is read on an io thread is small.
 constexpr std::size_t kPlainBodyBytes = 4096;
-constexpr std::string_view kSse = "text/event-stream";
-constexpr std::string_view kOpenAiError = "OpenAiError";
 
 constexpr std::array kEndpoints = {
     Endpoint{
@@ -67,7 +65,7 @@ constexpr std::array kEndpoints = {
               .path = "/execute",
               .summary = "Generate text as a stream of events.",
               .request_schema = "ExecuteRequest",
-              .stream_type = kSse},
+              .stream_type = api::kSse},
              execute},
     Endpoint{api::send(Method::Post, "/cancel", "End a job soon. Idempotent.", "CancelRequest", 202,
                        "CancelAnswer"),
@@ -88,41 +86,13 @@ constexpr std::array kEndpoints = {
     Endpoint{api::send(Method::Post, "/detokenize", "Token ids to text.", "DetokenizeRequest", 200,
                        "DetokenizeAnswer"),
              answer_detokenize},
-    Endpoint{{.path = "/v1/models",
-              .summary = "The one model that is here.",
-              .response_schema = "ModelList",
-              .error_schema = kOpenAiError},
-             list_models},
-    Endpoint{{.path = "/v1/models/{model}",
-              .summary = "That model.",
-              .response_schema = "Model",
-              .error_schema = kOpenAiError},
-             show_model},
-    Endpoint{{.method = Method::Post,
-              .path = "/v1/completions",
-              .summary = "Continue a prompt.",
-              .request_schema = "CompletionRequest",
-              .response_schema = "Completion",
-              .stream_type = kSse,
-              .stream_schema = "Completion",
-              .error_schema = kOpenAiError},
-             answer_completion},
-    Endpoint{{.method = Method::Post,
-              .path = "/v1/chat/completions",
-              .summary = "Answer a conversation, in the form of the model's own chat template.",
-              .request_schema = "ChatCompletionRequest",
-              .response_schema = "ChatCompletion",
-              .stream_type = kSse,
-              .stream_schema = "ChatCompletionChunk",
-              .error_schema = kOpenAiError},
-             answer_chat},
-    Endpoint{{.method = Method::Post,
-              .path = "/v1/embeddings",
-              .summary = "Vectors of length 1 for texts.",
-              .request_schema = "EmbeddingRequest",
-              .response_schema = "EmbeddingList",
-              .error_schema = kOpenAiError},
-             answer_embeddings},
+    Endpoint{api::openai_models("The one model that is here."), list_models},
+    Endpoint{api::openai_model("That model."), show_model},
+    Endpoint{api::openai_completions("Continue a prompt."), answer_completion},
+    Endpoint{
+        api::openai_chat("Answer a conversation, in the form of the model's own chat template."),
+        answer_chat},
+    Endpoint{api::openai_embeddings("Vectors of length 1 for texts."), answer_embeddings},
     Endpoint{api::get("/openapi.json", "This document.", "Document"), answer_document},
 };
 
@@ -137,7 +107,8 @@ http::Router make_router(InferenceBackend& backend, const RouteSettings& setting
   http::Router router;
   for (const Endpoint& endpoint : kEndpoints) {
     http::RouteOptions options;
-    if (endpoint.text.error_schema == kOpenAiError) options.render_error = api::render_openai_error;
+    if (endpoint.text.error_schema == api::kOpenAiError)
+      options.render_error = api::render_openai_error;
     if (std::holds_alternative<PlainTask>(endpoint.task)) options.max_body_bytes = kPlainBodyBytes;
     router.add(endpoint.text.method, endpoint.text.path, make_handler(service, endpoint),
                std::move(options));
