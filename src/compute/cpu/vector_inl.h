@@ -61,7 +61,14 @@ HWY_INLINE float reduce_sum(Vec v) {
   return hn::GetLane(hn::SumOfLanes(Floats(), v));
 }
 HWY_INLINE float reduce_max(Vec v) {
+#if HWY_TARGET == HWY_EMU128
+  // Highway's own begins with the lowest finite number here, and -infinity is below that.
+  float max = hn::GetLane(v);
+  for (std::size_t i = 1; i < kLanes; ++i) max = HWY_MAX(max, hn::ExtractLane(v, i));
+  return max;
+#else
   return hn::GetLane(hn::MaxOfLanes(Floats(), v));
+#endif
 }
 
 // The first `count` (< kLanes) values at p, then `padding`; reads nothing beyond them.
