@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <limits>
 
 #include "base/check.h"
@@ -23,6 +24,21 @@ constexpr int kFailurePauseMs = 200;
 void log_failure(const Error& error) {
   Logger("base").error("a job failed", {{"error", error.message}});
 }
+
+// Gives up what its maker has taken.
+class Ownership {
+ public:
+  explicit Ownership(std::atomic<bool>& is_owned) : is_owned_(is_owned) {}
+  ~Ownership() {
+    is_owned_ = false;
+    is_owned_.notify_one();
+  }
+  Ownership(const Ownership&) = delete;
+  Ownership& operator=(const Ownership&) = delete;
+
+ private:
+  std::atomic<bool>& is_owned_;
+};
 
 int poll_patience(Clock::TimePoint until) {
   if (until == Clock::TimePoint::max()) return -1;
@@ -49,13 +65,31 @@ OwnerLoop::~OwnerLoop() {
 }
 
 bool OwnerLoop::post(Job job) {
-  if (!jobs_.try_push(std::move(job))) return false;
+  ++num_waiting_;
+  if (!jobs_.try_push(std::move(job))) {
+    --num_waiting_;
+    return false;
+  }
   wake();
+  return true;
+}
+
+bool OwnerLoop::run_or_post(Job job) {
+  return try_run(job) || post(std::move(job));
+}
+
+bool OwnerLoop::try_run(const Job& job) {
+  // Also where this very thread runs a job: that one is to end first.
+  if (num_waiting_ > 0 || is_owned_.exchange(true)) return false;
+  const Ownership owns(is_owned_);
+  if (num_waiting_ > 0 || jobs_.is_closed()) return false;
+  if (const Status done = run_guarded(doing_, job); !done.ok()) log_failure(done.error());
   return true;
 }
 
 void OwnerLoop::push_or_die(Job job) {
   CHECK(std::this_thread::get_id() != thread_.get_id(), "the owner may not wait for itself");
+  ++num_waiting_;
   CHECK(jobs_.push(std::move(job)), "asked after the end");
   wake();
 }
@@ -64,6 +98,7 @@ void OwnerLoop::stop() {
   jobs_.close();
   wake();
   if (thread_.joinable()) thread_.join();
+  while (is_owned_) is_owned_.wait(true);  // a caller of run_or_post is still at it
 }
 
 void OwnerLoop::wake() const {
@@ -75,8 +110,14 @@ void OwnerLoop::run() {
   for (bool is_closed = false; !is_closed;) {
     const Status passed = run_guarded(doing_, [this, &is_closed] {
       is_closed = jobs_.is_closed();  // before the last look: nothing comes after it
-      run_jobs();
-      if (!is_closed) rest(turn_ ? turn_() : Rest());
+      Rest next;
+      {
+        while (is_owned_.exchange(true)) is_owned_.wait(true);
+        const Ownership owns(is_owned_);
+        run_jobs();
+        if (!is_closed && turn_) next = turn_();
+      }
+      if (!is_closed) rest(next);
     });
     if (passed.ok()) continue;
     log_failure(passed.error());
@@ -88,7 +129,9 @@ void OwnerLoop::run() {
 void OwnerLoop::run_jobs() {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t cleared = ::read(wake_file_, &count, sizeof count);
-  for (const Job& job : jobs_.take_all()) {
+  const std::deque<Job> jobs = jobs_.take_all();
+  num_waiting_ -= jobs.size();
+  for (const Job& job : jobs) {
     if (const Status done = run_guarded(doing_, job); !done.ok()) log_failure(done.error());
   }
 }

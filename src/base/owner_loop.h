@@ -1,6 +1,7 @@
 // OwnerLoop: one thread that owns some state; other threads send it jobs.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <future>
@@ -37,6 +38,11 @@ class OwnerLoop {
   // Any thread, the owner's too; never waits. False: too many jobs wait, or it has been stopped.
   [[nodiscard]] bool post(Job job);
 
+  // The same, but where nothing runs or waits the job runs at once, on the calling thread, which is
+  // the owner for that long: nobody has to wake up for it. For short jobs that never wait. Its turn
+  // comes with the thread's next one.
+  [[nodiscard]] bool run_or_post(Job job);
+
   // Runs `work` on the thread and returns what it returns, or throws what it threw. Any other
   // thread, and not after stop().
   template <class Work>
@@ -54,6 +60,7 @@ class OwnerLoop {
 
  private:
   void push_or_die(Job job);  // waits while the queue is full
+  bool try_run(const Job& job);
   void wake() const;
   void run();
   void run_jobs();
@@ -63,7 +70,9 @@ class OwnerLoop {
   const Turn turn_;
   const int wake_file_;  // readable when there is something to do
   Channel<Job> jobs_;
-  std::jthread thread_;  // last: it uses the others
+  std::atomic<std::size_t> num_waiting_ = 0;  // in jobs_, or about to be
+  std::atomic<bool> is_owned_ = false;        // somebody runs jobs or the turn
+  std::jthread thread_;                       // last: it uses the others
 };
 
 }  // namespace llorch::base

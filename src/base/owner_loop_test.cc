@@ -15,6 +15,16 @@
 namespace llorch::base {
 namespace {
 
+// Its thread waits, from now on.
+void hold_up(OwnerLoop& loop, std::promise<void>& go_on) {
+  std::promise<void> begun;
+  EXPECT_TRUE(loop.post([&] {
+    begun.set_value();
+    go_on.get_future().wait();
+  }));
+  begun.get_future().wait();
+}
+
 TEST(OwnerLoop, JobsRunInOrderOnOneThread) {
   std::vector<int> order;  // the loop's
   OwnerLoop loop("test", 100);
@@ -27,21 +37,61 @@ TEST(OwnerLoop, JobsRunInOrderOnOneThread) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
 }
 
+TEST(OwnerLoop, AShortJobRunsAtOnceWhereNobodyIsBefore) {
+  OwnerLoop loop("test", 8);
+  loop.ask([] {});
+  std::thread::id ran_by;
+  // Its thread may be in its turn, and have the job then.
+  for (int tries = 0; tries < 1000 && ran_by != std::this_thread::get_id(); ++tries) {
+    std::promise<void> done;
+    ASSERT_TRUE(loop.run_or_post([&] {
+      ran_by = std::this_thread::get_id();
+      done.set_value();
+    }));
+    done.get_future().wait();
+  }
+  EXPECT_EQ(ran_by, std::this_thread::get_id());
+}
+
+TEST(OwnerLoop, AJobThatCannotRunAtOnceKeepsItsPlace) {
+  OwnerLoop loop("test", 8);
+  std::vector<int> order;
+  std::promise<void> go_on;
+  hold_up(loop, go_on);
+  EXPECT_TRUE(loop.post([&] { order.push_back(1); }));
+  EXPECT_TRUE(loop.run_or_post([&] { order.push_back(2); }));
+  EXPECT_TRUE(order.empty()) << "somebody else is at it";
+  go_on.set_value();
+  EXPECT_EQ(loop.ask([&] { return order; }), (std::vector<int>{1, 2}));
+  // From inside a job it comes after that job.
+  loop.ask([&] {
+    EXPECT_TRUE(loop.run_or_post([&] { order.push_back(4); }));
+    order.push_back(3);
+  });
+  EXPECT_EQ(loop.ask([&] { return order; }), (std::vector<int>{1, 2, 3, 4}));
+  loop.stop();
+  EXPECT_FALSE(loop.run_or_post([] {}));
+}
+
+TEST(OwnerLoop, ManyThreadsAreTheOwnerOneAfterTheOther) {
+  OwnerLoop loop("test", 100'000);
+  int count = 0;  // of whoever owns
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (int n = 0; n < 2000; ++n) EXPECT_TRUE(loop.run_or_post([&count] { ++count; }));
+      });
+    }
+  }
+  EXPECT_EQ(loop.ask([&count] { return count; }), 8000);
+}
+
 TEST(OwnerLoop, AJobThatThrowsFailsAlone) {
   OwnerLoop loop("test", 8);
   EXPECT_TRUE(loop.post([] { throw std::bad_alloc(); }));
   EXPECT_THROW(loop.ask([]() -> int { throw std::runtime_error("no"); }), std::runtime_error);
   EXPECT_EQ(loop.ask([] { return 7; }), 7);
-}
-
-// Its thread waits, from now on.
-void hold_up(OwnerLoop& loop, std::promise<void>& go_on) {
-  std::promise<void> begun;
-  EXPECT_TRUE(loop.post([&] {
-    begun.set_value();
-    go_on.get_future().wait();
-  }));
-  begun.get_future().wait();
 }
 
 TEST(OwnerLoop, StopRunsWhatWaitsAndRefusesTheRest) {

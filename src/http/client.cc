@@ -40,8 +40,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReadBytes = 16 * 1024;
 constexpr std::uint32_t kMaxHeadBytes = 64 * 1024;
 
-bool is_repeatable(Method method) {
-  return method != Method::Post && method != Method::Patch;
+bool has_side_effects(Method method) {
+  return method == Method::Post || method == Method::Patch;
+}
+
+// Whether it may come twice: by its nature, or because it has a name by which the peer knows the
+// second one.
+bool is_repeatable(const ClientRequest& request) {
+  return !has_side_effects(request.method) || request.headers.find("Idempotency-Key").has_value();
 }
 
 // Whether it says something about us and nothing about the peer.
@@ -70,7 +76,7 @@ Result<std::string> format_request(const ClientRequest& request, const Url& url,
   // Servers of ours take nothing else, and not even an empty POST without it.
   if (request.method == Method::Post && !request.headers.find("Content-Type"))
     out += "Content-Type: application/json\r\n";
-  if (!request.body.empty() || !is_repeatable(request.method)) {
+  if (!request.body.empty() || has_side_effects(request.method)) {
     out += fmt::format("Content-Length: {}\r\n", request.body.size());
   }
   out += "\r\n";
@@ -235,8 +241,7 @@ Task<Status> ResponseStream::Impl::open() {
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
   watch_stop(executor);
   std::optional<Transport::Socket> idle;
-  if (keeps_connections() && is_repeatable(request_.method))
-    idle = pool_.take(url_.peer(), executor);
+  if (keeps_connections() && is_repeatable(request_)) idle = pool_.take(url_.peer(), executor);
   if (idle) {
     transport_.socket() = std::move(*idle);
     const Result<bool> reused = co_await exchange_heads(executor, true);

@@ -8,6 +8,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/system/error_code.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -38,6 +39,7 @@ class Client::IdlePool {
   std::optional<Transport::Socket> take(const std::string& peer,
                                         const boost::asio::any_io_executor& executor) {
     const base::MutexLock lock(mutex_);
+    close_old();
     for (std::size_t i = idle_.size(); i-- > 0;) {
       if (idle_[i].peer != peer) continue;
       const Idle idle = idle_[i];
@@ -59,17 +61,31 @@ class Client::IdlePool {
     const int family = socket.local_endpoint(error).protocol().family();
     if (error) return;
     const base::MutexLock lock(mutex_);
+    close_old();
     if (idle_.size() >= capacity_) return;
     const int fd = socket.release(error);
-    if (!error) idle_.push_back({peer, fd, family});
+    if (!error) idle_.push_back({peer, fd, family, Clock::now()});
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kIdleTime{30};  // less than servers of ours wait
+
   struct Idle {
     std::string peer;
     int fd;
     int family;
+    Clock::time_point since;
   };
+
+  // They stand in the order in which they came.
+  void close_old() LLORCH_REQUIRES(mutex_) {
+    const auto old = Clock::now() - kIdleTime;
+    std::size_t count = 0;
+    while (count < idle_.size() && idle_[count].since < old) ::close(idle_[count++].fd);
+    idle_.erase(idle_.begin(), idle_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+
   const std::size_t capacity_;
   base::Mutex mutex_;
   std::vector<Idle> idle_ LLORCH_GUARDED_BY(mutex_);

@@ -346,6 +346,34 @@ TEST(Client, ReusesConnectionsWhenAsked) {
   }
 }
 
+TEST(Client, APostReusesAConnectionWhereItHasAName) {
+  for (const bool has_name : {false, true}) {
+    const auto server = start(echo_router());
+    Client client({.max_idle_connections = 4});
+    for (int i = 0; i < 5; ++i) {
+      ClientRequest request(Method::Post, url(server->port(), "/echo"));
+      request.body = std::to_string(i);
+      if (has_name) request.headers.add("Idempotency-Key", std::to_string(i));
+      const Result<Response> response = client.send(request);
+      ASSERT_TRUE(response.ok()) << response.error().message;
+      EXPECT_EQ(response->body, std::to_string(i));
+    }
+    EXPECT_EQ(server->num_connections() == 1, has_name) << server->num_connections();
+  }
+}
+
+TEST(Client, APostOnAConnectionThatDiedIsSentOnceMore) {
+  const ScriptedServer server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+  Client client({.max_idle_connections = 4});
+  for (int i = 0; i < 50; ++i) {
+    ClientRequest request(Method::Post, url(server.port(), "/"));
+    request.headers.add("Idempotency-Key", "x");
+    const Result<Response> response = client.send(request);
+    ASSERT_TRUE(response.ok()) << response.error().message;
+    EXPECT_EQ(response->body, "ok");
+  }
+}
+
 TEST(Client, AReusedConnectionThatDiedIsReplaced) {
   // The peer closes after each answer although it says keep-alive.
   const ScriptedServer server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");

@@ -1,7 +1,7 @@
 #include "http/feed.h"
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/post.hpp>
+#include <boost/asio/defer.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -51,8 +51,9 @@ void Waker::notify() {
   state_->notified = true;
   if (state_->timer == nullptr || std::exchange(state_->cancel_posted, true)) return;
   // Posting under the lock keeps the executor alive: the waiter's frame cannot go before we are
-  // through.
-  asio::post(state_->timer->get_executor(), [state = state_] {
+  // through. Deferred: where this thread serves the waiter as well, it goes on there itself, after
+  // what it does now, and wakes no other.
+  asio::defer(state_->timer->get_executor(), [state = state_] {
     const base::MutexLock relock(state->mutex);
     if (state->timer != nullptr) state->timer->cancel();
   });

@@ -118,6 +118,7 @@ class Server::Impl {
   Status load_tls();
   std::uint16_t port() const { return port_; }
   std::size_t num_connections() const;
+  bool spawn(std::function<Task<void>()> body);
   void drain(std::chrono::milliseconds patience);
   void stop();
 
@@ -242,6 +243,15 @@ void Server::Impl::run_io() {
 std::size_t Server::Impl::num_connections() const {
   const base::MutexLock lock(mutex_);
   return connections_.size();
+}
+
+bool Server::Impl::spawn(std::function<Task<void>()> body) {
+  const base::MutexLock lock(mutex_);
+  if (stopping_) return false;
+  asio::co_spawn(asio::make_strand(*io_), std::move(body), [](const std::exception_ptr& failure) {
+    if (failure) std::rethrow_exception(failure);  // run_io says so
+  });
+  return true;
 }
 
 Task<void> Server::Impl::accept_loop(Acceptor& acceptor) {
@@ -430,6 +440,9 @@ std::uint16_t Server::port() const {
 }
 std::size_t Server::num_connections() const {
   return impl_->num_connections();
+}
+bool Server::spawn(std::function<Task<void>()> body) {
+  return impl_->spawn(std::move(body));
 }
 void Server::drain(std::chrono::milliseconds patience) {
   impl_->drain(patience);

@@ -83,6 +83,10 @@ class Server {
   std::uint16_t port() const;
   std::size_t num_connections() const;
 
+  // Runs a coroutine on a strand of its own among the connections': what both exchange wakes nobody
+  // else. It is destroyed where it waits when the server stops. False: that has begun. Any thread.
+  [[nodiscard]] bool spawn(std::function<Task<void>()> body);
+
   // Stops accepting, closes idle connections, lets running requests finish within `patience`, then
   // stops. A stop() from another thread cuts it short. Not from an io thread, as for stop().
   void drain(std::chrono::milliseconds patience);

@@ -85,6 +85,26 @@ TEST(Stream, SendsChunksAndKeepsTheConnection) {
   EXPECT_EQ(status_of(head.read_until("\r\n\r\n")), 200) << "no body may follow the head";
 }
 
+TEST(Server, RunsWhatBelongsToItsConnectionsUntilItStops) {
+  const auto server = start(Router());
+  Gate begun;
+  Gate gone;
+  struct Mark {
+    Gate& gate;
+    ~Mark() { gate.open(); }
+  };
+  ASSERT_TRUE(server->spawn([&]() -> Task<void> {
+    const Mark mark{gone};
+    Waker never;
+    begun.open();
+    while (true) co_await never.wait_until(std::chrono::steady_clock::now() + seconds(60));
+  }));
+  ASSERT_TRUE(begun.wait());
+  server->stop();
+  EXPECT_TRUE(gone.wait()) << "destroyed where it waited";
+  EXPECT_FALSE(server->spawn([]() -> Task<void> { co_return; }));
+}
+
 TEST(Stream, AFailedHandlerLeavesTheStreamVisiblyBroken) {
   Router router;
   router.add(Method::Get, "/", [](const Request&, Responder& responder) -> Task<Status> {

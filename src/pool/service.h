@@ -59,7 +59,7 @@ struct Service {
   std::vector<contract::ModelEntry> known_models;  // what can be fetched, and the built-in one
   mutable std::atomic<std::size_t> num_followers = 0;
   mutable NeedBook needs;
-  mutable http::Client relay_client;
+  mutable http::Client relay_client{{.max_idle_connections = 64}};
   mutable std::atomic<std::size_t> num_relays = 0;
   mutable std::atomic<std::size_t> relays_total = 0;
 };
