@@ -13,6 +13,7 @@ AnswerForm form_of(const fleet::JobId& job, const fleet::SubmittedRecord& facts,
   return {
       .kind = facts.kind,
       .choices = std::max(1U, facts.choices),
+      .job_id = fleet::text(job),
       .head = {std::string(prefix) + fleet::text(job), facts.submitted_ms / 1000, facts.model_name},
       .keeps_ids = wish.ids,
       .keeps_usage = wish.usage};

@@ -1,17 +1,11 @@
 #include "orchestrator/answer_log.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
-#include "base/json.h"
 #include "base/log.h"
-#include "contract/error_table.h"
-#include "contract/inference.h"
-#include "openai/errors.h"
+#include "orchestrator/answer_text.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -24,107 +18,11 @@ const base::Logger& logger() {
   return instance;
 }
 
-std::string id_line(const fleet::Position& position) {
-  return "id: " + fleet::text(position) + "\n";
-}
-
 bool is_openai(const AnswerForm& form) {
   return form.kind != fleet::JobKind::Execute;
 }
 
-double thousandths(double value) {
-  return std::round(value * 1000) / 1000;
-}
-
-std::string place(const fleet::HostId& host, const fleet::WorkerId& worker) {
-  return host.empty() ? worker : host + "/" + worker;
-}
-
-// Where the end of an answer begins in the events of its last group; their size where it has none.
-std::size_t find_end(std::string_view events) {
-  std::size_t at = events.size();
-  const auto block_before = [events](std::size_t end) {
-    if (end < 3) return std::string_view::npos;
-    const std::size_t mark = events.rfind("\n\n", end - 3);
-    return mark == std::string_view::npos ? 0 : mark + 2;
-  };
-  const std::size_t last = block_before(at);
-  if (last == std::string_view::npos) return at;
-  const std::string_view block = events.substr(last);
-  const bool is_end = block.starts_with("data: [DONE]") || block.starts_with("event: end\n") ||
-                      block.find("\nevent: end\n") != std::string_view::npos;
-  if (!is_end) return at;
-  at = last;
-  const std::size_t before = block.starts_with("data: [DONE]") ? block_before(at) : at;
-  if (before < at &&
-      events.substr(before, at - before).find(",\"choices\":[],") != std::string_view::npos)
-    at = before;  // the usage
-  return at;
-}
-
-// What the events of a stored group say about the choices.
-void note_events(std::string_view events, AnswerProgress& progress) {
-  FrameReader reader;
-  std::vector<Frame> frames;
-  if (!reader.feed(events, frames).ok()) return;
-  for (const Frame& frame : frames) {
-    const std::size_t at = frame.data.find(",\"choices\":[");
-    if (at == std::string_view::npos) continue;
-    const ChunkFacts facts = chunk_facts(frame.data.substr(at));
-    if (!facts.choice || *facts.choice >= progress.has_begun.size()) continue;
-    progress.has_begun[*facts.choice] = true;
-    if (facts.finishes) progress.is_finished[*facts.choice] = true;
-  }
-}
-
-std::string stop_reason_of(std::string_view end_text) {
-  FrameReader reader;
-  std::vector<Frame> frames;
-  if (!reader.feed(end_text, frames).ok()) return {};
-  for (const Frame& frame : frames) {
-    if (frame.event != "end") continue;
-    const Result<contract::InferenceResult> end = contract::parse_end_event(frame.data);
-    if (end.ok()) return std::string(contract::name(end->stop_reason));
-  }
-  return "stop";
-}
-
 }  // namespace
-
-std::string notice_text(const AnswerForm& form, fleet::Holder holder,
-                        const fleet::JobNotice& notice) {
-  json::Object data;
-  std::string_view event = "queued";
-  switch (notice.kind) {
-    case fleet::NoticeKind::Queued:
-      data = {{"queue_position", notice.position},
-              {"predicted_start_ms", thousandths(notice.eta_ms)}};
-      break;
-    case fleet::NoticeKind::Loading:
-      event = "loading";
-      data = {{"predicted_start_ms", thousandths(notice.eta_ms)}};
-      if (!notice.host.empty()) data["host"] = notice.host;
-      if (!notice.stage.empty()) data["stage"] = notice.stage;
-      if (notice.progress >= 0) data["progress"] = thousandths(notice.progress);
-      break;
-    case fleet::NoticeKind::Migrated:
-      event = "migrated";
-      data = {{"from", place(notice.from_host, notice.from_worker)},
-              {"to", place(notice.host, notice.worker)},
-              {"at_token", notice.at_token},
-              {"gap_ms", thousandths(notice.gap_ms)},
-              {"exact", notice.is_exact}};
-      break;
-    case fleet::NoticeKind::Ended:
-      return {};
-  }
-  const std::string json = json::serialize(data);
-  if (is_openai(form) && holder == fleet::Holder::Connection)
-    return fmt::format(": {} {}\n\n", event, json);
-  std::string text;
-  append_event(event, json, text);
-  return text;
-}
 
 AnswerLog::AnswerLog(fleet::JobId job, fleet::Holder holder, AnswerForm form, AnswerLimits limits,
                      Give give)
@@ -197,11 +95,9 @@ AnswerLog::Resume AnswerLog::begin_attempt(const fleet::AttemptId& attempt) {
   return {progress_, ids_, told_.total(), is_whole_ || is_finished, stop_reason_};
 }
 
-void AnswerLog::note_accepted(std::string served_by) {
+void AnswerLog::note_worker(std::string served_by) {
   const base::MutexLock lock(mutex_);
-  is_accepted_ = true;
   served_by_ = std::move(served_by);
-  wake_all();
 }
 
 AnswerLog::Segment& AnswerLog::open_segment() {
@@ -313,29 +209,6 @@ void AnswerLog::tell(const fleet::JobNotice& notice) {
       break;
   }
   wake_all();
-}
-
-std::string AnswerLog::end_of(const fleet::EndedRecord& end) const {
-  std::string text;
-  if (end.state == fleet::JobState::Completed) {
-    if (!end_text_.empty()) return end_text_;
-    text = missing_end(form_);
-    if (!text.empty()) return text;
-    const json::Object data{{"tokens_out", end.tokens_out},
-                            {"decode_time_ms", 0},
-                            {"stop_reason", end.stop_reason},
-                            {"stop_sequence_matched", nullptr},
-                            {"prompt_tokens", end.prompt_tokens}};
-    append_event("end", json::serialize(data), text);
-    return text;
-  }
-  const Error error{end.code, end.message};
-  if (is_openai(form_)) {
-    append_event("", json::serialize(openai::error_json(error)), text);
-  } else {
-    append_event("error", json::serialize(contract::error_event_json(error)), text);
-  }
-  return text;
 }
 
 // --- the store ---
@@ -501,7 +374,7 @@ AnswerNews AnswerLog::news(AnswerCursor& cursor) {
     news.notice = notice_;
   }
   if (cursor.at == bytes_ && ended_ && !std::exchange(cursor.had_end, true)) {
-    news.end = end_of(*ended_);
+    news.end = end_text_of(form_, *ended_, end_text_);
     news.has_ended = true;
   }
   return news;
@@ -521,11 +394,6 @@ std::uint32_t AnswerLog::remove_follower(std::uint64_t number) {
   const base::MutexLock lock(mutex_);
   std::erase_if(followers_, [number](const auto& each) { return each.first == number; });
   return static_cast<std::uint32_t>(followers_.size());
-}
-
-bool AnswerLog::is_accepted() const {
-  const base::MutexLock lock(mutex_);
-  return is_accepted_;
 }
 
 std::string AnswerLog::served_by() const {

@@ -88,8 +88,8 @@ class AnswerLog {
   };
   // From now on this attempt appends, and no other.
   Resume begin_attempt(const fleet::AttemptId& attempt);
-  // The worker took the request.
-  void note_accepted(std::string served_by);
+  // "host/worker": it took the request. Nobody is woken for that.
+  void note_worker(std::string served_by);
   // Both are dropped when the attempt is not the one that appends. Ids told so far.
   std::uint64_t append(const fleet::AttemptId& attempt, std::vector<AnswerStep> steps,
                        const AnswerProgress& told);
@@ -128,7 +128,6 @@ class AnswerLog {
   std::uint32_t add_follower(const http::Waker& waker, std::uint64_t number);
   std::uint32_t remove_follower(std::uint64_t number);
 
-  bool is_accepted() const;
   std::string served_by() const;
   std::optional<WholeAnswer> whole() const;
   std::optional<fleet::EndedRecord> ended() const;
@@ -158,7 +157,6 @@ class AnswerLog {
   void forget(std::size_t bytes) LLORCH_REQUIRES(mutex_);
   void wake_all() LLORCH_REQUIRES(mutex_);
   std::size_t unsafe_bytes() const LLORCH_REQUIRES(mutex_);
-  std::string end_of(const fleet::EndedRecord& end) const LLORCH_REQUIRES(mutex_);
 
   const fleet::JobId job_;
   const fleet::Holder holder_;
@@ -182,7 +180,6 @@ class AnswerLog {
   bool gives_up_ LLORCH_GUARDED_BY(mutex_) = false;     // the store will never take it
   int refusals_ LLORCH_GUARDED_BY(mutex_) = 0;          // one after the other
   std::string stop_reason_ LLORCH_GUARDED_BY(mutex_);
-  bool is_accepted_ LLORCH_GUARDED_BY(mutex_) = false;
   std::string served_by_ LLORCH_GUARDED_BY(mutex_);
   std::optional<WholeAnswer> whole_ LLORCH_GUARDED_BY(mutex_);
   std::string notice_ LLORCH_GUARDED_BY(mutex_);
@@ -191,10 +188,5 @@ class AnswerLog {
   std::vector<std::pair<std::uint64_t, http::Waker>> followers_ LLORCH_GUARDED_BY(mutex_);
   std::optional<http::Waker> paused_ LLORCH_GUARDED_BY(mutex_);
 };
-
-// The texts of what is told beside the answer, exactly as on the wire. On OpenAI's endpoints they
-// are comments: their clients know no other events. Those who follow a task do.
-std::string notice_text(const AnswerForm& form, fleet::Holder holder,
-                        const fleet::JobNotice& notice);
 
 }  // namespace llorch::orchestrator

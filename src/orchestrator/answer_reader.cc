@@ -1,6 +1,7 @@
 #include "orchestrator/answer_reader.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/json.h"
@@ -36,7 +37,28 @@ void cut_usage(std::string& chunk) {
   if (behind == "}" || behind.starts_with(",\"llorch\":{")) chunk.erase(tail, kNoUsage.size());
 }
 
+// The data of `started`: the worker knows the attempt by a name that nobody else does.
+std::string with_job_id(std::string_view data, std::string_view theirs, std::string_view ours) {
+  std::string text(data);
+  const std::string member = "\"job_id\":\"" + std::string(theirs) + "\"";
+  const std::size_t at = text.find(member);
+  if (ours.empty() || at == std::string::npos) return text;
+  text.replace(at, member.size(), "\"job_id\":\"" + std::string(ours) + "\"");
+  return text;
+}
+
 }  // namespace
+
+std::uint32_t embedding_tokens(std::string_view body) {
+  // The usage is the last member; vectors of megabytes come before it.
+  constexpr std::string_view kName = "\"prompt_tokens\":";
+  const std::size_t at = body.rfind(kName);
+  if (at == std::string_view::npos) return 0;
+  const std::string_view digits = body.substr(at + kName.size());
+  std::uint32_t count = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  return count;
+}
 
 Error openai_failure(std::string_view body) {
   const Result<json::Value> parsed = json::parse(body);
@@ -118,7 +140,7 @@ Status AnswerReader::take_event(const Frame& frame, std::vector<AnswerStep>& ste
     facts_.prompt_tokens = static_cast<std::uint32_t>(started->prompt_tokens);
     facts_.cached_tokens = static_cast<std::uint32_t>(started->cached_tokens);
     if (std::exchange(told_.has_started, true)) return ok_status();
-    hold(frame.event, frame.data);
+    hold(frame.event, with_job_id(frame.data, started->job_id, form_.job_id));
     give(0, {}, steps);
     return ok_status();
   }

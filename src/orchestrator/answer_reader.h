@@ -18,6 +18,7 @@ namespace llorch::orchestrator {
 struct AnswerForm {
   fleet::JobKind kind = fleet::JobKind::Execute;
   std::uint32_t choices = 1;
+  std::string job_id;        // the job's own, in `started`; empty: as the worker said
   ChunkHead head;            // OpenAI's
   bool keeps_ids = false;    // chunks go out with their ids
   bool keeps_usage = false;  // and with the usage at their end, as the client asked for it
@@ -98,6 +99,9 @@ class AnswerReader {
 
 // The end of an answer whose choices are all finished, where no worker has written it.
 std::string missing_end(const AnswerForm& form);
+
+// The tokens that an answer of OpenAI's embeddings says it has read; 0: it does not say.
+std::uint32_t embedding_tokens(std::string_view body);
 
 // What OpenAI's form of an error says: {"error":{"message","type","param","code"}}. Corrupt where
 // it is something else.

@@ -55,6 +55,22 @@ TEST(AnswerReader, EveryEventOfExecuteStaysAsItIs) {
   }
 }
 
+TEST(AnswerReader, StartedNamesTheJobAsItsClientKnowsIt) {
+  AnswerReader reader({.job_id = "the-job"}, {});
+  std::vector<AnswerStep> steps;
+  ASSERT_TRUE(reader.feed(kStarted, steps).ok());
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_THAT(steps[0].text, HasSubstr(R"(data: {"job_id":"the-job","model":"m")"));
+  EXPECT_THAT(steps[0].text, EndsWith("\"cached_tokens\":4}\n\n"));
+}
+
+TEST(AnswerReader, EmbeddingsSayHowMuchTheyRead) {
+  EXPECT_EQ(embedding_tokens(R"({"data":[],"usage":{"prompt_tokens":202,"total_tokens":202}})"),
+            202U);
+  EXPECT_EQ(embedding_tokens(R"({"data":[]})"), 0U);
+  EXPECT_EQ(embedding_tokens(R"({"usage":{"prompt_tokens":)"), 0U);
+}
+
 TEST(AnswerReader, TheEndIsKeptApartAndItsIdsAreTold) {
   AnswerReader reader({}, {});
   std::vector<AnswerStep> steps;

@@ -79,7 +79,9 @@ Follower::Follower(std::shared_ptr<AnswerLog> log, FollowerParts parts,
   cursor_ = start.cursor;
   if (last) filter_.emplace(*last, start.position);
   const std::uint32_t followers = log_->add_follower(waker_, number_);
-  if (!log_->ended()) parts_.post(fleet::FollowersChanged{log_->job(), followers});
+  // A job that lives with its connection is known to have that one.
+  if (log_->is_stored() && !log_->ended())
+    parts_.post(fleet::FollowersChanged{log_->job(), followers});
 }
 
 Follower::~Follower() {
@@ -119,7 +121,6 @@ http::Task<Result<Follower::Next>> Follower::next(std::chrono::steady_clock::tim
   while (true) {
     AnswerNews news = log_->news(cursor_);
     Next next{std::move(news.notice), news.has_ended};
-    next.is_notice = !next.bytes.empty();
     std::string bytes = std::move(news.bytes);
     const std::string end = std::move(news.end);
     if (news.read_before) {
@@ -128,7 +129,9 @@ http::Task<Result<Follower::Next>> Follower::next(std::chrono::steady_clock::tim
       bytes = read.take();
     }
     const bool has_more = !bytes.empty() && !next.has_ended;  // behind what the filter drops
-    next.bytes += filter_ ? filter_->take(std::move(bytes)) : std::move(bytes);
+    if (filter_) bytes = filter_->take(std::move(bytes));
+    next.has_answer = !bytes.empty();
+    next.bytes += bytes;
     if (next.has_ended) next.bytes += (filter_ ? filter_->finish() : std::string()) + end;
     if (!next.bytes.empty() || next.has_ended) co_return next;
     if (has_more) continue;

@@ -59,7 +59,7 @@ class Follower {
   struct Next {
     std::string bytes;
     bool has_ended = false;
-    bool is_notice = false;  // and nothing of the answer
+    bool has_answer = false;  // not only a notice, or the end
   };
   // What is new, all at once, or is by `deadline`; nothing also when somebody notified the waker,
   // and sometimes for no reason. An error: a part of the answer is no longer kept.

@@ -154,8 +154,8 @@ class OpenAnswer {
   const fleet::JobId job_;
 };
 
-// Streams the answer. Until a worker has taken the request, or for as long as a connection may be
-// silent, nothing is sent: a refusal can then still be a status of its own.
+// Streams the answer. Until it begins, or for as long as a connection may be silent, nothing is
+// sent: a failure can then still be a status of its own.
 http::Task<Status> stream_answer(Follower& follower, std::chrono::milliseconds keep_alive,
                                  http::Responder& responder) {
   AnswerLog& log = follower.log();
@@ -166,16 +166,15 @@ http::Task<Status> stream_answer(Follower& follower, std::chrono::milliseconds k
     Result<Follower::Next> next = co_await follower.next(deadline);
     if (!next.ok()) co_return next.error();
     has_ended = next->has_ended;
-    const bool is_answer = !next->bytes.empty() && !next->is_notice;
-    if (next->is_notice) waiting.clear();  // the newest says it all
-    waiting += next->bytes;
+    if (!next->bytes.empty()) waiting = std::move(next->bytes);  // notices: the newest says it all
     const std::optional<fleet::EndedRecord> end = log.ended();
-    if (has_ended && end && end->state != fleet::JobState::Completed && !log.is_accepted()) {
+    const bool has_failed = has_ended && end && end->state != fleet::JobState::Completed;
+    if (has_failed && !next->has_answer) {
       http::Response response = ended_response(log, *end);
       add_origin(log, response.headers);
       co_return co_await responder.send(std::move(response));
     }
-    if (is_answer || has_ended || log.is_accepted() || Clock::now() >= deadline) break;
+    if (next->has_answer || has_ended || Clock::now() >= deadline) break;
   }
   http::Headers headers;
   headers.add("Cache-Control", "no-store");
@@ -183,20 +182,20 @@ http::Task<Status> stream_answer(Follower& follower, std::chrono::milliseconds k
   Result<http::Stream> stream =
       co_await responder.open_stream(200, std::string(http::kEventStreamType), std::move(headers));
   if (!stream.ok()) co_return stream.error();
-  if (waiting.empty() && Clock::now() >= deadline) waiting = http::kKeepAliveComment;
+  if (waiting.empty() && !has_ended) waiting = http::kKeepAliveComment;
+  if (Status written = co_await stream->write(waiting); !written.ok()) co_return written;
+  deadline = Clock::now() + keep_alive;
   while (!stream->is_closed()) {
-    if (!waiting.empty()) {
-      const Status written = co_await stream->write(waiting);
-      if (!written.ok()) co_return written;
-      deadline = Clock::now() + keep_alive;
-    }
     if (has_ended) co_return ok_status();
     Result<Follower::Next> next = co_await follower.next(deadline);
     if (!next.ok()) co_return next.error();
     has_ended = next->has_ended;
-    waiting = std::move(next->bytes);
-    if (waiting.empty() && !has_ended && Clock::now() >= deadline)
-      waiting = http::kKeepAliveComment;
+    const bool is_silent = next->bytes.empty() && !has_ended;
+    if (is_silent && Clock::now() < deadline) continue;
+    const Status written =
+        co_await stream->write(is_silent ? http::kKeepAliveComment : std::string_view(next->bytes));
+    if (!written.ok()) co_return written;
+    deadline = Clock::now() + keep_alive;
   }
   co_return Error{ErrorCode::Cancelled, "the client is gone"};
 }
@@ -212,7 +211,7 @@ http::Task<Status> send_whole(OpenAiParts parts, Follower& follower, JobKind kin
     Result<Follower::Next> next = co_await follower.next(Clock::now() + parts.answers.keep_alive());
     if (!next.ok()) co_return next.error();
     has_ended = next->has_ended;
-    if (!next->is_notice) chunks += next->bytes;
+    if (next->has_answer || has_ended) chunks += next->bytes;
     if (has_ended || chunks.size() < kFoldBytes) continue;
     std::function<Result<bool>()> add = [fold, part = std::exchange(chunks, {})]() -> Result<bool> {
       const Status added = fold->add(part);

@@ -180,6 +180,42 @@ TEST_F(OpenAiRoutes, EmbeddingsAreRepeatedWholeWhenAWorkerIsLost) {
   EXPECT_THAT(answer->body, HasSubstr("\"embedding\""));
 }
 
+TEST_F(OpenAiRoutes, EmbeddingsAreBookedByWhatTheWorkerCounted) {
+  const Result<http::Response> answer =
+      post("/v1/embeddings", R"({"model":"story","input":"text"})");
+  ASSERT_TRUE(answer.ok());
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  std::atomic<std::int64_t> booked = -1;
+  ASSERT_TRUE(fleet.core().ask([&booked](const fleet::Fleet& facts, fleet::TimePoint) {
+    booked = facts.keys.front().usage.tokens_ever;
+  }));
+  while (booked < 0) std::this_thread::yield();
+  EXPECT_EQ(booked, 202);
+}
+
+TEST_F(OpenAiRoutes, AnOrderlyEndIsSaidOnEveryConnection) {
+  fleet.pool.set_usual({.tokens = 100'000, .pace = milliseconds(2)});
+  http::Response streamed;
+  http::Response whole;
+  {
+    const std::jthread one([&] { streamed = chat(R"(,"stream":true)"); });
+    const std::jthread two([&] { whole = chat(""); });
+    while (fleet.pool.running() < 2) std::this_thread::yield();
+    fleet.core().post(fleet::ShuttingDown{});
+  }
+  const bool had_begun = streamed.status == 200;
+  EXPECT_TRUE(had_begun || streamed.status == 503) << streamed.status;
+  EXPECT_THAT(streamed.body, HasSubstr("the orchestrator was stopped"));
+  if (had_begun) {
+    EXPECT_THAT(streamed.body, HasSubstr("data: {\"error\":{"));
+    EXPECT_THAT(streamed.body, EndsWith("}\n\n"));
+  }
+  EXPECT_EQ(whole.status, 503);
+  EXPECT_THAT(parsed(whole.body).at("error").at("message").as_string().c_str(),
+              HasSubstr("the orchestrator was stopped"));
+  EXPECT_EQ(chat("").status, 503) << "nothing more is accepted";
+}
+
 TEST_F(OpenAiRoutes, AQueuedStreamIsKeptAlive) {
   fleet.pool.set_usual({.refuse = 503});
   std::string text;

@@ -195,9 +195,12 @@ void Orchestrator::submit(Submission submission, OnReply on_reply) {
   }
   ++submissions_waiting_;
   const fleet::JobId job = submission.job;
-  const bool posted = loop_->post([this, submission = std::move(submission), on_reply]() mutable {
+  // The one who waits for it decides it himself, where nobody else is at it: no thread wakes up
+  // before the request is on its way.
+  const auto shared = std::make_shared<Submission>(std::move(submission));
+  const bool posted = loop_->run_or_post([this, shared, on_reply] {
     --submissions_waiting_;
-    take_submission(std::move(submission), std::move(on_reply));
+    take_submission(std::move(*shared), on_reply);
   });
   if (posted) return;
   --submissions_waiting_;

@@ -124,7 +124,7 @@ class Orchestrator : private fleet::FleetEffects {
   // Tells everybody who waits for that model.
   void note_load(LoadProgress progress);
 
-  // Called once, on the owner's thread; must not wait.
+  // Called once, on the owner's thread or, by submit, on the caller's; must not wait.
   using OnReply = std::function<void(const fleet::Reply&)>;
   // The reply comes when the job is durable (at once for one that lives with its connection), or
   // when it was refused: status then says why, NotFound with the nearest names of models.

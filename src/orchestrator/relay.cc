@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,8 @@ constexpr std::size_t kWholeBytesMax = std::size_t{64} << 20;
 constexpr std::size_t kRefusalBytesMax = std::size_t{64} << 10;
 // A longer body is rewritten elsewhere than on the io threads.
 constexpr std::size_t kLongBodyBytes = std::size_t{32} << 10;
+// To pools, between attempts.
+constexpr std::size_t kIdleConnections = 64;
 
 const base::Logger& logger() {
   static const base::Logger instance("relay");
@@ -118,7 +121,12 @@ struct Relays::Live {
 
 Relays::Relays(http::IoThreads& io, http::WorkThreads& work, AnswerBook& book, PostEvent post,
                RelayTimes times)
-    : io_(io), work_(work), book_(book), post_(std::move(post)), times_(times) {
+    : io_(io),
+      work_(work),
+      book_(book),
+      post_(std::move(post)),
+      times_(times),
+      client_({.max_idle_connections = kIdleConnections}) {
   io_.spawn([this] { return tick_forever(); });
 }
 
@@ -132,7 +140,17 @@ void Relays::open(AttemptRequest request) {
     const base::MutexLock lock(mutex_);
     live_[live->id()] = live;
   }
-  io_.spawn([this, live] { return run(live); });
+  const auto body = [this, live] { return run(live); };
+  {
+    const base::MutexLock lock(spawn_mutex_);
+    if (spawn_ && spawn_(body)) return;
+  }
+  io_.spawn(body);
+}
+
+void Relays::run_beside(Spawn spawn) {
+  const base::MutexLock lock(spawn_mutex_);
+  spawn_ = std::move(spawn);
 }
 
 void Relays::cut(const fleet::AttemptId& attempt) {
@@ -216,6 +234,8 @@ http::Task<void> Relays::ask_worker(LivePtr live, std::shared_ptr<AnswerLog> log
   if (request.facts.deadline_ms > 0)
     ask.headers.add("X-Deadline", std::to_string(request.facts.deadline_ms));
   if (is_openai(request.facts.kind)) ask.headers.add("X-Llorch-Ids", "1");
+  // So it may use a kept connection: a worker that gets it twice knows it by its name.
+  ask.headers.add("Idempotency-Key", fleet::text(live->id()));
   ask.total_timeout = std::chrono::milliseconds(0);
   ask.idle_timeout = times_.silence;
   ask.stop = live->stop.get_token();
@@ -248,9 +268,7 @@ http::Task<void> Relays::ask_worker(LivePtr live, std::shared_ptr<AnswerLog> log
   } else if (request.facts.kind == fleet::JobKind::Embedding) {
     co_await take_whole(live, std::move(log), stream.take());
   } else {
-    log->note_accepted(request.order.host + "/" + request.order.worker);
-    // Chunks come with the first ids, after the prompt was read; what it counts comes at the end.
-    if (is_openai(request.facts.kind)) note_started(*live, {.has_started = true});
+    log->note_worker(request.order.host + "/" + request.order.worker);
     co_await read_stream(live, std::move(log), stream.take(), std::move(resume.told));
   }
 }
@@ -284,9 +302,10 @@ http::Task<void> Relays::take_whole(LivePtr live, std::shared_ptr<AnswerLog> log
     end(*live, judge_break(body.error(), /*had_answered=*/true));
     co_return;
   }
-  log->note_accepted(live->request.order.host + "/" + live->request.order.worker);
+  log->note_worker(live->request.order.host + "/" + live->request.order.worker);
+  const std::uint32_t tokens = embedding_tokens(*body);
   log->keep_whole(live->id(), {200, type, body.take()});
-  end(*live, {.end = AttemptEnd::Completed, .stop_reason = "stop"});
+  end(*live, {.end = AttemptEnd::Completed, .stop_reason = "stop", .prompt_tokens = tokens});
 }
 
 http::Task<void> Relays::read_stream(LivePtr live, std::shared_ptr<AnswerLog> log,
@@ -311,7 +330,6 @@ http::Task<void> Relays::read_stream(LivePtr live, std::shared_ptr<AnswerLog> lo
     live->byte_at = now;
     std::vector<AnswerStep> steps;
     const Status read = reader.feed(*piece, steps);
-    note_started(*live, reader.facts());
     if (!steps.empty()) {
       if (std::exchange(must_say_moved, false)) {
         log->note_moved(live->id(),
@@ -328,6 +346,9 @@ http::Task<void> Relays::read_stream(LivePtr live, std::shared_ptr<AnswerLog> lo
       live->token_at = now;
       live->told = log->append(live->id(), std::move(steps), reader.told());
     }
+    // Its followers first. OpenAI's streams have nothing before the first ids but keep-alives.
+    if (is_openai(log->form().kind)) note_started(*live, {.has_started = true});
+    note_started(*live, reader.facts());
     {
       const base::MutexLock lock(live->mutex);
       if (live->worker_job_id.empty()) live->worker_job_id = reader.worker_job_id();
@@ -360,6 +381,8 @@ http::Task<void> Relays::read_stream(LivePtr live, std::shared_ptr<AnswerLog> lo
   if (ended.prefill_ms == 0 && is_first_known && facts.cached_tokens * 4 < facts.prompt_tokens)
     ended.prefill_ms = fleet::millis_between(live->opened_at, first_token);
   end(*live, std::move(ended));
+  // Nobody waits for the end of the stream, but behind it the connection is free for the next.
+  if (is_whole) std::ignore = co_await stream.read_some();
 }
 
 http::Task<void> Relays::cancel(LivePtr live) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,11 @@ class Relays final : public Attempts {
          RelayTimes times = {});
   ~Relays() override;
 
+  // Attempts from now on run there, where it takes them: beside the connections that they answer.
+  // Null: here. Not while the other one's threads are being stopped.
+  using Spawn = std::function<bool(std::function<http::Task<void>()> body)>;
+  void run_beside(Spawn spawn);
+
   void open(AttemptRequest request) override;
   void cut(const fleet::AttemptId& attempt) override;
 
@@ -78,6 +84,8 @@ class Relays final : public Attempts {
   std::atomic<std::uint64_t> odd_events_{0};
   mutable base::Mutex mutex_;
   std::map<fleet::AttemptId, LivePtr> live_ LLORCH_GUARDED_BY(mutex_);
+  base::Mutex spawn_mutex_;
+  Spawn spawn_ LLORCH_GUARDED_BY(spawn_mutex_);
 };
 
 // How the end of an attempt is told, by what was seen of it. Pure.

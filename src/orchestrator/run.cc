@@ -202,6 +202,9 @@ class OrchestratorProcess {
          .descriptor_reserve = kDescriptorReserve});
     if (!started.ok()) return started.error();
     server_ = started.take();
+    relays_->run_beside([server = server_.get()](std::function<http::Task<void>()> body) {
+      return server->spawn(std::move(body));
+    });
     return ok_status();
   }
 
@@ -266,6 +269,7 @@ class OrchestratorProcess {
     logger().info("stopping: accepted jobs are stored and go on at the next start");
     std::error_code ignored;
     std::filesystem::remove(orchestrator_address_file(home_), ignored);
+    core_->post(fleet::ShuttingDown{});  // those who wait on their connections hear of it
     std::jthread stopper;
     const bool is_done =
         loop_.run_until_signal(stopper, "drain", [this] { server_->drain(kLastAnswers); });
@@ -278,6 +282,8 @@ class OrchestratorProcess {
 
   // Those who ask before those who answer.
   void stop_parts() {
+    if (server_) server_->stop();  // with the attempts that run there
+    if (relays_) relays_->run_beside(nullptr);
     server_.reset();
     steps_.reset();  // its last answers are still heard
     if (io_) io_->stop();

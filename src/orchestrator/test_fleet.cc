@@ -63,6 +63,8 @@ TestFleet::TestFleet(TestFleetOptions options) : options_(std::move(options)) {
                                                    .request_shutdown = [] {},
                                                    .is_draining = [] { return false; }}),
                                       server));
+  relays->run_beside(
+      [this](std::function<http::Task<void>()> body) { return server_->spawn(std::move(body)); });
   core_->recover({.hosts = {{std::string(kLocalHost), fleet::HostKind::Local}}});
 }
 

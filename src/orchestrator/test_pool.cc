@@ -376,7 +376,8 @@ http::Task<Status> TestPool::answer(const http::Request& request, http::Responde
   if (endpoint == "v1/embeddings") {
     co_return co_await refuse(responder, 200,
                               R"({"object":"list","data":[{"object":"embedding","index":0,)"
-                              R"("embedding":[0.5,1.0]}],"model":"scripted"})");
+                              R"("embedding":[0.5,1.0]}],"model":"scripted",)"
+                              R"("usage":{"prompt_tokens":202,"total_tokens":202}})");
   }
   co_return co_await stream(request, responder, body, std::move(script));
 }

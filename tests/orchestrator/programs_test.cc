@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <thread>
 
 #include "fleet_home.h"
 
@@ -133,6 +134,24 @@ TEST(Orchestratord, EndsATaskAtItsDeadline) {
   EXPECT_EQ(followed.count("end"), 0U);
   ASSERT_EQ(followed.count("error"), 1U);
   EXPECT_NE(followed.find("error")->data.find("INFERENCE_TIMEOUT"), std::string::npos);
+}
+
+TEST(Orchestratord, AnOrderlyEndIsSaidOnConnectionsAndTasksGoOn) {
+  FleetHome home;
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  const std::string task = home.submit(story(300));
+  home.follow(task, {}, [](const Followed& f) { return has_tokens(f, 3); });
+  json::Object long_story{{"model", "builtin"}, {"prompt", "Once"}, {"max_tokens", 900}};
+  long_story["temperature"] = 1.5;
+  Answer whole;
+  std::jthread waiting([&] { whole = home.post("/v1/completions", long_story); });
+  EXPECT_TRUE(home.wait_until([&] { return home.get("/v2/status").number("attached") == 1; }));
+  EXPECT_EQ(home.stop(), 0);
+  waiting.join();
+  EXPECT_EQ(whole.status, 503) << json::serialize(whole.body);
+  EXPECT_NE(json::serialize(whole.body).find("the orchestrator was stopped"), std::string::npos);
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  EXPECT_EQ(home.follow(task).count("end"), 1U) << home.err();
 }
 
 TEST(Orchestratord, TheSameIdempotencyKeyMeansTheSameJob) {
