@@ -428,7 +428,7 @@ Task<Result<Response>> stream_to(Client& client, ClientRequest request,
 
 Client::Client(const ClientOptions& options)
     : idle_(std::make_unique<IdlePool>(options.max_idle_connections)),
-      trust_(std::make_unique<TlsTrust>(options.ca_file)) {}
+      trust_(std::make_unique<TlsTrust>(options)) {}
 Client::~Client() = default;
 
 // A blocking call is ended by its own loop.

@@ -64,8 +64,9 @@ struct ClientOptions {
   // one: a server may close it at the very moment we write.
   std::size_t max_idle_connections = 0;
   // For https: a PEM file of the authorities that are believed, and no others. Empty: those of the
-  // system.
+  // system, and those of `more_ca_file` where there is such a file.
   std::string ca_file{};
+  std::string more_ca_file{};
 };
 
 // Errors name the peer and what happened: Unavailable (refused, closed early, unknown

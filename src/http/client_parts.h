@@ -91,23 +91,30 @@ class Client::IdlePool {
   std::vector<Idle> idle_ LLORCH_GUARDED_BY(mutex_);
 };
 
-// What the client believes of servers, read when it first needs it.
-class Client::TlsTrust {
+// Which authorities are believed about servers, read when they are first needed. Any thread.
+class TlsAuthorities {
  public:
-  explicit TlsTrust(std::string ca_file) : ca_file_(std::move(ca_file)) {}
+  explicit TlsAuthorities(const ClientOptions& options)
+      : ca_file_(options.ca_file), more_ca_file_(options.more_ca_file) {}
 
   Result<TlsContext> get() {
     const base::MutexLock lock(mutex_);
     if (context_) return context_;
-    Result<TlsContext> made = make_client_tls(ca_file_);
+    Result<TlsContext> made = make_client_tls(ca_file_, more_ca_file_);
     if (made.ok()) context_ = *made;
     return made;
   }
 
  private:
   const std::string ca_file_;
+  const std::string more_ca_file_;
   base::Mutex mutex_;
   TlsContext context_ LLORCH_GUARDED_BY(mutex_);
+};
+
+class Client::TlsTrust : public TlsAuthorities {
+ public:
+  using TlsAuthorities::TlsAuthorities;
 };
 
 }  // namespace llorch::http

@@ -36,27 +36,6 @@ const base::Logger& logger() {
   return instance;
 }
 
-Method method_of(beast::http::verb verb) {
-  switch (verb) {
-    case beast::http::verb::get:
-      return Method::Get;
-    case beast::http::verb::head:
-      return Method::Head;
-    case beast::http::verb::post:
-      return Method::Post;
-    case beast::http::verb::put:
-      return Method::Put;
-    case beast::http::verb::patch:
-      return Method::Patch;
-    case beast::http::verb::delete_:
-      return Method::Delete;
-    case beast::http::verb::options:
-      return Method::Options;
-    default:
-      return Method::Other;
-  }
-}
-
 std::string_view view(beast::string_view text) {
   return {text.data(), text.size()};
 }
@@ -126,11 +105,22 @@ Task<bool> Connection::begin() {
   if (!tls) co_return true;
   const Transport::TimePoint deadline = Clock::now() + shared_.options.header_timeout;
   const Transport::ErrorCode error = co_await transport_.accept_tls(std::move(tls), deadline);
-  if (error) {
-    logger().debug("no TLS connection", {{"why", error.message()}});
-    transport_.close();
-  }
-  co_return !error && !aborted_;
+  if (!error) co_return !aborted_;
+  logger().debug("no TLS connection", {{"why", error.message()}});
+  if (is_plain_http(error) && !aborted_) co_await answer_plain_http();
+  transport_.close();
+  co_return false;
+}
+
+// Who asks without TLS hears in plain words what is wrong. What it sent is gone, unread.
+Task<void> Connection::answer_plain_http() {
+  transport_.drop_tls();
+  Exchange exchange(transport_, shared_.options.write_timeout);
+  exchange.set_correlation_id(correlation_id_of({}));
+  const Error advice{ErrorCode::InvalidArgument,
+                     "this port speaks TLS: ask it with https:// instead of http://"};
+  co_await answer_error(exchange, advice);
+  co_await linger();
 }
 
 Task<void> Connection::refuse() {
@@ -177,7 +167,7 @@ Task<bool> Connection::serve_one() {
   Request request;
   request.from_loopback = from_loopback_;
   request.headers = copy_headers(parser->get());
-  request.method = method_of(parser->get().method());
+  request.method = method_of(view(parser->get().method_string()));
   request.correlation_id = correlation_id_of(request.headers);
   exchange.set_correlation_id(request.correlation_id);
   exchange.set_form(request.method == Method::Head, parser->get().version() >= 11,
@@ -308,10 +298,12 @@ bool Connection::has_good_token(const Request& request) const {
 }
 
 Refusal Connection::refuse_stranger(const Request& request) const {
+  const std::string key = name_key(request.headers);
+  if (shared_.options.on_stranger) shared_.options.on_stranger(key, request);
   if (const auto left_out = shared_.refusal_lines.take(Clock::now())) {
     logger().warn("a request without the right token",
                   {{"path", request.path},
-                   {"key", name_key(request.headers)},
+                   {"key", key},
                    {"from_loopback", from_loopback_},
                    {"left_out", *left_out},
                    {"correlation_id", request.correlation_id}});
@@ -396,6 +388,7 @@ Task<void> Connection::dispatch(const Router::Route& route, const Request& reque
                                 Exchange& exchange) {
   Status outcome = ok_status();
   current_ = &exchange;
+  exchange.on_release([this] { return release_input(); });
   start_watching();
   // The only catch-all: whatever a handler lets escape ends this request, not the server.
   try {
@@ -471,6 +464,13 @@ void Connection::stop_watching() {
   ++watch_generation_;
   beast::error_code ignored;
   transport_.socket().cancel(ignored);
+}
+
+std::string Connection::release_input() {
+  stop_watching();
+  std::string bytes(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  buffer_.clear();
+  return bytes;
 }
 
 // While a handler works, the socket is watched for the client's leaving. Bytes that come are kept

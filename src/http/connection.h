@@ -62,7 +62,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::size_t max_body_bytes = 0;
   };
 
-  Task<bool> begin();      // false: no secure connection came about
+  Task<bool> begin();  // false: no secure connection came about
+  Task<void> answer_plain_http();
   Task<bool> serve_one();  // false: the connection is over
   Task<bool> read_head(Parser& parser, Exchange& exchange);
   Task<bool> read_body(Parser& parser, Exchange& exchange, const Admission& admission);
@@ -85,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void start_watching();
   void stop_watching();
+  std::string release_input();  // what was read ahead, for a handler that takes the connection over
   void watch();
   void take_readable_bytes();
 

@@ -71,7 +71,11 @@ std::string Exchange::format_head(const Response& response, Framing framing, std
     fmt::format_to(append, "Content-Length: {}\r\n", length);
   }
   if (framing == Framing::Chunked) out += "Transfer-Encoding: chunked\r\n";
-  out += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  if (response.status == 101) keep_alive_ = false;  // what follows is no HTTP
+  const std::string_view connection = response.status == 101 ? "Upgrade"
+                                      : keep_alive_          ? "keep-alive"
+                                                             : "close";
+  fmt::format_to(append, "Connection: {}\r\n\r\n", connection);
   return out;
 }
 

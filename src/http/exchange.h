@@ -45,6 +45,12 @@ class Exchange {
   bool keeps_alive() const { return keep_alive_ && state_ == State::Answered; }
   void forbid_keep_alive() { keep_alive_ = false; }
 
+  // After an answer of 101: the bare connection, and what of it was read ahead. The client's
+  // leaving is no longer watched for.
+  Transport& transport() { return transport_; }
+  std::string release_input() { return release_input_ ? release_input_() : std::string(); }
+  void on_release(std::function<std::string()> release) { release_input_ = std::move(release); }
+
   bool is_gone() const { return gone_; }
   void mark_gone();  // runs the callbacks, once
   void on_gone(std::function<void()> callback);
@@ -69,6 +75,7 @@ class Exchange {
   int status_ = 0;
   bool gone_ = false;
   std::vector<std::function<void()>> on_gone_;
+  std::function<std::string()> release_input_;  // the connection's
 };
 
 }  // namespace llorch::http

@@ -85,6 +85,14 @@ Refusal refuse_malformed(std::string message, bool is_too_large) {
   return refuse_head(std::move(message), is_too_large ? kHeadTooLarge : 0);
 }
 
+Method method_of(std::string_view name) {
+  for (const Method method : {Method::Get, Method::Head, Method::Post, Method::Put, Method::Patch,
+                              Method::Delete, Method::Options}) {
+    if (method_name(method) == name) return method;
+  }
+  return Method::Other;
+}
+
 std::string correlation_id_of(const Headers& headers) {
   const auto given = headers.find("X-Correlation-Id");
   return given && is_correlation_id(*given) ? std::string(*given) : random_id();

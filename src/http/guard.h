@@ -40,6 +40,9 @@ struct HeadLimits {
 // one is the next request to the other, so every refusal ends the connection.
 std::optional<Refusal> check_head(const RequestHead& head, const HeadLimits& limits);
 
+// GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS; every other is Other.
+Method method_of(std::string_view name);
+
 // For a head that cannot be read to its end.
 Refusal refuse_malformed(std::string message, bool is_too_large);
 

@@ -57,6 +57,7 @@ class Responder {
   bool is_closed() const;
 
  private:
+  friend class Pipe;
   Exchange* exchange_;
 };
 

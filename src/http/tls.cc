@@ -8,6 +8,7 @@
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ssl/error.hpp>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -97,7 +98,7 @@ Result<TlsContext> make_server_tls(const std::string& certificate_file,
   return context;
 }
 
-Result<TlsContext> make_client_tls(const std::string& ca_file) {
+Result<TlsContext> make_client_tls(const std::string& ca_file, const std::string& more_ca_file) {
   Result<TlsContext> context = make_context(ssl::context::tls_client);
   if (!context.ok()) return context;
   boost::system::error_code error;
@@ -107,6 +108,11 @@ Result<TlsContext> make_client_tls(const std::string& ca_file) {
     (*context)->load_verify_file(ca_file, error);
   }
   if (error) return bad_file("CA certificates", ca_file.empty() ? "of the system" : ca_file, error);
+  std::error_code ignored;
+  if (ca_file.empty() && std::filesystem::exists(more_ca_file, ignored)) {
+    (*context)->load_verify_file(more_ca_file, error);
+    if (error) return bad_file("CA certificates", more_ca_file, error);
+  }
   (*context)->set_verify_mode(ssl::verify_peer, error);
   return context;
 }
@@ -120,6 +126,11 @@ bool expect_host(SSL* ssl, const std::string& host) {
   return X509_VERIFY_PARAM_set1_host(wanted, host.c_str(), host.size()) == 1 &&
          SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
                   const_cast<char*>(host.c_str())) == 1;
+}
+
+bool is_plain_http(const boost::system::error_code& error) {
+  return error.category() == asio::error::get_ssl_category() &&
+         ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_HTTP_REQUEST;
 }
 
 Error explain_handshake(SSL* ssl, const boost::system::error_code& error, const std::string& host) {

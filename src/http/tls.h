@@ -18,11 +18,15 @@ using TlsContext = std::shared_ptr<boost::asio::ssl::context>;
 // PEM files: the certificate with the chain behind it, and its key.
 Result<TlsContext> make_server_tls(const std::string& certificate_file,
                                    const std::string& key_file);
-// `ca_file`: PEM; only these are believed. Empty: those of the system.
-Result<TlsContext> make_client_tls(const std::string& ca_file);
+// `ca_file`: PEM; only these are believed. Empty: those of the system and of `more_ca_file`, where
+// there is such a file.
+Result<TlsContext> make_client_tls(const std::string& ca_file, const std::string& more_ca_file);
 
 // What a client asks of the peer's certificate: that it is for this host, a name or an address.
 bool expect_host(SSL* ssl, const std::string& host);
+
+// Whether a server's handshake failed because the client speaks HTTP without TLS.
+bool is_plain_http(const boost::system::error_code& error);
 
 // Why a client's handshake failed, and what to do: Unauthorized where the certificate is the
 // reason, else Unavailable.

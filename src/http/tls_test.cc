@@ -134,8 +134,26 @@ TEST_F(Tls, PlainAndTlsDoNotMixSilently) {
           .ok());
   test::RawSocket noise(server->port());
   noise.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
-  noise.read_all();
+  EXPECT_THAT(noise.read_all(), HasSubstr("https://"));
   EXPECT_TRUE(client_.send(echo(server->port())).ok()) << "the others are served";
+}
+
+TEST_F(Tls, HandshakesThatDoNotComeAboutEnd) {
+  const TestCa::Files files = ca_.issue("server");
+  ServerOptions options = test::plain_options();
+  options.tls_certificate_file = files.certificate;
+  options.tls_key_file = files.key;
+  options.header_timeout = std::chrono::milliseconds(300);
+  options.max_connections = 4;
+  const auto server = start(make_router(), options);
+  std::vector<std::unique_ptr<test::RawSocket>> silent;
+  for (int i = 0; i < 12; ++i) {
+    silent.push_back(std::make_unique<test::RawSocket>(server->port()));
+    if (i % 2 == 0) silent.back()->send("\x16\x03\x01\x02");  // the beginning of a hello
+  }
+  const auto answer = client_.send(echo(server->port()));
+  EXPECT_TRUE(answer.ok()) << "they make room: " << answer.error().message;
+  for (const auto& one : silent) one->read_all();  // returns once the server has closed it
 }
 
 TEST_F(Tls, BadFilesAreNamedAtTheStart) {

@@ -39,6 +39,8 @@ class Transport {
   Task<ErrorCode> accept_tls(TlsContext context, TimePoint deadline);
   Task<Status> connect_tls(TlsContext context, std::string host, TimePoint deadline);
   bool is_tls() const { return tls_ != nullptr; }
+  // Goes on without, after a handshake that did not come about and said nothing yet.
+  void drop_tls() { tls_.reset(); }
   // A read that times out closes the connection: error is then beast::error::timeout.
   Task<std::pair<ErrorCode, std::size_t>> read_some(boost::asio::mutable_buffer into,
                                                     TimePoint deadline);

@@ -229,6 +229,10 @@ Result<Url> parse_url(std::string_view text) {
   return url;
 }
 
+bool is_any_address(std::string_view host) {
+  return host == "0.0.0.0" || host == "::";
+}
+
 bool is_loopback(std::string_view host) {
   if (host == "localhost" || host == "::1" || host == "[::1]") return true;
   // Four numbers of which the first is 127: "127.0.0.1.example.org" is somebody else.

@@ -54,4 +54,7 @@ std::string unix_url(std::string_view path);
 // spelling alone: nobody is asked.
 bool is_loopback(std::string_view host);
 
+// Whether a server on `host` listens on every address of this machine.
+bool is_any_address(std::string_view host);
+
 }  // namespace llorch::http
