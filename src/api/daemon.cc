@@ -38,6 +38,7 @@ Result<std::unique_ptr<http::Server>> start_server(const std::function<http::Rou
   server.render_error = render_error;
   server.bearer_token = token.take();
   server.accepts_token = options.accepts_token;
+  server.on_stranger = options.on_stranger;
   server.max_connections =
       base::connections_within(base::raise_descriptor_limit(), options.descriptor_reserve);
   server.allowed_origins = options.allow_origins;
@@ -51,8 +52,13 @@ Result<std::unique_ptr<http::Server>> start_server(const std::function<http::Rou
   return http::Server::start(make_router(), std::move(server));
 }
 
-std::string server_url(const std::string& host, std::uint16_t port) {
-  return "http://" + http::Url{host, port, "/"}.authority();
+std::string server_url(const std::string& host, std::uint16_t port, bool is_tls) {
+  return (is_tls ? "https://" : "http://") + http::Url{host, port, "/"}.authority();
+}
+
+std::string local_url(const std::string& host, std::uint16_t port, bool is_tls) {
+  if (!http::is_any_address(host)) return server_url(host, port, is_tls);
+  return server_url(host == "::" ? "::1" : "127.0.0.1", port, is_tls);
 }
 
 void MainLoop::request_end() {

@@ -33,6 +33,7 @@ struct ListenOptions {
   std::string api_token_file;  // empty: no token
   // Many tokens instead: see http::ServerOptions.
   std::function<bool(std::string_view token)> accepts_token = nullptr;
+  std::function<void(const std::string& key, const http::Request& request)> on_stranger = nullptr;
   std::vector<std::string> allow_origins;
   std::vector<std::string> paths_without_auth;
   std::string tls_certificate_file{};  // with tls_key_file: TLS; PEM
@@ -47,7 +48,10 @@ Result<std::unique_ptr<http::Server>> start_server(const std::function<http::Rou
                                                    const ListenOptions& options);
 
 // "http://[::1]:8000".
-std::string server_url(const std::string& host, std::uint16_t port);
+std::string server_url(const std::string& host, std::uint16_t port, bool is_tls = false);
+// How programs of this machine reach a server that listens on `host`: every address means loopback
+// to them.
+std::string local_url(const std::string& host, std::uint16_t port, bool is_tls);
 
 // The main thread of a daemon: it waits for signals and for what other threads ask. Make it before
 // any of them. All but request_end and wake belong to that thread.

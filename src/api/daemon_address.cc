@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/version.h"
+#include "http/url.h"
 
 namespace llorch::api {
 namespace {
@@ -18,10 +19,11 @@ constexpr std::size_t kAddressBytesMax = 4096;
 }  // namespace
 
 Status write_daemon_address(const std::filesystem::path& file, const std::string& url,
-                            const std::string& socket) {
+                            const std::string& socket, bool prefers_socket) {
   const std::optional<base::ProcessIdentity> self = base::identify_process(::getpid());
   json::Object object{{"pid", ::getpid()}, {"url", url}, {"version", base::version()}};
   if (!socket.empty()) object["socket"] = socket;
+  if (!socket.empty() && prefers_socket) object["prefers_socket"] = true;
   if (self) {
     object["start_ticks"] = self->start_ticks;
     object["boot_id"] = self->boot_id;
@@ -38,6 +40,9 @@ std::optional<DaemonAddress> read_daemon_address(const std::filesystem::path& fi
   DaemonAddress address;
   address.url = reader.required_string("url");
   address.socket = reader.optional_string("socket").value_or("");
+  const bool prefers_socket = reader.optional_bool("prefers_socket").value_or(false);
+  address.local_url =
+      prefers_socket && !address.socket.empty() ? http::unix_url(address.socket) : address.url;
   address.process.pid =
       static_cast<int>(reader.required_integer("pid", 1, std::numeric_limits<int>::max()));
   address.process.start_ticks =

@@ -13,13 +13,16 @@ namespace llorch::api {
 
 struct DaemonAddress {
   std::string url;
-  std::string socket;  // a unix socket that leads to the same; empty: none
+  std::string socket;     // a unix socket that leads to the same; empty: none
+  std::string local_url;  // how programs of this machine ask it: the URL, or the socket's
   base::ProcessIdentity process;
 };
 
-// Says in `file` that this process listens at `url`, and on `socket` where there is one.
+// Says in `file` that this process listens at `url`, and on `socket` where there is one;
+// `prefers_socket`: that programs of this machine use the socket, whatever names are in the
+// server's certificate.
 Status write_daemon_address(const std::filesystem::path& file, const std::string& url,
-                            const std::string& socket = {});
+                            const std::string& socket = {}, bool prefers_socket = false);
 
 // Nothing when there is no such file, it is damaged, or its process does not run.
 std::optional<DaemonAddress> read_daemon_address(const std::filesystem::path& file);

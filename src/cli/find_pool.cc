@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/local_ca.h"
 #include "base/file.h"
 #include "base/file_lock.h"
 #include "base/process_table.h"
@@ -73,7 +74,9 @@ Result<PoolClient> start_pool(const PoolTarget& target) {
 PoolClient client_for(const PoolTarget& target, std::string url) {
   return PoolClient({.url = std::move(url),
                      .token = target.token,
-                     .token_advice = "set LLORCH_TOKEN, or name a file with --token-file"});
+                     .token_advice = "set LLORCH_TOKEN, or name a file with --token-file",
+                     .ca_file = target.ca_file,
+                     .more_ca_file = api::ca_file(target.home).string()});
 }
 
 }  // namespace
@@ -91,7 +94,7 @@ Result<PoolClient> find_pool(const PoolTarget& target) {
   }
   // Only pool.json says which manager is this home's: on the usual port may be another user's.
   if (const auto address = pool::read_pool_address(target.home)) {
-    PoolClient client = client_for(target, address->url);
+    PoolClient client = client_for(target, address->local_url);
     const Result<json::Object> health = client.health();
     if (health.ok() && is_of_home(*health, target.home)) return client;
   }
@@ -114,7 +117,7 @@ Result<PoolClient> find_or_start_pool(const PoolTarget& target) {
 Status stop_pool(const PoolClient& client, const base::Home& home,
                  const std::function<bool(std::size_t workers)>& on_look) {
   std::optional<pool::PoolAddress> address = pool::read_pool_address(home);
-  if (address && address->url != client.url()) address.reset();
+  if (address && address->local_url != client.url()) address.reset();
   if (const Result<json::Value> asked = client.post("/v2/shutdown", {}); !asked.ok())
     return asked.error();
   const auto until = std::chrono::steady_clock::now() + kStopPatience;

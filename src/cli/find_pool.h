@@ -18,9 +18,10 @@ using pool_client::PoolClient;
 struct PoolTarget {
   base::Environment environment;
   base::Home home;
-  std::string url;     // named by the user; empty: the one of this home
-  std::string token;   // may be empty
-  bool stays = false;  // one that is started here does not leave when nobody uses it
+  std::string url;        // named by the user; empty: the one of this home
+  std::string token;      // may be empty
+  bool stays = false;     // one that is started here does not leave when nobody uses it
+  std::string ca_file{};  // for https, and no other authority; empty: the system's and this home's
 };
 
 // The manager that answers, when one does: the one named, else the one that this home's pool.json

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "api/local_ca.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/file_lock.h"
@@ -40,10 +41,18 @@ Error answer_error(const std::vector<json::FieldError>& errors) {
 }
 
 FleetClient::FleetClient(const FleetTarget& target, std::string url)
-    : calls_({.url = std::move(url),
+    : url_(url),
+      calls_({.url = std::move(url),
               .token = target.token,
               .token_advice = "set LLORCH_TOKEN to a key that `llorch keys add` made",
-              .who = "the orchestrator"}) {}
+              .who = "the orchestrator",
+              .ca_file = target.ca_file,
+              .more_ca_file = api::ca_file(target.home).string()}) {}
+
+FleetClient::FleetClient(const FleetTarget& target, const api::DaemonAddress& address)
+    : FleetClient(target, address.local_url) {
+  url_ = address.url;
+}
 
 Status FleetClient::follow(std::string_view job, std::string after,
                            const std::function<bool(const http::SseEvent& event)>& on_event,
@@ -99,7 +108,7 @@ Result<FleetClient> find_orchestrator(const FleetTarget& target) {
     return client;
   }
   if (const auto address = read_orchestrator_address(target.home))
-    return FleetClient(target, address->url);
+    return FleetClient(target, *address);
   return Error{ErrorCode::NotFound, "no orchestrator is running; `llorch up` starts one"};
 }
 

@@ -21,8 +21,9 @@ namespace llorch::cli {
 // Which orchestrator a command means.
 struct FleetTarget {
   base::Home home;
-  std::string url;    // named by the user; empty: the one of this home
-  std::string token;  // may be empty
+  std::string url;        // named by the user; empty: the one of this home
+  std::string token;      // may be empty
+  std::string ca_file{};  // for https, and no other authority; empty: the system's and this home's
 };
 
 // The error behind those of single fields, in one sentence for people.
@@ -32,8 +33,9 @@ Error answer_error(const std::vector<json::FieldError>& errors);
 class FleetClient {
  public:
   explicit FleetClient(const FleetTarget& target, std::string url);
+  explicit FleetClient(const FleetTarget& target, const api::DaemonAddress& address);
 
-  const std::string& url() const { return calls_.url(); }
+  const std::string& url() const { return url_; }  // for people and other programs
   // Endpoints whose answers are only passed on.
   const pool_client::PoolClient& calls() const { return calls_; }
 
@@ -70,6 +72,7 @@ class FleetClient {
                 const std::function<void(const Error& why)>& on_pause, std::stop_token stop) const;
 
  private:
+  std::string url_;
   pool_client::PoolClient calls_;
 };
 

@@ -19,7 +19,7 @@ std::string text_of(const base::Environment& environment, const char* name) {
 }  // namespace
 
 FleetTarget target_of(const FleetContext& context) {
-  return {context.home, context.url, context.token};
+  return {context.home, context.url, context.token, context.ca_file};
 }
 
 PoolTarget pool_of(const FleetContext& context) {
@@ -36,11 +36,13 @@ Status complete(FleetContext& context) {
   context.token = text_of(context.environment, "LLORCH_TOKEN");
   if (const Status good = contract::check_api_token(context.token); !good.ok())
     return good.error().in("LLORCH_TOKEN");
+  if (context.ca_file.empty()) context.ca_file = text_of(context.environment, "LLORCH_CA_FILE");
   if (!context.token.empty() || !context.url.empty()) return ok_status();
-  // On loopback this user needs no key: one that was revoked must not stand in the way.
+  // On loopback and by the socket this user needs no key: one that was revoked must not stand in
+  // the way.
   const auto address = read_orchestrator_address(context.home);
-  const Result<http::Url> url = http::parse_url(address ? address->url : "");
-  if (url.ok() && !http::is_loopback(url->host))
+  const Result<http::Url> url = http::parse_url(address ? address->local_url : "");
+  if (url.ok() && url->unix_path.empty() && !http::is_loopback(url->host))
     context.token = read_own_key(context.home).value_or("");
   return ok_status();
 }
@@ -55,6 +57,10 @@ CLI::App* add_fleet_command(CLI::App& parent, FleetContext& context, const std::
       ->add_option("--orchestrator", context.url,
                    "the orchestrator to ask, when it is not this home's own")
       ->type_name("URL");
+  command
+      ->add_option("--ca-file", context.ca_file,
+                   "PEM file of the authority of its certificate, where this home does not know it")
+      ->type_name("FILE");
   command->footer(footer);
   command->callback([&context, run = std::move(run)] { context.chosen = run; });
   return command;

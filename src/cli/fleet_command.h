@@ -18,9 +18,10 @@ struct FleetContext {
   base::Environment environment;
   base::Home home;
   bool json_output = false;
-  bool color = false;  // of standard output
-  std::string url;     // --orchestrator, LLORCH_ORCHESTRATOR; empty: the one of this home
-  std::string token;   // LLORCH_TOKEN, or this user's own key where the address needs one
+  bool color = false;   // of standard output
+  std::string url;      // --orchestrator, LLORCH_ORCHESTRATOR; empty: the one of this home
+  std::string token;    // LLORCH_TOKEN, or this user's own key where the address needs one
+  std::string ca_file;  // --ca-file, LLORCH_CA_FILE: whom alone to believe about it
   // Set by the command that was named; run after parsing. Returns the exit code.
   std::function<int()> chosen;
 };
@@ -44,6 +45,7 @@ void add_jobs_commands(CLI::App& app, FleetContext& context);    // jobs … why
 void add_keys_commands(CLI::App& app, FleetContext& context);    // keys …
 void add_hosts_commands(CLI::App& app, FleetContext& context);   // pool plan
 void add_backup_commands(CLI::App& app, FleetContext& context);  // backup restore
+void add_ca_command(CLI::App& app, FleetContext& context);       // ca
 void add_completion_command(CLI::App& app, FleetContext& context);
 void add_top_command(CLI::App& app, FleetContext& context);
 

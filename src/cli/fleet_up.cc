@@ -9,13 +9,16 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "api/local_ca.h"
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/process_table.h"
@@ -23,6 +26,7 @@
 #include "cli/fleet_command.h"
 #include "cli/output.h"
 #include "contract/fleet_api.h"
+#include "http/url.h"
 
 namespace llorch::cli {
 namespace {
@@ -89,11 +93,25 @@ Result<std::string> find_or_make_key(const FleetContext& context, const FleetCli
 }
 
 // A request that works as it stands.
-std::string example_request(const std::string& url) {
+std::string example_request(const std::string& url, const std::string& key,
+                            const std::string& ca_file) {
+  const Result<http::Url> parsed = http::parse_url(url);
+  std::string flags;
+  if (!ca_file.empty()) flags += fmt::format(" --cacert '{}'", ca_file);
+  if (parsed.ok() && !http::is_loopback(parsed->host))
+    flags += fmt::format(" -H 'Authorization: Bearer {}'", key);
   return fmt::format(
-      "curl {}/v1/completions -H 'Content-Type: application/json' -d "
+      "curl{} {}/v1/completions -H 'Content-Type: application/json' -d "
       "'{{\"model\":\"builtin\",\"prompt\":\"Once upon a time\",\"max_tokens\":60}}'",
-      url);
+      flags, url);
+}
+
+// The home's authority, where an address needs it; empty: it does not.
+std::string ca_for(const FleetContext& context, const std::string& url) {
+  const std::filesystem::path file = api::ca_file(context.home);
+  std::error_code ignored;
+  const bool is_needed = url.starts_with("https://") && std::filesystem::exists(file, ignored);
+  return is_needed ? file.string() : std::string();
 }
 
 int up(const FleetContext& context) {
@@ -107,8 +125,10 @@ int up(const FleetContext& context) {
   const FleetClient& client = found->client;
   const Result<std::string> key = find_or_make_key(context, client);
   if (!key.ok()) return fail(key.error());
+  const std::string ca_file = ca_for(context, client.url());
   if (context.json_output) {
     return print_json(json::Object{{"url", client.url()},
+                                   {"ca_file", ca_file},
                                    {"started", found->was_started},
                                    {"pool_url", pool->url()},
                                    {"pool_started", !pool_ran},
@@ -123,8 +143,10 @@ int up(const FleetContext& context) {
   std::string text = table.render(0, context.color);
   text += fmt::format("key           in {}, for you alone; this machine needs none\n\n  {}\n\n",
                       key_file(context.home).string(), *key);
+  if (!ca_file.empty())
+    text += "certificate   of this home's authority; `llorch ca` says how others trust it\n\n";
   text += "OpenAI's clients: base URL " + client.url() + "/v1. Or, as it stands:\n\n";
-  text += example_request(client.url()) + "\n\n";
+  text += example_request(client.url(), *key, ca_file) + "\n\n";
   text += "`llorch status` shows the whole house, `llorch down` stops it.\n";
   return print(text);
 }
@@ -141,7 +163,7 @@ Result<std::optional<Unfinished>> stop_orchestrator(const FleetContext& context,
   if (!address) return std::optional<Unfinished>();
   Unfinished unfinished;
   if (const auto status =
-          FleetClient(target_of(context), address->url).get<contract::FleetStatus>("/v2/status");
+          FleetClient(target_of(context), *address).get<contract::FleetStatus>("/v2/status");
       status.ok())
     unfinished = {status->queued, status->running};
   const Result<base::ProcessHandle> process = base::ProcessHandle::open(address->process);

@@ -173,7 +173,8 @@ std::vector<std::string> join_pool_url(int argc, const char* const* argv) {
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) {
     const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
-    if (std::string_view(argv[i]) == "--pool" && next.starts_with("http://")) {
+    if (std::string_view(argv[i]) == "--pool" &&
+        (next.starts_with("http://") || next.starts_with("https://"))) {
       words.push_back(fmt::format("--pool={}", next));
       ++i;
     } else {
@@ -192,6 +193,7 @@ Result<PoolTarget> pool_target(const std::string& flag, const base::Environment&
   const Result<base::Home> home = base::find_home(environment);
   if (!home.ok()) return home.error();
   PoolTarget target{environment, *home, flag, text_of("LLORCH_TOKEN")};
+  target.ca_file = text_of("LLORCH_CA_FILE");
   if (flag == kOwnPool) target.url = text_of("LLORCH_POOL");
   return target;
 }
@@ -322,6 +324,7 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   add_keys_commands(app, fleet);
   add_hosts_commands(app, fleet);
   add_backup_commands(app, fleet);
+  add_ca_command(app, fleet);
   add_top_command(app, fleet);
   add_completion_command(app, fleet);
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;

@@ -49,6 +49,7 @@ Status complete(PoolContext& context, const std::string& token_file) {
   context.home = *home;
   context.color = base::wants_color(stdout, context.environment("NO_COLOR"));
   if (context.pool_url.empty()) context.pool_url = text_of(context.environment, "LLORCH_POOL");
+  if (context.ca_file.empty()) context.ca_file = text_of(context.environment, "LLORCH_CA_FILE");
   context.token = text_of(context.environment, "LLORCH_TOKEN");
   if (const Status good = contract::check_api_token(context.token); !good.ok())
     return good.error().in("LLORCH_TOKEN");
@@ -62,7 +63,9 @@ Status complete(PoolContext& context, const std::string& token_file) {
 }  // namespace
 
 PoolTarget target_of(const PoolContext& context) {
-  return {context.environment, context.home, context.pool_url, context.token};
+  PoolTarget target{context.environment, context.home, context.pool_url, context.token};
+  target.ca_file = context.ca_file;
+  return target;
 }
 
 void run_when_named(CLI::App& command, PoolContext& context, std::function<int()> run) {
@@ -85,6 +88,9 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   app.add_option("--pool", context.pool_url, "the manager to ask, when it is not this host's own")
       ->type_name("URL");
   app.add_option("--token-file", token_file, "file with the token that it wants")
+      ->type_name("FILE");
+  app.add_option("--ca-file", context.ca_file,
+                 "PEM file of the authority of its certificate, where this home does not know it")
       ->type_name("FILE");
   CLI::App* models = app.add_subcommand("models", "which models are here, and getting more");
   models->require_subcommand(1);

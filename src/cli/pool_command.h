@@ -25,6 +25,7 @@ struct PoolContext {
   bool color = false;        // of standard output
   std::string pool_url;      // --pool, LLORCH_POOL; empty: the manager of this home
   std::string token;         // LLORCH_TOKEN, or the file of --token-file
+  std::string ca_file;       // --ca-file, LLORCH_CA_FILE
   bool needs_home = true;    // false: the command takes no notice of anything above
   // Set by the command that was named; run after parsing. Returns the exit code.
   std::function<int()> chosen;

@@ -74,7 +74,7 @@ int start_manager(const PoolContext& context) {
   if (!context.json_output) return print(fmt::format("running at {}\n", client->url()));
   json::Object object{{"url", client->url()}};
   const std::optional<pool::PoolAddress> address = pool::read_pool_address(context.home);
-  if (address && address->url == client->url() && !address->socket.empty())
+  if (address && address->local_url == client->url() && !address->socket.empty())
     object["socket"] = address->socket;
   return print_json(object);
 }

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/file_lock.h"
 #include "base/process.h"
+#include "http/url.h"
 #include "pool_client/pool_client.h"
 
 namespace llorch::orchestrator {
@@ -38,11 +39,14 @@ std::vector<std::string> environment_for_pool() {
 std::optional<PoolAddress> find_running(const LocalPoolOptions& options) {
   const auto address = api::read_daemon_address(options.home.state / "pool.json");
   if (!address) return std::nullopt;
-  const pool_client::PoolClient client({.url = address->url, .token = options.token});
+  // Where it speaks TLS it is asked by its socket: this process knows no authority.
+  const bool is_tls = address->url.starts_with("https://") && !address->socket.empty();
+  const std::string url = is_tls ? http::unix_url(address->socket) : address->url;
+  const pool_client::PoolClient client({.url = url, .token = options.token});
   const Result<json::Object> health = client.health();
   const json::Value* status = health.ok() ? health->if_contains("status") : nullptr;
   if (status == nullptr || *status == "starting") return std::nullopt;
-  return PoolAddress{address->url, options.token};
+  return PoolAddress{url, options.token};
 }
 
 }  // namespace

@@ -10,10 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "api/daemon.h"
 #include "api/daemon_address.h"
+#include "api/tls_door.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/log_file.h"
@@ -70,6 +72,7 @@ class OrchestratorProcess {
     }
     loop_.run(kForgetPause, [this] {
       base::keep_log_small(options_.log_file);
+      door_->look(*server_);
       forget_old();
       return false;
     });
@@ -93,8 +96,10 @@ class OrchestratorProcess {
     Result<Recovered> recovered = read_store();
     if (!recovered.ok()) return recovered.error();
     core_->recover(recovered.take());
-    const std::string url = api::server_url(options_.host, server_->port());
-    if (Status written = api::write_daemon_address(orchestrator_address_file(home_), url);
+    const std::string url = api::local_url(options_.host, server_->port(), door_->is_tls());
+    const std::string socket = listen_unix();
+    if (Status written =
+            api::write_daemon_address(orchestrator_address_file(home_), url, socket, true);
         !written.ok())
       return written;
     logger().info("listening", {{"url", url},
@@ -104,6 +109,18 @@ class OrchestratorProcess {
     fmt::print("{}: listening on {}\n", program_, url);
     std::fflush(stdout);
     return ok_status();
+  }
+
+  // Beyond loopback, this user's own commands come in by a socket: without a key, and whatever
+  // names are in the certificate. Its path, or nothing.
+  std::string listen_unix() {
+    if (http::is_loopback(options_.host) && !door_->is_tls()) return {};
+    const Result<std::filesystem::path> folder = remote::make_run_folder(home_, environment_);
+    const std::string path = folder.ok() ? (*folder / "orchestrator.sock").string() : "";
+    const Status listening = folder.ok() ? server_->listen_unix(path) : Status(folder.error());
+    if (listening.ok()) return path;
+    logger().warn("there is no unix socket", {{"why", listening.error().message}});
+    return {};
   }
 
   std::filesystem::path store_file() const {
@@ -179,6 +196,10 @@ class OrchestratorProcess {
                       "127.0.0.1, make one with `llorch keys add NAME`, and start it again",
                       options_.host)};
     }
+    Result<api::TlsDoor> door =
+        api::TlsDoor::open(options_.tls, home_, "orchestrator", options_.host);
+    if (!door.ok()) return door.error();
+    door_ = door.take();
     const RouteParts parts{.core = *core_,
                            .answers = *answers_,
                            .relays = *relays_,
@@ -198,6 +219,8 @@ class OrchestratorProcess {
              [keys = keys_.get()](std::string_view token) { return keys->is_good(token); },
          .allow_origins = options_.allow_origins,
          .paths_without_auth = paths_without_auth(),
+         .tls_certificate_file = door_->certificate_file(),
+         .tls_key_file = door_->key_file(),
          .io_threads = options_.io_threads,
          .descriptor_reserve = kDescriptorReserve});
     if (!started.ok()) return started.error();
@@ -307,6 +330,7 @@ class OrchestratorProcess {
   std::unique_ptr<Pools> pools_;
   std::unique_ptr<AnswerBook> answers_;
   std::unique_ptr<Relays> relays_;
+  std::optional<api::TlsDoor> door_;      // once it listens
   std::unique_ptr<http::Server> server_;  // last: stops before the rest goes
 };
 

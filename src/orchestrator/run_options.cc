@@ -7,20 +7,22 @@
 #include <array>
 
 #include "api/daemon_options.h"
+#include "api/tls_door.h"
 #include "base/settings.h"
 #include "base/version.h"
 
 namespace llorch::orchestrator {
 namespace {
 
-constexpr std::array<std::string_view, 11> kSettable = {
-    "host",       "port",     "allow-origin", "log-file",
-    "log-format", "store",    "pool",         "pool-token-file",
-    "local-pool", "max-jobs", "io-threads"};
+constexpr std::array<std::string_view, 15> kSettable = {
+    "host",         "port",     "tls-cert",   "tls-key", "tls-name", "plain-http",
+    "allow-origin", "log-file", "log-format", "store",   "pool",     "pool-token-file",
+    "local-pool",   "max-jobs", "io-threads"};
 
 constexpr const char* kFooter = R"(Examples:
   orchestratord                          on 127.0.0.1:8080, for this machine
   orchestratord --port 0                 a free port; llorch finds it by itself
+  orchestratord --host 0.0.0.0           for others too: TLS, and a key (`llorch keys add`)
 
 Every flag can also be set as LLORCH_ORCHESTRATOR_<FLAG> or in section
 [orchestrator] of config.toml (max-jobs = 2000).
@@ -38,6 +40,7 @@ void describe(CLI::App& app, OrchestratorOptions& options, std::string& log_form
       ->type_name("N")
       ->capture_default_str();
   app.add_flag("--any-port", options.any_port, "where that port is taken, a free one instead");
+  api::describe_tls_flags(app, options.tls);
   app.add_option(
          "--allow-origin", options.allow_origins,
          "web pages that may use this orchestrator, as https://app.example; may be repeated")

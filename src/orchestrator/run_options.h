@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/tls_door.h"
 #include "base/home.h"
 #include "base/log.h"
 
@@ -18,6 +19,7 @@ struct OrchestratorOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8080;  // 0 takes a free one
   bool any_port = false;      // another free one where that is taken
+  api::TlsFlags tls;
   std::vector<std::string> allow_origins;
   std::string log_file;  // instead of stderr; empty: stderr
   base::LogFormat log_format = base::LogFormat::Pretty;

@@ -12,10 +12,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "api/answers.h"
 #include "api/daemon.h"
+#include "api/tls_door.h"
 #include "base/confinement.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -54,18 +56,6 @@ constexpr milliseconds kIdleLook{500};  // how often a manager that may leave lo
 const base::Logger& logger() {
   static const base::Logger instance("pool");
   return instance;
-}
-
-bool is_any_address(std::string_view host) {
-  return host == "0.0.0.0" || host == "::";
-}
-
-// How programs of this host reach a server that listens on `host`.
-std::string local_url(const std::string& host, std::uint16_t port) {
-  std::string name = host;
-  if (host == "0.0.0.0") name = "127.0.0.1";
-  if (host == "::") name = "::1";
-  return api::server_url(name, port);
 }
 
 Status make_folders(const base::Home& home) {
@@ -119,6 +109,7 @@ class PoolProcess {
     loop_.run(options_.idle_exit_sec > 0 ? kIdleLook : kLook, [this] {
       fence_.look(Clock::now());
       base::keep_log_small(options_.log_file);
+      door_->look(*server_);
       return is_idle();
     });
     return shut_down();
@@ -148,12 +139,15 @@ class PoolProcess {
   Status start() {
     if (Status made = make_folders(home_); !made.ok()) return made;
     if (Status listening = listen(); !listening.ok()) return listening;
-    const std::string url = local_url(options_.host, server_->port());
+    const std::string url = api::local_url(options_.host, server_->port(), door_->is_tls());
     std::string callback_base = url;
-    if (!http::is_loopback(options_.host) && !is_any_address(options_.host)) {
-      // Workers have no token and are heard from loopback only, so they get an address there.
+    const bool hears_loopback =
+        http::is_loopback(options_.host) || http::is_any_address(options_.host);
+    if (!hears_loopback || door_->is_tls()) {
+      // Workers have no token, know no authority and are heard from loopback only, so they get an
+      // address there.
       if (Status heard = listen_for_callbacks(); !heard.ok()) return heard;
-      callback_base = local_url("127.0.0.1", callback_server_->port());
+      callback_base = api::server_url("127.0.0.1", callback_server_->port());
     }
     PoolManagerOptions manager;
     manager.home = home_;
@@ -173,7 +167,9 @@ class PoolProcess {
     workers_.set(*manager_);
     make_catalog();
     const std::string socket = listen_unix();
-    if (Status written = api::write_daemon_address(address_file(home_), url, socket); !written.ok())
+    if (Status written =
+            api::write_daemon_address(address_file(home_), url, socket, door_->has_owners_files());
+        !written.ok())
       return written;
     phase_ = PoolPhase::Serving;
     announce(url);
@@ -181,15 +177,21 @@ class PoolProcess {
   }
 
   Status listen() {
-    Result<std::unique_ptr<http::Server>> started = api::start_server(
-        [this] { return make_router(services()); }, {.host = options_.host,
-                                                     .port = options_.port,
-                                                     .any_port = options_.any_port,
-                                                     .api_token_file = options_.api_token_file,
-                                                     .allow_origins = options_.allow_origins,
-                                                     .paths_without_auth = paths_without_auth(),
-                                                     .io_threads = kIoThreads,
-                                                     .descriptor_reserve = kDescriptorReserve});
+    Result<api::TlsDoor> door = api::TlsDoor::open(options_.tls, home_, "pool", options_.host);
+    if (!door.ok()) return door.error();
+    door_ = door.take();
+    Result<std::unique_ptr<http::Server>> started =
+        api::start_server([this] { return make_router(services()); },
+                          {.host = options_.host,
+                           .port = options_.port,
+                           .any_port = options_.any_port,
+                           .api_token_file = options_.api_token_file,
+                           .allow_origins = options_.allow_origins,
+                           .paths_without_auth = paths_without_auth(),
+                           .tls_certificate_file = door_->certificate_file(),
+                           .tls_key_file = door_->key_file(),
+                           .io_threads = kIoThreads,
+                           .descriptor_reserve = kDescriptorReserve});
     if (!started.ok()) return started.error();
     server_ = started.take();
     return ok_status();
@@ -328,6 +330,7 @@ class PoolProcess {
   LateWorkers workers_;
   Downloads downloads_{DownloadsOptions{.max_running = options_.max_downloads}};
   http::WorkThreads threads_{kWorkThreads, kWorkWaitingMax};
+  std::optional<api::TlsDoor> door_;  // once it listens
   std::unique_ptr<http::Server> callback_server_;
   std::unique_ptr<http::Server> server_;  // last: stops before the rest goes
 };

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "api/daemon_options.h"
+#include "api/tls_door.h"
 #include "base/settings.h"
 #include "base/utf8.h"
 #include "base/version.h"
@@ -18,11 +19,12 @@ namespace {
 
 constexpr int kIdleExitSecByCommand = 900;
 
-constexpr std::array<std::string_view, 14> kSettable = {
+constexpr std::array<std::string_view, 18> kSettable = {
     "host",        "port",       "api-token-file",     "allow-origin",
     "log-file",    "log-format", "workers-first-port", "worker-cpu",
     "worker-cuda", "keeper",     "confine-workers",    "max-downloads",
-    "idle-exit",   "label"};
+    "idle-exit",   "label",      "tls-cert",           "tls-key",
+    "tls-name",    "plain-http"};
 
 constexpr const char* kFooter = R"(Examples:
   llorch-pool serve                      on 127.0.0.1:9200, for this machine
@@ -49,6 +51,7 @@ void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
       ->type_name("N")
       ->capture_default_str();
   app.add_flag("--any-port", options.any_port, "where that port is taken, a free one instead");
+  api::describe_tls_flags(app, options.tls);
   app.add_flag("--by-command", options.started_by_command, "")->group("");
   app.add_option("--idle-exit", options.idle_exit_sec,
                  "end after SEC seconds without workers, downloads and requests; 0: never")

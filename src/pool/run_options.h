@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/tls_door.h"
 #include "base/home.h"
 #include "base/log.h"
 
@@ -15,8 +16,9 @@ namespace llorch::pool {
 
 struct PoolOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 9200;        // 0 takes a free one
-  bool any_port = false;            // another free one where that is taken
+  std::uint16_t port = 9200;  // 0 takes a free one
+  bool any_port = false;      // another free one where that is taken
+  api::TlsFlags tls;
   int idle_exit_sec = 0;            // end after this long without any use; 0: never
   bool started_by_command = false;  // --idle-exit is then 900 unless somebody says otherwise
   std::string api_token_file;

@@ -71,7 +71,9 @@ class Follower {
 }  // namespace
 
 PoolClient::PoolClient(PoolAddress address)
-    : address_(std::move(address)), client_(std::make_unique<http::Client>()) {
+    : address_(std::move(address)),
+      client_(std::make_unique<http::Client>(http::ClientOptions{
+          .ca_file = address_.ca_file, .more_ca_file = address_.more_ca_file})) {
   while (address_.url.ends_with('/')) address_.url.pop_back();
 }
 

@@ -29,6 +29,8 @@ struct PoolAddress {
   std::string token{};         // may be empty
   std::string token_advice{};  // what a message adds where the token is refused; may be empty
   std::string who{"the pool manager"};  // who answers there, in messages
+  std::string ca_file{};                // for https: see http::ClientOptions
+  std::string more_ca_file{};
 };
 
 // Every call blocks, and any thread may make one. An answer other than 2xx is the error that it

@@ -16,7 +16,7 @@ SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 CONFINED = {
     "cuda": ["compute/cuda/"],
     "cublas": ["compute/cuda/"],
-    "openssl/": ["http/tls", "base/digest"],
+    "openssl/": ["http/tls", "api/local_ca", "base/digest"],
     "sqlite3.h": ["job_store/sqlite"],
     "boost/asio": ["http/"],
     "boost/beast": ["http/"],
@@ -24,7 +24,7 @@ CONFINED = {
     "seccomp.h": ["base/confinement"],
     "spdlog/": ["base/log"],
     "hwy/": ["compute/cpu/"],
-    "CLI/": ["tools/", "apps/", "cli/", "api/daemon_options", "worker/run", "pool/run", "orchestrator/run"],
+    "CLI/": ["tools/", "apps/", "cli/", "api/daemon_options", "api/tls_door", "worker/run", "pool/run", "orchestrator/run"],
     "curl/": ["fetch/"],
     "toml++/": ["base/settings"],
     "histedit.h": ["cli/line_editor"],

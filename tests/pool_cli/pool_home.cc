@@ -123,7 +123,7 @@ std::string PoolHome::url() const {
 }
 
 int PoolHome::status_of(const http::ClientRequest& request) const {
-  http::Client client;
+  http::Client client({.more_ca_file = (folder_.path() / "tls" / "ca.pem").string()});
   const Result<http::Response> response = client.send(request);
   return response.ok() ? response->status : 0;
 }
