@@ -6,9 +6,11 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 
+#include "audit/audit_log.h"
 #include "base/file.h"
 #include "base/terminal.h"
 #include "cli/fleet_command.h"
@@ -55,6 +57,34 @@ int backup(const FleetContext& context, const std::string& name) {
                            base::human_bytes(error ? 0 : static_cast<std::int64_t>(bytes))));
 }
 
+// The audit log is the home's, not the store's: it goes on where it was, and the store that was put
+// in place learns how far that is.
+Status note_restore(const fs::path& store, const std::optional<audit::Anchor>& anchor,
+                    const std::string& file) {
+  job_store::SqliteOptions options;
+  options.file = store;
+  const Result<std::unique_ptr<job_store::Store>> opened =
+      job_store::open_sqlite_store(options, [](const job_store::Written&) {});
+  if (!opened.ok()) return opened.error();
+  audit::LogOptions log;
+  log.folder = store.parent_path();
+  log.anchor = anchor;
+  log.keep_anchor = [&store = **opened](const audit::Anchor& known) -> Status {
+    const auto kept =
+        store.put(fleet::Bucket::Audit, audit::kAnchorKey, audit::to_text(known), std::nullopt);
+    return kept.ok() ? ok_status() : Status(kept.error());
+  };
+  const Result<std::unique_ptr<audit::AuditLog>> audit = audit::AuditLog::open(std::move(log));
+  if (!audit.ok()) return audit.error();
+  return (*audit)->append(
+      {.actor = "local", .action = "store.restore", .object = fs::path(file).filename().string()});
+}
+
+std::optional<audit::Anchor> read_anchor(const fs::path& store) {
+  const auto known = job_store::read_entry(store, fleet::Bucket::Audit, audit::kAnchorKey);
+  return known.ok() && *known ? audit::anchor_from_text(**known) : std::nullopt;
+}
+
 int restore(const FleetContext& context, const std::string& file) {
   if (read_orchestrator_address(context.home)) {
     return fail({ErrorCode::Conflict,
@@ -63,8 +93,11 @@ int restore(const FleetContext& context, const std::string& file) {
   const fs::path store = store_file(context.home);
   if (Status made = base::make_private_folder(store.parent_path()); !made.ok())
     return fail(made.error());
+  const std::optional<audit::Anchor> anchor = read_anchor(store);
   const Result<job_store::BackupReport> done = job_store::restore_backup(file, store);
   if (!done.ok()) return fail(done.error());
+  if (const Status noted = note_restore(store, anchor, file); !noted.ok())
+    return fail(noted.error().in("restored, but not in the audit log"));
   if (context.json_output) {
     return print_json(json::Object{{"store", store.string()},
                                    {"jobs", done->num_jobs},

@@ -45,6 +45,7 @@ void add_jobs_commands(CLI::App& app, FleetContext& context);    // jobs … why
 void add_keys_commands(CLI::App& app, FleetContext& context);    // keys …
 void add_hosts_commands(CLI::App& app, FleetContext& context);   // pool plan
 void add_backup_commands(CLI::App& app, FleetContext& context);  // backup restore
+void add_audit_commands(CLI::App& app, FleetContext& context);   // audit …
 void add_ca_command(CLI::App& app, FleetContext& context);       // ca
 void add_completion_command(CLI::App& app, FleetContext& context);
 void add_top_command(CLI::App& app, FleetContext& context);

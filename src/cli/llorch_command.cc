@@ -173,8 +173,7 @@ std::vector<std::string> join_pool_url(int argc, const char* const* argv) {
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) {
     const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
-    if (std::string_view(argv[i]) == "--pool" &&
-        (next.starts_with("http://") || next.starts_with("https://"))) {
+    if (std::string_view(argv[i]) == "--pool" && (next.starts_with("http://") || next.starts_with("https://"))) {
       words.push_back(fmt::format("--pool={}", next));
       ++i;
     } else {
@@ -325,6 +324,7 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   add_hosts_commands(app, fleet);
   add_backup_commands(app, fleet);
   add_ca_command(app, fleet);
+  add_audit_commands(app, fleet);
   add_top_command(app, fleet);
   add_completion_command(app, fleet);
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;

@@ -240,6 +240,20 @@ class SqliteStore final : public Store {
 
 }  // namespace
 
+Result<std::optional<std::string>> read_entry(const std::filesystem::path& file,
+                                              fleet::Bucket bucket, std::string_view key) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return std::optional<std::string>();
+  Result<std::unique_ptr<SqliteReader>> reader = SqliteReader::open(file);
+  if (!reader.ok()) return reader.error();
+  Result<std::vector<fleet::Entry>> entries = (*reader)->list(bucket);
+  if (!entries.ok()) return entries.error();
+  for (fleet::Entry& entry : *entries) {
+    if (entry.key == key) return std::optional(std::move(entry.value));
+  }
+  return std::optional<std::string>();
+}
+
 Result<std::unique_ptr<Store>> open_sqlite_store(const SqliteOptions& options,
                                                  OnWritten on_written) {
   Result<std::unique_ptr<base::FileLock>> lease =

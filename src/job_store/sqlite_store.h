@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "job_store/store.h"
@@ -29,6 +32,11 @@ struct SqliteOptions {
 // waits and lets the listener hear of it.
 Result<std::unique_ptr<Store>> open_sqlite_store(const SqliteOptions& options,
                                                  OnWritten on_written);
+
+// One entry of a store that another process may be using now. Nothing: there is no such entry, or
+// no store.
+Result<std::optional<std::string>> read_entry(const std::filesystem::path& file,
+                                              fleet::Bucket bucket, std::string_view key);
 
 // What a backup holds, after every page of it was looked at.
 struct BackupReport {

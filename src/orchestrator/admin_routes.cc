@@ -169,7 +169,7 @@ http::Task<Status> show_host(const RouteParts& parts, Caller, const http::Reques
   co_return co_await send_host(parts, 200, path_param(request, "host"), responder);
 }
 
-http::Task<Status> raise_host(const RouteParts& parts, Caller, const http::Request& request,
+http::Task<Status> raise_host(const RouteParts& parts, Caller caller, const http::Request& request,
                               http::Responder& responder) {
   std::string name;
   if (request.path_params.contains("host")) {
@@ -196,10 +196,12 @@ http::Task<Status> raise_host(const RouteParts& parts, Caller, const http::Reque
   }
   parts.core.post(fleet::HostAsked{name, is_local ? fleet::HostKind::Local : fleet::HostKind::Ssh,
                                    fleet::HostWish::Up});
+  Status told = co_await write_down(parts, std::move(caller), "host.up", name);
+  if (!told.ok()) co_return told;
   co_return co_await send_host(parts, 202, std::move(name), responder);
 }
 
-http::Task<Status> lower_host(const RouteParts& parts, Caller, const http::Request& request,
+http::Task<Status> lower_host(const RouteParts& parts, Caller caller, const http::Request& request,
                               http::Responder& responder) {
   std::string name = path_param(request, "host");
   std::function<Result<bool>()> forget = [&store = parts.store, name]() -> Result<bool> {
@@ -212,6 +214,8 @@ http::Task<Status> lower_host(const RouteParts& parts, Caller, const http::Reque
   parts.core.post(
       fleet::HostAsked{name, name == kLocalHost ? fleet::HostKind::Local : fleet::HostKind::Ssh,
                        fleet::HostWish::Down});
+  Status told = co_await write_down(parts, std::move(caller), "host.down", name);
+  if (!told.ok()) co_return told;
   co_return co_await send_host(parts, 202, std::move(name), responder);
 }
 
@@ -238,13 +242,15 @@ http::Task<Status> show_status(const RouteParts& parts, Caller, const http::Requ
   return answer_from_owner<contract::FleetStatus>(
       parts, responder,
       [details = details_of(parts), uptime = uptime_seconds(parts), &pools = parts.pools,
-       keys = static_cast<std::int64_t>(parts.keys.list().size())](const fleet::Fleet& fleet,
-                                                                   fleet::TimePoint now) {
+       keys = static_cast<std::int64_t>(parts.keys.list().size()),
+       audit_head = parts.audit != nullptr ? parts.audit->head().hash : std::string()](
+          const fleet::Fleet& fleet, fleet::TimePoint now) {
         contract::FleetStatus status = make_status(fleet, details, now);
         status.loads = pools.loads();
         status.version = base::version();
         status.uptime_seconds = uptime;
         status.keys = keys;
+        status.audit_head = audit_head;
         return Result<contract::FleetStatus>(std::move(status));
       });
 }
@@ -298,18 +304,20 @@ http::Task<Status> show_metrics(const RouteParts& parts, Caller, const http::Req
   co_return co_await responder.send(std::move(response));
 }
 
-http::Task<Status> shut_down(const RouteParts& parts, Caller, const http::Request& request,
+http::Task<Status> shut_down(const RouteParts& parts, Caller caller, const http::Request& request,
                              http::Responder& responder) {
   const Result<json::Object> body = read_body(request);
   if (!body.ok()) co_return body.error();
   if (!body->empty())
     co_return Error{ErrorCode::InvalidArgument, "POST /v2/shutdown takes no fields"};
+  Status told = co_await write_down(parts, std::move(caller), "daemon.shutdown", "orchestratord");
+  if (!told.ok()) co_return told;
   parts.request_shutdown();
   http::Response response = api::json_response(202, json::Object{{"status", "draining"}});
   co_return co_await responder.send(std::move(response));
 }
 
-http::Task<Status> back_up(const RouteParts& parts, Caller, const http::Request& request,
+http::Task<Status> back_up(const RouteParts& parts, Caller caller, const http::Request& request,
                            http::Responder& responder) {
   const Result<json::Object> body = read_body(request);
   if (!body.ok()) co_return body.error();
@@ -330,6 +338,8 @@ http::Task<Status> back_up(const RouteParts& parts, Caller, const http::Request&
   };
   const Result<std::uintmax_t> bytes = co_await parts.threads.run(std::move(copy));
   if (!bytes.ok()) co_return bytes.error();
+  Status told = co_await write_down(parts, std::move(caller), "store.backup", wanted.file);
+  if (!told.ok()) co_return told;
   http::Response response = api::json_response(
       200, json::Object{{"file", wanted.file}, {"bytes", static_cast<std::int64_t>(*bytes)}});
   co_return co_await responder.send(std::move(response));
@@ -349,7 +359,7 @@ http::Task<Status> list_keys(const RouteParts& parts, Caller, const http::Reques
       });
 }
 
-http::Task<Status> add_key(const RouteParts& parts, Caller, const http::Request& request,
+http::Task<Status> add_key(const RouteParts& parts, Caller caller, const http::Request& request,
                            http::Responder& responder) {
   const Result<json::Object> body = read_body(request);
   if (!body.ok()) co_return body.error();
@@ -371,19 +381,25 @@ http::Task<Status> add_key(const RouteParts& parts, Caller, const http::Request&
   const Result<KeyRing::NewKey> made = co_await parts.threads.run(std::move(add));
   if (!made.ok()) co_return made.error();
   contract::KeyView view = view_key(made->stored);
+  Status told = co_await write_down(parts, std::move(caller), "key.add", view.id + " " + view.name,
+                                    "scope " + view.scope);
+  if (!told.ok()) co_return told;
   view.key = made->key;
   http::Response response = described_response(201, view);
   response.headers.set("Cache-Control", "no-store");
   co_return co_await responder.send(std::move(response));
 }
 
-http::Task<Status> revoke_key(const RouteParts& parts, Caller, const http::Request& request,
+http::Task<Status> revoke_key(const RouteParts& parts, Caller caller, const http::Request& request,
                               http::Responder& responder) {
   std::function<Result<StoredKey>()> revoke = [&keys = parts.keys, id = path_param(request, "id")] {
     return keys.revoke(id);
   };
   const Result<StoredKey> revoked = co_await parts.threads.run(std::move(revoke));
   if (!revoked.ok()) co_return revoked.error();
+  Status told = co_await write_down(parts, std::move(caller), "key.revoke",
+                                    fleet::text(revoked->id) + " " + revoked->facts.name);
+  if (!told.ok()) co_return told;
   http::Response response = described_response(200, view_key(*revoked));
   co_return co_await responder.send(std::move(response));
 }

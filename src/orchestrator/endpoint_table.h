@@ -41,6 +41,9 @@ Result<json::Object> read_body(const http::Request& request);
 http::Response failures_response(const http::Request& request,
                                  std::vector<json::FieldError> errors);
 const std::string& path_param(const http::Request& request, const std::string& name);
+// Writes down in the audit log what somebody did; to be answered only once that is on the disk.
+http::Task<Status> write_down(const RouteParts& parts, Caller caller, std::string action,
+                              std::string object, std::string detail = {});
 // The error of a reply, with its Retry-After.
 http::Response reply_error(const fleet::Reply& reply, const http::Request& request);
 

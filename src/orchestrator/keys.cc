@@ -88,6 +88,11 @@ Result<StoredKey> read_key(const fleet::Entry& entry) {
 
 }  // namespace
 
+std::string short_name(const http::Request& request) {
+  const std::optional<std::string_view> token = bearer_of(request);
+  return token ? "token:" + base::sha256_hex(*token).substr(0, 6) : "none";
+}
+
 KeyRing::KeyRing(job_store::Store& store, std::function<void(fleet::Event)> post)
     : store_(store), post_(std::move(post)) {}
 

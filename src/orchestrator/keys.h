@@ -35,6 +35,9 @@ struct StoredKey {
   fleet::UnixMs created_ms = 0;
 };
 
+// The key that a request brought, as a log may name it: "token:<6 hex of its sha256>", or "none".
+std::string short_name(const http::Request& request);
+
 // Any thread.
 class KeyRing {
  public:

@@ -115,7 +115,10 @@ http::Task<Status> run_endpoint(std::shared_ptr<const RouteParts> parts, const E
   if (endpoint.needs != Needs::Nothing) {
     Result<Caller> found = parts->keys.authorize(
         request, endpoint.needs == Needs::Admin ? fleet::Scope::Admin : fleet::Scope::Infer);
-    if (!found.ok()) co_return found.error();
+    if (!found.ok()) {
+      if (parts->audit != nullptr) parts->audit->note_refusal(short_name(request), request.path);
+      co_return found.error();
+    }
     caller = found.take();
     if (!parts->core.is_recovered())
       co_return Error{ErrorCode::Unavailable, "the orchestrator is starting; try again"};
@@ -158,6 +161,24 @@ http::Response failures_response(const http::Request& request,
 
 const std::string& path_param(const http::Request& request, const std::string& name) {
   return request.path_params.at(name);
+}
+
+http::Task<Status> write_down(const RouteParts& parts, Caller caller, std::string action,
+                              std::string object, std::string detail) {
+  if (parts.audit == nullptr) co_return ok_status();
+  const auto act = std::make_shared<audit::Act>();
+  act->actor = caller.key.value == 0 ? std::string("local")
+                                     : "key:" + fleet::text(caller.key) + " " + caller.name;
+  act->action = std::move(action);
+  act->object = std::move(object);
+  act->detail = std::move(detail);
+  std::function<Result<bool>()> write = [audit = parts.audit, act]() -> Result<bool> {
+    if (Status written = audit->append(*act); !written.ok()) return written.error();
+    return true;
+  };
+  const Result<bool> written = co_await parts.threads.run(std::move(write));
+  if (!written.ok()) co_return written.error().in("it is done, but not in the audit log");
+  co_return ok_status();
 }
 
 http::Response reply_error(const fleet::Reply& reply, const http::Request& request) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "audit/audit_log.h"
 #include "base/json.h"
 #include "http/router.h"
 #include "http/work_threads.h"
@@ -27,7 +28,8 @@ struct RouteParts {
   Pools& pools;  // read on the owner's thread only
   KeyRing& keys;
   job_store::Store& store;
-  http::WorkThreads& threads;  // where handlers block
+  http::WorkThreads& threads;        // where handlers block
+  audit::AuditLog* audit = nullptr;  // null: nothing is written down
 
   std::function<void()> request_shutdown;
   std::function<bool()> is_draining;

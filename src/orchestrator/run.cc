@@ -16,6 +16,7 @@
 #include "api/daemon.h"
 #include "api/daemon_address.h"
 #include "api/tls_door.h"
+#include "audit/audit_log.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/log_file.h"
@@ -85,6 +86,7 @@ class OrchestratorProcess {
       if (Status made = base::make_private_folder(folder); !made.ok()) return made;
     }
     if (Status opened = open_store(); !opened.ok()) return opened;
+    if (Status opened = open_audit(); !opened.ok()) return opened;
     if (Status made = make_parts(); !made.ok()) return made;
     core_->start({.store = store_.get(),
                   .attempts = relays_.get(),
@@ -102,6 +104,13 @@ class OrchestratorProcess {
             api::write_daemon_address(orchestrator_address_file(home_), url, socket, true);
         !written.ok())
       return written;
+    if (Status told =
+            audit_->append({.actor = "daemon",
+                            .action = "daemon.start",
+                            .object = url,
+                            .detail = fmt::format("version {}, start {}", base::version(), boot_)});
+        !told.ok())
+      return told;
     logger().info("listening", {{"url", url},
                                 {"store", store_file().string()},
                                 {"boot", boot_},
@@ -138,6 +147,25 @@ class OrchestratorProcess {
     const Result<fleet::Boot> boot = store_->begin_boot();
     if (!boot.ok()) return boot.error();
     boot_ = *boot;
+    return ok_status();
+  }
+
+  Status open_audit() {
+    audit::LogOptions options;
+    options.folder = home_.data;
+    const Result<std::vector<fleet::Entry>> known = store_->list(fleet::Bucket::Audit);
+    if (!known.ok()) return known.error();
+    for (const fleet::Entry& entry : *known) {
+      if (entry.key == audit::kAnchorKey) options.anchor = audit::anchor_from_text(entry.value);
+    }
+    options.keep_anchor = [store = store_.get()](const audit::Anchor& anchor) -> Status {
+      const Result<fleet::Revision> kept =
+          store->put(fleet::Bucket::Audit, audit::kAnchorKey, audit::to_text(anchor), std::nullopt);
+      return kept.ok() ? ok_status() : Status(kept.error());
+    };
+    Result<std::unique_ptr<audit::AuditLog>> opened = audit::AuditLog::open(std::move(options));
+    if (!opened.ok()) return opened.error();
+    audit_ = opened.take();
     return ok_status();
   }
 
@@ -207,6 +235,7 @@ class OrchestratorProcess {
                            .keys = *keys_,
                            .store = *store_,
                            .threads = *threads_,
+                           .audit = audit_.get(),
                            .request_shutdown = [this] { loop_.request_end(); },
                            .is_draining = [this] { return loop_.is_end_requested(); }};
     Result<std::unique_ptr<http::Server>> started = api::start_server(
@@ -217,6 +246,10 @@ class OrchestratorProcess {
          .api_token_file = {},
          .accepts_token =
              [keys = keys_.get()](std::string_view token) { return keys->is_good(token); },
+         .on_stranger =
+             [audit = audit_.get()](const std::string& key, const http::Request& request) {
+               audit->note_refusal(key, request.path);
+             },
          .allow_origins = options_.allow_origins,
          .paths_without_auth = paths_without_auth(),
          .tls_certificate_file = door_->certificate_file(),
@@ -298,6 +331,7 @@ class OrchestratorProcess {
         loop_.run_until_signal(stopper, "drain", [this] { server_->drain(kLastAnswers); });
     if (!is_done) std::_Exit(api::kExitInterrupted);  // jobs are stored; nothing else is to save
     stopper.join();
+    audit_->note({.actor = "daemon", .action = "daemon.stop", .object = "orchestratord"});
     stop_parts();
     logger().info("stopped");
     return 0;
@@ -312,6 +346,7 @@ class OrchestratorProcess {
     if (io_) io_->stop();
     if (core_) core_->stop();
     threads_.reset();
+    audit_.reset();
     store_.reset();  // writes what waits; what it says then nobody hears
   }
 
@@ -323,6 +358,7 @@ class OrchestratorProcess {
   fleet::Boot boot_ = 0;
   std::unique_ptr<Orchestrator> core_;
   std::unique_ptr<job_store::Store> store_;
+  std::unique_ptr<audit::AuditLog> audit_;
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<http::WorkThreads> threads_;
   std::unique_ptr<http::IoThreads> io_;

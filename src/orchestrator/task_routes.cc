@@ -189,6 +189,16 @@ Result<contract::TaskPage> read_page(job_store::Store& store, const fleet::JobFi
   return shown;
 }
 
+// Whoever cancels what somebody else submitted is written down.
+http::Task<Status> tell_of_others_job(const RouteParts& parts, Caller caller, fleet::JobId id) {
+  if (parts.audit == nullptr || caller.scope != fleet::Scope::Admin) co_return ok_status();
+  const std::string own_key = caller.key.value == 0 ? std::string() : fleet::text(caller.key);
+  const Result<KnownJob> known = co_await find_known(parts, caller, id);
+  if (!known.ok() || known->view.key == own_key) co_return ok_status();
+  std::string whose = known->view.key.empty() ? "of nobody's key" : "of key " + known->view.key;
+  co_return co_await write_down(parts, caller, "job.cancel", fleet::text(id), std::move(whose));
+}
+
 }  // namespace
 
 http::Task<Status> submit_task(const RouteParts& parts, Caller caller, const http::Request& request,
@@ -282,6 +292,8 @@ http::Task<Status> stop_task(const RouteParts& parts, Caller caller, const http:
   if (reply.status.ok()) {
     stopped.status = fleet::name(reply.state);
     stopped.stop_ms = reply.stop_ms;
+    Status told = co_await tell_of_others_job(parts, caller, *id);
+    if (!told.ok()) co_return told;
   } else if (reply.status.error().code == ErrorCode::NotFound) {
     const Result<KnownJob> known = co_await find_known(parts, caller, *id);
     if (!known.ok()) co_return known.error();
