@@ -99,8 +99,9 @@ void add_keys_commands(CLI::App& app, FleetContext& context) {
                         [&context, arguments] { return add_key(context, *arguments); });
   contract::KeyRequest& request = arguments->request;
   add->add_option("NAME", request.name, "whose it is")->required();
-  add->add_option("--scope", request.scope, "infer (default): ask models; admin: everything")
-      ->check(CLI::IsMember({"infer", "admin"}).description(""));
+  add->add_option("--scope", request.scope,
+                  "infer (default): ask models; admin: everything; join: a pool may join")
+      ->check(CLI::IsMember({"infer", "admin", "join"}).description(""));
   add->add_option("--models", request.models, "only models that match; may be repeated")
       ->type_name("GLOB")
       ->allow_extra_args(false);

@@ -173,7 +173,8 @@ std::vector<std::string> join_pool_url(int argc, const char* const* argv) {
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) {
     const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
-    if (std::string_view(argv[i]) == "--pool" && (next.starts_with("http://") || next.starts_with("https://"))) {
+    if (std::string_view(argv[i]) == "--pool" &&
+        (next.starts_with("http://") || next.starts_with("https://"))) {
       words.push_back(fmt::format("--pool={}", next));
       ++i;
     } else {

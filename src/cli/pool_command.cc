@@ -104,6 +104,7 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   add_status_commands(app, context);
   add_plan_command(app, context);
   add_serve_commands(app, context);
+  add_join_commands(app, context);
   add_rexec_command(app, context);
   if (const auto ended = parse_words(app, std::vector<std::string>(argv + 1, argv + argc)))
     return *ended;

@@ -49,6 +49,7 @@ void add_worker_commands(CLI::App& app,
 void add_status_commands(CLI::App& app, PoolContext& context);  // status health
 void add_plan_command(CLI::App& app, PoolContext& context);     // plan
 void add_serve_commands(CLI::App& app, PoolContext& context);   // serve stop keep
+void add_join_commands(CLI::App& app, PoolContext& context);    // join leave
 void add_rexec_command(CLI::App& app, PoolContext& context);    // rexec
 
 }  // namespace llorch::cli

@@ -16,7 +16,7 @@
 
 namespace llorch::contract {
 
-inline constexpr std::array<std::string_view, 2> kScopes = {"infer", "admin"};
+inline constexpr std::array<std::string_view, 3> kScopes = {"infer", "admin", "join"};
 
 // --- hosts, models, workers ---
 

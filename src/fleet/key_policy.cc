@@ -1,6 +1,7 @@
 #include "fleet/key_policy.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "base/check.h"
@@ -51,13 +52,17 @@ bool matches_glob(std::string_view glob, std::string_view text) {
   return g == glob.size();
 }
 
+std::string_view name(Scope scope) {
+  constexpr std::array<std::string_view, 3> kNames = {"infer", "admin", "join"};
+  return kNames[static_cast<std::size_t>(scope)];
+}
+
 Status check_scope(const KeyFacts& key, Scope needed) {
   if (key.revoked) return Error{ErrorCode::Unauthorized, "this key was revoked"};
-  if (needed == Scope::Admin && key.scope != Scope::Admin) {
-    return Error{ErrorCode::Forbidden,
-                 "key '" + key.name + "' has scope infer; this needs one made with --scope admin"};
-  }
-  return ok_status();
+  if (key.scope == needed || key.scope == Scope::Admin) return ok_status();
+  return Error{ErrorCode::Forbidden,
+               "key '" + key.name + "' has scope " + std::string(name(key.scope)) +
+                   "; this needs one made with --scope " + std::string(name(needed))};
 }
 
 std::optional<KeyRefusal> admit(const KeyFacts& key, KeyUsage& usage, std::string_view model,

@@ -13,7 +13,9 @@
 
 namespace llorch::fleet {
 
-enum class Scope : std::uint8_t { Infer, Admin };
+// Join: a pool may come with it, and nothing else; Admin: everything.
+enum class Scope : std::uint8_t { Infer, Admin, Join };
+std::string_view name(Scope scope);
 
 // As it was made. What proves that somebody has it (the hash of the secret) is not known here.
 struct KeyFacts {

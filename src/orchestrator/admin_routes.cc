@@ -10,6 +10,7 @@
 #include "contract/fleet_api.h"
 #include "contract/request_body.h"
 #include "orchestrator/endpoint_table.h"
+#include "orchestrator/joined_hosts.h"
 #include "orchestrator/views.h"
 #include "remote/ssh.h"
 
@@ -60,7 +61,7 @@ contract::KeyView view_key(const StoredKey& key) {
   contract::KeyView view;
   view.id = fleet::text(key.id);
   view.name = key.facts.name;
-  view.scope = key.facts.scope == fleet::Scope::Admin ? "admin" : "infer";
+  view.scope = fleet::name(key.facts.scope);
   view.models = key.facts.models;
   view.tokens_per_day = key.facts.tokens_per_day;
   view.requests_per_minute = key.facts.requests_per_minute;
@@ -188,7 +189,16 @@ http::Task<Status> raise_host(const RouteParts& parts, Caller caller, const http
   if (!is_local) {
     const Result<remote::SshHost> good = remote::SshHost::make(name, "/run");
     if (!good.ok()) co_return good.error();
-    std::function<Result<fleet::Revision>()> keep = [&store = parts.store, name] {
+    std::function<Result<fleet::Revision>()> keep = [&store = parts.store,
+                                                     name]() -> Result<fleet::Revision> {
+      const Result<std::vector<fleet::Entry>> hosts = store.list(fleet::Bucket::Hosts);
+      if (!hosts.ok()) return hosts.error();
+      for (const fleet::Entry& host : *hosts) {
+        if (host.key == name && joined_by(host.value)) {
+          return Error{ErrorCode::Conflict,
+                       "host '" + name + "' comes by itself: `llorch-pool join` there"};
+        }
+      }
       return store.put(fleet::Bucket::Hosts, name, R"({"wish":"up"})", std::nullopt);
     };
     const Result<fleet::Revision> kept = co_await parts.threads.run(std::move(keep));
@@ -211,6 +221,7 @@ http::Task<Status> lower_host(const RouteParts& parts, Caller caller, const http
   };
   const Result<bool> forgotten = co_await parts.threads.run(std::move(forget));
   if (!forgotten.ok()) co_return forgotten.error();
+  take_down_joined(parts, name);
   parts.core.post(
       fleet::HostAsked{name, name == kLocalHost ? fleet::HostKind::Local : fleet::HostKind::Ssh,
                        fleet::HostWish::Down});
@@ -371,7 +382,9 @@ http::Task<Status> add_key(const RouteParts& parts, Caller caller, const http::R
   }
   fleet::KeyFacts facts;
   facts.name = wanted.name;
-  facts.scope = wanted.scope == "admin" ? fleet::Scope::Admin : fleet::Scope::Infer;
+  facts.scope = wanted.scope == "admin"  ? fleet::Scope::Admin
+                : wanted.scope == "join" ? fleet::Scope::Join
+                                         : fleet::Scope::Infer;
   facts.models = wanted.models;
   facts.tokens_per_day = wanted.tokens_per_day;
   facts.requests_per_minute = static_cast<std::int32_t>(wanted.requests_per_minute);
@@ -397,6 +410,7 @@ http::Task<Status> revoke_key(const RouteParts& parts, Caller caller, const http
   };
   const Result<StoredKey> revoked = co_await parts.threads.run(std::move(revoke));
   if (!revoked.ok()) co_return revoked.error();
+  if (parts.joined != nullptr) parts.joined->close_of_key(revoked->id);
   Status told = co_await write_down(parts, std::move(caller), "key.revoke",
                                     fleet::text(revoked->id) + " " + revoked->facts.name);
   if (!told.ok()) co_return told;

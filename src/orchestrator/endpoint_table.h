@@ -18,7 +18,7 @@ namespace llorch::orchestrator {
 using Handler = http::Task<Status>(const RouteParts& parts, Caller caller,
                                    const http::Request& request, http::Responder& responder);
 
-enum class Needs : std::uint8_t { Nothing, Infer, Admin };
+enum class Needs : std::uint8_t { Nothing, Infer, Admin, Join };
 
 struct Endpoint {
   api::EndpointText text;
@@ -61,6 +61,13 @@ Handler openai_model;
 Handler openai_completion;
 Handler openai_chat;
 Handler openai_embedding;
+
+// --- join_routes.cc ---
+Handler join_pool;
+Handler connect_pool;
+Handler leave_pool;
+// Ends the connections of a pool that joined; nothing where there is none of that name.
+void take_down_joined(const RouteParts& parts, const std::string& name);
 
 // --- admin_routes.cc ---
 Handler show_hosts;

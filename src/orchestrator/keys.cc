@@ -19,7 +19,7 @@ namespace llorch::orchestrator {
 // As it lies in the store.
 template <class V, contract::Described<StoredKey> T>
 void describe(V& v, T& key) {
-  static constexpr std::array<std::string_view, 2> kScopes = {"infer", "admin"};
+  static constexpr std::array<std::string_view, 3> kScopes = {"infer", "admin", "join"};
   v("name", key.facts.name);
   v("scope", key.facts.scope, {.names = kScopes});
   v("models", key.facts.models);
@@ -207,6 +207,12 @@ Result<StoredKey> KeyRing::revoke(std::string_view id_or_name) {
   if (newest) return std::move(*newest);
   return Error{ErrorCode::NotFound,
                "there is no key '" + std::string(id_or_name) + "'; `llorch keys list` shows them"};
+}
+
+bool KeyRing::is_live(fleet::KeyId id) const {
+  const base::MutexLock lock(mutex_);
+  const auto found = keys_.find(id.value);
+  return id.value == 0 || (found != keys_.end() && !found->second.facts.revoked);
 }
 
 std::vector<StoredKey> KeyRing::list() const {

@@ -61,6 +61,7 @@ class KeyRing {
   // One key by its id, or all that have the name.
   Result<StoredKey> revoke(std::string_view id_or_name);
 
+  bool is_live(fleet::KeyId id) const;  // known and not revoked; nobody's (0) is live always
   std::vector<StoredKey> list() const;  // by name
   bool is_empty() const;                // no key that is good
 

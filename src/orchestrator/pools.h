@@ -67,6 +67,7 @@ class Pools : public PoolOrders {
   // A pool that is reached at this address from now on. Before the start, for tests and for pools
   // that were joined.
   void connect(const fleet::HostId& host, const PoolAddress& address);
+  void disconnect(const fleet::HostId& host);
 
  private:
   struct Poll;  // one poller: its address, and whether it is still wanted
@@ -99,7 +100,6 @@ class Pools : public PoolOrders {
   void end_load(const LoadPtr& load, const Result<contract::PoolWorker>& worker);
   void note_progress(const LoadPtr& load, LoadProgress progress);
   void stop_local(const fleet::HostId& host);
-  void disconnect(const fleet::HostId& host);
   void note_step(const fleet::HostId& host, fleet::HostAction action,
                  const HostSteps::Outcome& outcome);
   bool is_hidden(const Row& row, const contract::PoolWorker& worker) const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "contract/fleet_api.h"
+#include "contract/join_api.h"
 #include "contract/limits.h"
 #include "contract/request_body.h"
 #include "openai/schemas.h"
@@ -83,6 +84,21 @@ constexpr std::array kEndpoints = {
              Needs::Admin, lower_host},
     Endpoint{api::get("/v2/pools", "The pool managers that are reached now.", "PoolList"),
              Needs::Admin, show_pools},
+    Endpoint{api::send(Method::Post, "/v2/pools/join",
+                       "A pool that comes by itself, under the name its host is to have.",
+                       "JoinRequest", 200, "JoinAnswer"),
+             Needs::Join, join_pool},
+    Endpoint{{.method = Method::Post,
+              .path = "/v2/pools/{host}/connect",
+              .summary = "A connection that its pool keeps open, with Upgrade: llorch-pool; after "
+                         "101 the orchestrator asks and the pool answers.",
+              .stream_type = "application/octet-stream"},
+             Needs::Join,
+             connect_pool},
+    Endpoint{
+        api::send(Method::Delete, "/v2/pools/{host}",
+                  "It leaves; its workers count as lost, its jobs move.", "", 200, "JoinAnswer"),
+        Needs::Join, leave_pool},
     Endpoint{api::get("/v2/models", "Every model of every catalog: where it is and runs.",
                       "FleetModelList"),
              Needs::Infer, show_models},
@@ -113,8 +129,10 @@ http::Task<Status> run_endpoint(std::shared_ptr<const RouteParts> parts, const E
                                 const http::Request& request, http::Responder& responder) {
   Caller caller;
   if (endpoint.needs != Needs::Nothing) {
-    Result<Caller> found = parts->keys.authorize(
-        request, endpoint.needs == Needs::Admin ? fleet::Scope::Admin : fleet::Scope::Infer);
+    const fleet::Scope scope = endpoint.needs == Needs::Admin  ? fleet::Scope::Admin
+                               : endpoint.needs == Needs::Join ? fleet::Scope::Join
+                                                               : fleet::Scope::Infer;
+    Result<Caller> found = parts->keys.authorize(request, scope);
     if (!found.ok()) {
       if (parts->audit != nullptr) parts->audit->note_refusal(short_name(request), request.path);
       co_return found.error();
@@ -228,6 +246,8 @@ json::Object openapi_document() {
       contract::described_schema<contract::TaskOptions>(SchemaOf::Request, /*is_open=*/true);
   schemas["HostRequest"] = contract::described_schema<contract::HostRequest>(SchemaOf::Request);
   schemas["KeyRequest"] = contract::described_schema<contract::KeyRequest>(SchemaOf::Request);
+  schemas["JoinRequest"] = contract::described_schema<contract::JoinRequest>(SchemaOf::Request);
+  answer("JoinAnswer", contract::JoinAnswer{});
   schemas["BackupRequest"] = contract::described_schema<contract::BackupRequest>(SchemaOf::Request);
   answer("TaskAccepted", contract::TaskAccepted{});
   answer("TaskStopped", contract::TaskStopped{});

@@ -13,6 +13,7 @@
 #include "http/work_threads.h"
 #include "job_store/store.h"
 #include "orchestrator/answer_book.h"
+#include "orchestrator/joined_pools.h"
 #include "orchestrator/keys.h"
 #include "orchestrator/orchestrator.h"
 #include "orchestrator/pools.h"
@@ -29,6 +30,7 @@ struct RouteParts {
   KeyRing& keys;
   job_store::Store& store;
   http::WorkThreads& threads;        // where handlers block
+  JoinedPools* joined = nullptr;     // null: no pool may join
   audit::AuditLog* audit = nullptr;  // null: nothing is written down
 
   std::function<void()> request_shutdown;

@@ -30,6 +30,8 @@
 #include "job_store/sqlite_store.h"
 #include "orchestrator/answer_book.h"
 #include "orchestrator/host_steps.h"
+#include "orchestrator/joined_hosts.h"
+#include "orchestrator/joined_pools.h"
 #include "orchestrator/keys.h"
 #include "orchestrator/local_pool.h"
 #include "orchestrator/orchestrator.h"
@@ -191,6 +193,8 @@ class OrchestratorProcess {
     make_host_steps(post);
     pools.steps = steps_.get();
     pools_ = std::make_unique<Pools>(*core_, *io_, *threads_, std::move(pools));
+    if (const auto folder = remote::make_run_folder(home_, environment_); folder.ok())
+      joined_ = std::make_unique<JoinedPools>(*io_, *folder);
     answers_ = std::make_unique<AnswerBook>(*store_, *threads_, post);
     relays_ = std::make_unique<Relays>(*io_, *threads_, *answers_, post);
     return ok_status();
@@ -235,6 +239,7 @@ class OrchestratorProcess {
                            .keys = *keys_,
                            .store = *store_,
                            .threads = *threads_,
+                           .joined = joined_.get(),
                            .audit = audit_.get(),
                            .request_shutdown = [this] { loop_.request_end(); },
                            .is_draining = [this] { return loop_.is_end_requested(); }};
@@ -270,8 +275,12 @@ class OrchestratorProcess {
       recovered.hosts.push_back({std::string(kLocalHost), fleet::HostKind::Local});
     const Result<std::vector<fleet::Entry>> hosts = store_->list(fleet::Bucket::Hosts);
     if (!hosts.ok()) return hosts.error();
-    for (const fleet::Entry& host : *hosts)
-      recovered.hosts.push_back({host.key, fleet::HostKind::Ssh});
+    for (const fleet::Entry& host : *hosts) {
+      const std::optional<fleet::KeyId> key = joined_by(host.value);
+      if (key && !joined_) continue;
+      recovered.hosts.push_back({host.key, key ? fleet::HostKind::Joined : fleet::HostKind::Ssh});
+      if (key) expect_joined(host.key, *key);
+    }
     for (const StoredKey& key : keys_->list()) recovered.keys.emplace_back(key.id, key.facts);
     if (Status read = read_usage(recovered); !read.ok()) return read.error();
     if (Status read = read_aliases(); !read.ok()) return read.error();
@@ -279,6 +288,12 @@ class OrchestratorProcess {
         [&recovered](fleet::JobRecords job) { recovered.jobs.push_back(std::move(job)); });
     if (!loaded.ok()) return loaded.error();
     return recovered;
+  }
+
+  // A pool that had joined comes again by itself.
+  void expect_joined(const fleet::HostId& host, fleet::KeyId key) {
+    const PoolAddress address = joined_->open(host, key);
+    core_->run_on_owner([pools = pools_.get(), host, address] { pools->connect(host, address); });
   }
 
   Status read_usage(Recovered& recovered) const {
@@ -327,8 +342,10 @@ class OrchestratorProcess {
     std::filesystem::remove(orchestrator_address_file(home_), ignored);
     core_->post(fleet::ShuttingDown{});  // those who wait on their connections hear of it
     std::jthread stopper;
-    const bool is_done =
-        loop_.run_until_signal(stopper, "drain", [this] { server_->drain(kLastAnswers); });
+    const bool is_done = loop_.run_until_signal(stopper, "drain", [this] {
+      if (joined_) joined_->close_all();
+      server_->drain(kLastAnswers);
+    });
     if (!is_done) std::_Exit(api::kExitInterrupted);  // jobs are stored; nothing else is to save
     stopper.join();
     audit_->note({.actor = "daemon", .action = "daemon.stop", .object = "orchestratord"});
@@ -363,6 +380,7 @@ class OrchestratorProcess {
   std::unique_ptr<http::WorkThreads> threads_;
   std::unique_ptr<http::IoThreads> io_;
   std::unique_ptr<SshHostSteps> steps_;
+  std::unique_ptr<JoinedPools> joined_;
   std::unique_ptr<Pools> pools_;
   std::unique_ptr<AnswerBook> answers_;
   std::unique_ptr<Relays> relays_;

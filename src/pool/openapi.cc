@@ -4,6 +4,7 @@
 #include <array>
 
 #include "api/openapi.h"
+#include "contract/join_api.h"
 #include "contract/model_entry.h"
 #include "contract/pool_info.h"
 #include "contract/pool_state.h"
@@ -159,6 +160,10 @@ json::Object openapi_document() {
   schemas["Host"] = contract::schema_of<contract::HostInfo>();
   schemas["Worker"] = contract::schema_of<contract::PoolWorker>();
   schemas["StartWorkerRequest"] = contract::schema_of<contract::StartWorkerRequest>();
+  schemas["PoolJoinRequest"] =
+      contract::described_schema<contract::PoolJoinRequest>(contract::SchemaOf::Request);
+  schemas["PoolJoinState"] =
+      contract::described_schema<contract::PoolJoinState>(contract::SchemaOf::Answer);
   schemas["ReadyCallback"] = contract::schema_of<contract::ReadyCallback>();
   schemas["Model"] = contract::schema_of<contract::ModelEntry>();
   // What is known of a model beside its entry.

@@ -7,6 +7,7 @@
 #include "contract/worker_info.h"
 #include "pool/download_routes.h"
 #include "pool/endpoint_table.h"
+#include "pool/join_routes.h"
 #include "pool/leftover_routes.h"
 #include "pool/model_files.h"
 #include "pool/model_routes.h"
@@ -159,6 +160,14 @@ constexpr std::array kEndpoints = {
                        "Register models of other programs' caches where they lie.", "AdoptRequest",
                        200, "AdoptReport"),
              adopt_models},
+    Endpoint{api::get("/v2/join", "Which fleet this pool has joined by itself.", "PoolJoinState"),
+             show_join},
+    Endpoint{api::send(Method::Post, "/v2/join",
+                       "Join a fleet that cannot reach this pool: it opens the connections.",
+                       "PoolJoinRequest", 200, "PoolJoinState"),
+             join_fleet},
+    Endpoint{api::send(Method::Delete, "/v2/join", "Leave it.", "", 200, "PoolJoinState"),
+             leave_fleet},
     Endpoint{api::send(Method::Post, "/v2/shutdown",
                        "Drain and stop every worker, then the daemon.", "", 202, "ShutdownAnswer"),
              shut_down},

@@ -31,6 +31,8 @@
 
 namespace llorch::pool {
 
+class Joiner;
+
 enum class PoolPhase : std::uint8_t { Starting, Serving, Draining };
 
 // What the API works with. Everything referred to outlives the server that the router is given to;
@@ -63,6 +65,7 @@ struct PoolServices {
   // What keeps workers from what is not theirs, and what the kernel lacks for it.
   std::string confinement;
   std::vector<std::string> labels;  // of this host, as its owner gave them
+  Joiner* joiner = nullptr;         // null: this pool joins no fleet
   // Hears of every request that is not a probe (/health, /metrics), before it is answered.
   std::function<void()> on_use;
 };

@@ -30,6 +30,7 @@
 #include "http/server.h"
 #include "http/url.h"
 #include "pool/devices.h"
+#include "pool/joiner.h"
 #include "pool/late_workers.h"
 #include "pool/pool_manager.h"
 #include "pool/routes.h"
@@ -167,6 +168,7 @@ class PoolProcess {
     workers_.set(*manager_);
     make_catalog();
     const std::string socket = listen_unix();
+    if (!socket.empty()) joiner_.start(socket);
     if (Status written =
             api::write_daemon_address(address_file(home_), url, socket, door_->has_owners_files());
         !written.ok())
@@ -257,6 +259,7 @@ class PoolProcess {
         },
         .confinement = describe_confinement(options_.confine_workers),
         .labels = options_.labels,
+        .joiner = &joiner_,
         .on_use = [this] { note_use(); }};
   }
 
@@ -330,6 +333,7 @@ class PoolProcess {
   LateWorkers workers_;
   Downloads downloads_{DownloadsOptions{.max_running = options_.max_downloads}};
   http::WorkThreads threads_{kWorkThreads, kWorkWaitingMax};
+  Joiner joiner_{home_};
   std::optional<api::TlsDoor> door_;  // once it listens
   std::unique_ptr<http::Server> callback_server_;
   std::unique_ptr<http::Server> server_;  // last: stops before the rest goes
