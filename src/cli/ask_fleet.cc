@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -38,8 +39,9 @@ std::string eta_text(const json::Object& data) {
 
 JobNotice queued_notice(const json::Object& data) {
   const double position = number_in(data, "queue_position").value_or(0);
-  return {.text = position > 0 ? fmt::format("queued, {:.0f} before it{}", position, eta_text(data))
-                               : fmt::format("queued{}", eta_text(data))};
+  const std::string place =
+      position > 0 ? ", " + queue_text(static_cast<std::int64_t>(std::min(position, 1e9))) : "";
+  return {.text = fmt::format("queued{}{}", place, eta_text(data))};
 }
 
 JobNotice loading_notice(const json::Object& data) {

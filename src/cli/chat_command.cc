@@ -233,6 +233,11 @@ class Chat {
                                    error.message)});
       return true;
     }
+    if (is_without_template(error)) {  // no other question has a better answer
+      tell_failure(error);
+      exit_code_ = kFailure;
+      return false;
+    }
     const std::string why = peer_.obituary();
     tell_failure(why.empty() ? error
                              : Error{error.code, fmt::format("{} ({})", error.message, why)});

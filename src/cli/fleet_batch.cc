@@ -105,6 +105,12 @@ class Batch {
   bool is_unwritable_ LLORCH_GUARDED_BY(mutex_) = false;
 };
 
+json::Array texts_json(const std::vector<std::string>& texts) {
+  json::Array array;
+  for (const std::string& text : texts) array.emplace_back(text);
+  return array;
+}
+
 // Waits for room in the queue as long as it is full.
 Result<contract::TaskAccepted> submit_patiently(const FleetClient& client, const json::Object& body,
                                                 std::stop_token stop) {
@@ -134,6 +140,7 @@ Status ask_one(const FleetClient& client, const Prompt& prompt, const SubmitArgu
       follow_job(client, accepted->job_id, arguments.question, ears, std::move(stop), answer);
   result["text"] = answer.text;
   if (!answer.reasoning.empty()) result["reasoning"] = answer.reasoning;
+  if (!answer.others.empty()) result["others"] = texts_json(answer.others);
   if (!followed.ok()) return followed;
   result["status"] = "completed";
   result["stop_reason"] = answer.stop_reason;
@@ -207,9 +214,10 @@ Result<PromptLine> read_prompt_line(std::string_view line, const FleetQuestion& 
   return read;
 }
 
-int submit_file(const FleetClient& client, const SubmitArguments& arguments) {
+int submit_file(const FleetClient& client, const SubmitArguments& arguments, bool json_output) {
   std::ifstream in(arguments.file);
-  if (!in) {
+  // A folder opens, and only reading it fails.
+  if (!in || (in.peek() == std::ifstream::traits_type::eof() && in.bad())) {
     return fail({ErrorCode::NotFound,
                  fmt::format("{} cannot be read; --file names a file with one prompt in each line",
                              arguments.file)});
@@ -243,6 +251,14 @@ int submit_file(const FleetClient& client, const SubmitArguments& arguments) {
   const Batch::Counts counts = batch.counts();
   if (counts.is_unwritable) return fail({ErrorCode::Internal, "the results cannot be written"});
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
+  if (json_output && file) {
+    const int printed = print_json(json::Object{{"total", total},
+                                                {"done", counts.done - counts.failed},
+                                                {"failed", counts.failed},
+                                                {"seconds", elapsed.count()},
+                                                {"out", arguments.out}});
+    if (printed != 0) return printed;
+  }
   write_err(fmt::format("{} of {} done, {} failed, {}\n", counts.done - counts.failed, total,
                         counts.failed, duration_text(elapsed.count())));
   if (watch.interrupted()) return kInterrupted;

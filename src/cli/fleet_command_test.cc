@@ -253,6 +253,76 @@ TEST(FleetCommand, AFileIsAnsweredInItsOrder) {
   EXPECT_THAT(texts, ElementsAre("answer to p0", "answer to p1", "failed", "answer to p3"));
 }
 
+TEST(FleetCommand, AFileThatCannotBeReadIsNamed) {
+  FakeOrchestrator fake;
+  for (const std::string& file : {(fake / "").string(), (fake / "nothing").string()}) {
+    const ProgramOutcome outcome = fake.run({"jobs", "submit", "-m", "m", "--file", file});
+    EXPECT_EQ(outcome.exit_code, 1) << file;
+    EXPECT_THAT(outcome.err, HasSubstr("cannot be read")) << file;
+  }
+}
+
+TEST(FleetCommand, ABatchIntoAFileHasItsNumbersAsJson) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
+  fake.events("/v2/tasks/{id}/events", std::string(kStarted) + token(0, "yes") + kEnd);
+  const std::filesystem::path file = fake / "prompts.jsonl";
+  std::ofstream(file) << "\"p0\"\n\"p1\"\n";
+  const std::string out = (fake / "out.jsonl").string();
+  const ProgramOutcome outcome =
+      fake.run({"jobs", "submit", "-m", "m", "--file", file.string(), "--out", out, "--json"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json::Value object = *json::parse(outcome.out);
+  EXPECT_EQ(object.at("total"), 2);
+  EXPECT_EQ(object.at("done"), 2);
+  EXPECT_EQ(object.at("failed"), 0);
+  EXPECT_EQ(object.at("out"), json::Value(out));
+}
+
+TEST(FleetCommand, TheLogOfACompletionIsItsText) {
+  FakeOrchestrator fake;
+  contract::TaskView task = sample_status().tasks.front();
+  task.kind = "completion";
+  fake.answer(http::Method::Get, "/v2/tasks/{id}", json::serialize(contract::write_fields(task)));
+  const auto chunk = [](int index, std::string_view text) {
+    return fmt::format(R"(data: {{"object":"text_completion","choices":[{{"text":"{}","index":{},)"
+                       R"("finish_reason":null}}]}})",
+                       text, index) +
+           "\n\n";
+  };
+  fake.events("/v2/tasks/{id}/events", chunk(0, "there") + chunk(1, "a ") + chunk(0, " was") +
+                                           chunk(1, "king") + "data: [DONE]\n\n");
+  const ProgramOutcome outcome = fake.run({"jobs", "logs", "j1"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "there was\n\n(choice 2)\na king\n");
+}
+
+TEST(FleetCommand, TopAsJsonIsOneLook) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Get, "/v2/status",
+              json::serialize(contract::write_fields(sample_status())));
+  const ProgramOutcome outcome = fake.run({"top", "--json"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)->at("workers").at(0).at("id"), "worker-cpu-0");
+  EXPECT_EQ(fake.run({"top"}).exit_code, 2) << "there is no terminal";
+}
+
+TEST(FleetCommand, AChatWithAModelWithoutATemplateEndsAtOnce) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
+  fake.events(
+      "/v2/tasks/{id}/events",
+      "data: {\"error\":{\"message\":\"the model has no chat template\",\"code\":null}}\n\n");
+  const std::filesystem::path lines = fake / "lines";
+  std::ofstream(lines) << "Hello\nAre you there?\n";
+  const ProgramOutcome outcome = test::run_program(
+      "/bin/sh", {"-c", fmt::format("exec {} chat -m m < {}", LLORCH, lines.string())},
+      fake.environment());
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err.find("chat template"), outcome.err.rfind("chat template")) << outcome.err;
+  EXPECT_EQ(fake.bodies().size(), 1U);
+}
+
 TEST(FleetCommand, KeysAreMadeListedAndRevoked) {
   FakeOrchestrator fake;
   contract::KeyView key;
@@ -270,6 +340,10 @@ TEST(FleetCommand, KeysAreMadeListedAndRevoked) {
   EXPECT_EQ(made.out, "llk_k1_secret\n") << made.err;
   EXPECT_EQ(json::parse(fake.bodies().front())->at("requests_per_minute"), 60);
   EXPECT_EQ(fake.run({"keys", "add", "laptop", "--rate", "often"}).exit_code, 2);
+  const ProgramOutcome negative = fake.run({"keys", "add", "laptop", "--tokens-per-day", "-5"});
+  EXPECT_EQ(negative.exit_code, 2);
+  EXPECT_THAT(negative.err, HasSubstr("0 or more"));
+  EXPECT_THAT(negative.err, Not(HasSubstr("00000"))) << "no limits of the machine";
   const ProgramOutcome list = fake.run({"keys", "list"});
   EXPECT_THAT(list.out, HasSubstr("10 of 1"));
   EXPECT_THAT(list.out, Not(HasSubstr("secret")));

@@ -163,15 +163,26 @@ std::int64_t number_in(const json::Value& value, std::string_view field) {
   return found != nullptr && found->is_int64() ? found->get_int64() : 0;
 }
 
+// What was said in several lines, for a cell of a table.
+std::string in_one_line(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view part = text.substr(0, end);
+    if (part.ends_with('\r')) part.remove_suffix(1);
+    if (!part.empty()) line += (line.empty() ? "" : " ") + base::printable(part);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return line;
+}
+
 // The rows of one host's plan, a row for each device; whether it fits on one of them.
 bool add_plan_rows(const HostAnswer& answer, TextTable& table) {
   const Result<json::Value> value = json::parse(answer.output);
   const json::Object* object = value.ok() ? value->if_object() : nullptr;
   const json::Value* plans = object != nullptr ? object->if_contains("plans") : nullptr;
   if (plans == nullptr || !plans->is_array()) {
-    const std::string said = base::printable(
-        std::string_view(answer.output).substr(0, answer.output.find_last_not_of('\n') + 1));
-    table.add_row({answer.host, "-", "-", "-", "-", said}, Color::Red);
+    table.add_row({answer.host, "-", "-", "-", "-", in_one_line(answer.output)}, Color::Red);
     return false;
   }
   bool fits_somewhere = false;

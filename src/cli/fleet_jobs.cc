@@ -41,7 +41,8 @@ constexpr const char* kSubmitFooter = R"(Examples:
 A line of the file is a text in quotation marks, or an object with "prompt" or
 "messages", fields of the request beside it, and an "id" of your own. Each line of
 --out (standard output without it) is the result of one, in their order: index, id,
-job_id, status, text, stop_reason, tokens_out, or error.
+job_id, status, text, stop_reason, tokens_out, or error; with --out, --json prints
+an object with their numbers at the end.
 
 Without --detach the answer streams to standard output and the job ends with the
 command: Ctrl-C cancels it. A connection that breaks is made again; no word is lost.
@@ -115,7 +116,7 @@ int submit(const FleetContext& context, SubmitArguments& arguments) {
   }
   const Result<FleetClient> client = find_orchestrator(target_of(context));
   if (!client.ok()) return fail(client.error());
-  if (!arguments.file.empty()) return submit_file(*client, arguments);
+  if (!arguments.file.empty()) return submit_file(*client, arguments, context.json_output);
   std::stop_source stop;
   const base::InterruptWatch watch([&stop] { stop.request_stop(); });
   pool_client::Answer answer;
@@ -216,6 +217,12 @@ int logs(const FleetContext& context, const std::string& job) {
   pool_client::Answer answer;
   answer.is_chat = task->kind != "execute";
   const Status told = follow_and_print(*client, job, {}, {true, context.color}, {}, answer);
+  for (std::size_t i = 0; i < answer.others.size(); ++i) {
+    const std::string head = fmt::format("\n(choice {})\n", i + 2);
+    const int printed =
+        print(base::paint(head, base::Color::Dim, context.color) + answer.others[i] + "\n");
+    if (printed != 0) return printed;
+  }
   return told.ok() ? 0 : fail(told.error());
 }
 

@@ -38,7 +38,8 @@ struct PromptLine {
 };
 Result<PromptLine> read_prompt_line(std::string_view line, const FleetQuestion& question);
 
-// Asks every line of the file and writes the results in its order. The exit code.
-int submit_file(const FleetClient& client, const SubmitArguments& arguments);
+// Asks every line of the file and writes the results in its order; where those go to a file,
+// `json_output` prints their numbers. The exit code.
+int submit_file(const FleetClient& client, const SubmitArguments& arguments, bool json_output);
 
 }  // namespace llorch::cli

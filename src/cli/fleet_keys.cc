@@ -107,7 +107,11 @@ void add_keys_commands(CLI::App& app, FleetContext& context) {
       ->allow_extra_args(false);
   add->add_option("--tokens-per-day", request.tokens_per_day, "at most, of prompts and answers")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber.description(""));
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return text.starts_with('-') ? "expected a number of tokens, 0 or more" : "";
+          },
+          ""));
   add->add_option("--rate", arguments->rate, "requests a minute, at most")->type_name("N/min");
   add_fleet_command(*keys, context, "list", "keys and what they used",
                     "Examples:\n  llorch keys list --json | jq '.keys[].tokens_today'",

@@ -146,6 +146,23 @@ std::string models_line(const std::vector<contract::FleetModel>& models, const V
          "\n" + text;
 }
 
+// One line for each: "fetching llama-3.2-1b on anna: [####      ] 40 %, about 3 m".
+std::string loads_text(const std::vector<contract::FleetLoad>& loads, const View& view) {
+  std::string text;
+  for (const contract::FleetLoad& load : loads) {
+    std::string line = fmt::format("{} {} on {}", printable(load.stage),
+                                   fit(load.model, is_wide(view) ? 40 : 24), fit(load.host, 16));
+    if (load.progress) {
+      line +=
+          fmt::format(": {} {:.0f} %", base::progress_bar(*load.progress, is_wide(view) ? 20 : 10),
+                      *load.progress * 100);
+    }
+    if (load.eta_ms > 0) line += fmt::format(", about {}", duration_text(load.eta_ms / 1000));
+    text += line + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::size_t terminal_width() {
@@ -169,6 +186,10 @@ std::string duration_text(double seconds) {
   return fmt::format("{} d", whole / 86400);
 }
 
+std::string queue_text(std::int64_t position) {
+  return position <= 1 ? "next in its line" : fmt::format("{} before it", position - 1);
+}
+
 std::string status_text(const contract::FleetStatus& status, std::string_view url,
                         const View& view) {
   std::string text = head_text(status, url, view);
@@ -176,6 +197,7 @@ std::string status_text(const contract::FleetStatus& status, std::string_view ur
                                        : devices_text(status.hosts, view));
   text += "\n" + (status.workers.empty() ? "no workers; the first job for a model starts one\n"
                                          : workers_text(status.workers, view));
+  if (!status.loads.empty()) text += "\n" + loads_text(status.loads, view);
   if (const std::string models = models_line(status.models, view); !models.empty())
     text += "\n" + models;
   if (!status.tasks.empty()) text += "\n" + jobs_text(status.tasks, view);
@@ -266,7 +288,7 @@ std::string job_text(const contract::TaskView& task, const View& view) {
   add("deadline", task.deadline);
   add("ended", task.ended_at);
   if (task.queue_position) {
-    add("queue", fmt::format("{} before it, about {}", *task.queue_position,
+    add("queue", fmt::format("{}, about {}", queue_text(*task.queue_position),
                              duration_text(task.predicted_start_ms.value_or(0) / 1000)));
   }
   add("seed", std::to_string(task.seed));

@@ -25,6 +25,9 @@ std::size_t terminal_height();  // lines; 24
 // "0.4 s", "42 s", "3 m", "2 h 5 m", "9 d".
 std::string duration_text(double seconds);
 
+// "next in its line", "3 before it": of a position, which counts from 1.
+std::string queue_text(std::int64_t position);
+
 // The whole house on one screen.
 std::string status_text(const contract::FleetStatus& status, std::string_view url,
                         const View& view);

@@ -30,15 +30,24 @@ TEST(FleetTables, TheHouseFitsIntoTheTerminal) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);)
       EXPECT_LE(base::count_scalars(line), width) << line;
-    for (const char* part :
-         {"up 2 h 5 m", "3 queued", "[###", "3.00 GiB of 8.00 GiB", "no route to host", "170.5",
-          "f3a97b1eda02da3eff58c3e5508b2ade", "audit 0f1e2d"})
+    for (const char* part : {"up 2 h 5 m", "3 queued", "fetching llama-3.2-1b on local: [####",
+                             "42 %, about 3 m", "[###", "3.00 GiB of 8.00 GiB", "no route to host",
+                             "170.5", "f3a97b1eda02da3eff58c3e5508b2ade", "audit 0f1e2d"})
       EXPECT_THAT(text, HasSubstr(part)) << width;
     EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   }
   View colored = view_at(80);
   colored.color = true;
   EXPECT_THAT(status_text(sample_status(), "u", colored), HasSubstr("\x1b[32m"));
+}
+
+TEST(FleetTables, TheFirstInItsLineHasNobodyBeforeIt) {
+  contract::TaskView task = sample_status().tasks.front();
+  task.status = "queued";
+  task.queue_position = 1;
+  EXPECT_THAT(job_text(task, view_at(80)), HasSubstr("next in its line"));
+  task.queue_position = 4;
+  EXPECT_THAT(job_text(task, view_at(80)), HasSubstr("3 before it"));
 }
 
 TEST(FleetTables, TimesAreShort) {
@@ -85,7 +94,8 @@ TEST(FleetJobs, NoticesAreSentences) {
     return notice ? notice->text : "none";
   };
   EXPECT_EQ(text("queued", R"({"queue_position":3,"predicted_start_ms":12000})"),
-            "queued, 3 before it, about 12 s");
+            "queued, 2 before it, about 12 s");
+  EXPECT_EQ(text("queued", R"({"queue_position":1})"), "queued, next in its line");
   EXPECT_EQ(text("queued", "{}"), "queued");
   EXPECT_EQ(text("loading", R"({"stage":"fetching","host":"anna","progress":0.5})"),
             "fetching on anna");

@@ -31,7 +31,7 @@ constexpr const char* kFooter = R"(Examples:
 
 Keys: up and down (or k and j) select a job, c cancels it (asks first), s sorts by
 another column, p shows the hosts or hides them, q ends. Needs a terminal;
-`llorch status --watch` does not.)";
+`llorch status --watch` does not. --json prints one look as an object and ends.)";
 
 constexpr std::string_view kEnter = "\x1b[?1049h\x1b[?25l";  // another screen, no cursor
 constexpr std::string_view kLeave = "\x1b[?25h\x1b[?1049l";
@@ -71,12 +71,17 @@ class RawTerminal {
 };
 
 int top(const FleetContext& context, double interval) {
-  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0 || context.json_output) {
-    complain("top needs a terminal; `llorch status --watch` does not, and has --json");
+  const bool has_terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
+  if (!has_terminal && !context.json_output) {
+    complain("top needs a terminal; `llorch status --watch` does not");
     return kUsage;
   }
   const Result<FleetClient> client = find_orchestrator(target_of(context));
   if (!client.ok()) return fail(client.error());
+  if (context.json_output) {
+    const Result<json::Value> status = client->calls().get("/v2/status");
+    return status.ok() ? print_json(*status) : fail(status.error());
+  }
   const base::InterruptWatch watch([] {});
   const auto pause =
       std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(interval));

@@ -55,9 +55,10 @@ constexpr const char* kDownFooter = R"(Examples:
   llorch down --keep-pool
   llorch down anna
 
-With hosts: stops their workers and pools. Without: stops the orchestrator, then every worker and the pool manager of this host. Jobs
-that have not ended stay in the record, and `llorch up` goes on with them. Nothing to
-do is no failure.)";
+With hosts: stops their workers and pools. Without: stops the orchestrator, then every
+worker and the pool manager of this host. Jobs that have not ended stay in the record,
+and `llorch up` goes on with them; requests to /v1 end with an error, because they live
+with their connection. Nothing to do is no failure.)";
 
 // Whether the fleet still takes it. Nobody to ask: it is believed.
 bool is_good_key(const FleetClient& client, const std::string& key) {
@@ -153,8 +154,8 @@ int up(const FleetContext& context) {
 
 // What has not ended, before it is left alone.
 struct Unfinished {
-  std::int64_t queued = 0;
-  std::int64_t running = 0;
+  std::int64_t tasks = 0;     // stay in the record
+  std::int64_t attached = 0;  // end with their connections
 };
 
 Result<std::optional<Unfinished>> stop_orchestrator(const FleetContext& context,
@@ -165,7 +166,7 @@ Result<std::optional<Unfinished>> stop_orchestrator(const FleetContext& context,
   if (const auto status =
           FleetClient(target_of(context), *address).get<contract::FleetStatus>("/v2/status");
       status.ok())
-    unfinished = {status->queued, status->running};
+    unfinished = {status->queued + status->running - status->attached, status->attached};
   const Result<base::ProcessHandle> process = base::ProcessHandle::open(address->process);
   if (process.ok()) process->send_signal(SIGTERM);
   const auto until = std::chrono::steady_clock::now() + kStopPatience;
@@ -186,10 +187,16 @@ Result<std::optional<Unfinished>> stop_orchestrator(const FleetContext& context,
 std::string tell_orchestrator(const std::optional<Unfinished>& stopped) {
   if (!stopped) return "no orchestrator is running\n";
   std::string text = "orchestrator stopped\n";
-  if (stopped->queued + stopped->running > 0) {
-    text += fmt::format(
-        "  {} queued and {} running jobs stay in the record; `llorch up` goes on with them\n",
-        stopped->queued, stopped->running);
+  if (stopped->tasks > 0) {
+    text += fmt::format("  {} {} in the record; `llorch up` goes on with {}\n", stopped->tasks,
+                        stopped->tasks == 1 ? "job stays" : "jobs stay",
+                        stopped->tasks == 1 ? "it" : "them");
+  }
+  if (stopped->attached > 0) {
+    text += fmt::format("  {} ended with an error: {} to open connections\n",
+                        stopped->attached == 1 ? "1 request was"
+                                               : fmt::format("{} requests were", stopped->attached),
+                        stopped->attached == 1 ? "it belonged" : "they belonged");
   }
   return text;
 }
@@ -205,8 +212,8 @@ int down(const FleetContext& context, const DownArguments& arguments) {
   if (watch.interrupted()) return kInterrupted;
   if (!stopped.ok()) return fail(stopped.error());
   json::Object object{{"orchestrator", *stopped ? "stopped" : "not running"},
-                      {"queued", *stopped ? (*stopped)->queued : 0},
-                      {"running", *stopped ? (*stopped)->running : 0}};
+                      {"tasks", *stopped ? (*stopped)->tasks : 0},
+                      {"attached", *stopped ? (*stopped)->attached : 0}};
   std::string text = tell_orchestrator(*stopped);
   const Result<PoolClient> pool =
       arguments.keep_pool ? Error{ErrorCode::NotFound, "left alone"} : find_pool(pool_of(context));

@@ -42,6 +42,7 @@ inline contract::FleetStatus sample_status() {
   worker.decode_tps = 170.5;
   worker.prefill_tps = 1234.5;
   status.workers.push_back(worker);
+  status.loads.push_back({"local", "llama-3.2-1b", "fetching", 0.42, 185'000});
   contract::TaskView task;
   task.job_id = "f3a97b1eda02da3eff58c3e5508b2ade";
   task.status = "running";

@@ -11,6 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t kChoicesMax = 128;
 constexpr std::string_view kContextOverflow = "context_length_exceeded";
 
 double milliseconds_between(Clock::time_point start, Clock::time_point end) {
@@ -121,7 +122,7 @@ bool AnswerReader::take_event(const http::SseEvent& event) {
   return true;
 }
 
-// A chunk of POST /v1/chat/completions. Fields that we do not know are others' business.
+// A chunk of OpenAI's endpoints. Fields that we do not know are others' business.
 bool AnswerReader::take_chunk(std::string_view data) {
   if (data == "[DONE]") return true;
   Result<json::Value> chunk = json::parse(data);
@@ -134,13 +135,25 @@ bool AnswerReader::take_chunk(std::string_view data) {
   }
   const json::Value* choices = member(&*chunk, "choices");
   if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return true;
-  return take_choice(choices->get_array()[0]);
+  for (const json::Value& choice : choices->get_array()) {
+    if (!take_choice(choice)) return false;
+  }
+  return true;
 }
 
 bool AnswerReader::take_choice(const json::Value& choice) {
   const json::Value* delta = member(&choice, "delta");
   const std::string thought = text_of(member(delta, "reasoning_content"));
-  const std::string text = text_of(member(delta, "content"));
+  // The text of a completion stands in the choice itself.
+  const std::string text =
+      text_of(delta != nullptr ? member(delta, "content") : member(&choice, "text"));
+  if (const std::int64_t index = count_of(member(&choice, "index")); index > 0) {
+    const auto other = static_cast<std::size_t>(index - 1);
+    if (other >= kChoicesMax) return true;
+    if (answer_.others.size() <= other) answer_.others.resize(other + 1);
+    answer_.others[other] += text;
+    return true;
+  }
   const Clock::time_point now = Clock::now();
   if (!first_text_ && !(thought.empty() && text.empty())) {
     first_text_ = now;

@@ -1,4 +1,5 @@
-// An answer as its events say it: of POST /execute, or the chunks of POST /v1/chat/completions.
+// An answer as its events say it: of POST /execute, or the chunks of POST /v1/chat/completions or
+// /v1/completions.
 #pragma once
 
 #include <chrono>
@@ -24,7 +25,7 @@ class AnswerReader {
       : question_(question), on_text_(on_text), answer_(answer) {}
 
   // False when there is no point in reading on: error() says why. Events that are nobody's are
-  // passed over.
+  // passed over. Of several choices the first is told as it comes, the others are only kept.
   bool take(const http::SseEvent& event);
 
   const std::optional<Error>& error() const { return error_; }

@@ -34,7 +34,8 @@ struct Question {
 
 struct Answer {
   std::string text;
-  std::string reasoning;  // what a reasoning model thought first
+  std::vector<std::string> others;  // texts of further choices, where several were asked for
+  std::string reasoning;            // what a reasoning model thought first
   std::string model;
   std::string stop_reason;  // "max_tokens", "eos", "stop_sequence"; "stop" for one of the last two
   bool is_chat = false;
