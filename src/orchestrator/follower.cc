@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fleet/events.h"
+#include "fleet/ids.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -26,6 +27,14 @@ bool is_news(const fleet::Position& before, const fleet::Position& after,
     if (told > told_of(before, choice) && told > told_of(seen, choice)) return true;
   }
   return false;
+}
+
+// As far as either in every choice.
+fleet::Position farthest(fleet::Position a, const fleet::Position& b) {
+  a.told.resize(std::max(a.told.size(), b.told.size()));
+  for (std::size_t choice = 0; choice < b.told.size(); ++choice)
+    a.told[choice] = std::max(a.told[choice], b.told[choice]);
+  return a;
 }
 
 }  // namespace
@@ -51,8 +60,12 @@ void EventFilter::take_event(std::string_view event, std::string& out) {
     return;
   }
   if (is_news(at_, *position, seen_)) {
+    // An answer that is made again may come with its choices in another order. Whoever gets this
+    // one has still seen what it had seen before, and says so when it comes back.
     out += held_;
-    out += event;
+    out += kId;
+    out += fleet::text(farthest(*position, seen_));
+    out += event.substr(event.find('\n'));
   }
   held_.clear();
   at_ = *position;
