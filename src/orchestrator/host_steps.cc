@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -26,6 +27,7 @@ using remote::StepProblem;
 
 constexpr std::chrono::milliseconds kLook{500};  // at a connection that stands
 constexpr std::chrono::milliseconds kEndPatience{2'000};
+constexpr std::string_view kEnds = "the orchestrator ends";
 
 const base::Logger& logger() {
   static const base::Logger instance("host_steps");
@@ -122,7 +124,7 @@ class SshHostSteps::Line {
           ssh_, {.words = remote::exit_words(host_), .patience = kEndPatience, .input_file = {}});
     thread_.join();
     while (const std::optional<Order> order = take())
-      order->on_end(failed("the orchestrator ends", false));
+      order->on_end(failed(std::string(kEnds), false));
   }
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
@@ -189,9 +191,14 @@ class SshHostSteps::Line {
 SshHostSteps::SshHostSteps(SshHostStepsOptions options) : options_(std::move(options)) {}
 
 SshHostSteps::~SshHostSteps() {
+  stop();
+}
+
+void SshHostSteps::stop() {
   std::map<fleet::HostId, std::unique_ptr<Line>> lines;
   {
     const base::MutexLock lock(mutex_);
+    has_ended_ = true;
     lines.swap(lines_);
   }
 }
@@ -199,10 +206,15 @@ SshHostSteps::~SshHostSteps() {
 void SshHostSteps::step(const fleet::HostId& host, HostAction action, OnEnd on_end) {
   Result<remote::SshHost> target = remote::SshHost::make(host, options_.run_folder);
   if (!target.ok()) return on_end(failed(target.error().message, true));
-  const base::MutexLock lock(mutex_);
-  std::unique_ptr<Line>& line = lines_[host];
-  if (line == nullptr) line = std::make_unique<Line>(target.take(), options_);
-  line->add(action, std::move(on_end));
+  {
+    const base::MutexLock lock(mutex_);
+    if (!has_ended_) {
+      std::unique_ptr<Line>& line = lines_[host];
+      if (line == nullptr) line = std::make_unique<Line>(target.take(), options_);
+      return line->add(action, std::move(on_end));
+    }
+  }
+  on_end(failed(std::string(kEnds), false));
 }
 
 }  // namespace llorch::orchestrator

@@ -27,9 +27,11 @@ struct SshHostStepsOptions {
 class SshHostSteps final : public HostSteps {
  public:
   explicit SshHostSteps(SshHostStepsOptions options);
-  // Ends every connection that is ours, and with it the steps under way; those that wait are
-  // answered with a failure.
   ~SshHostSteps() override;
+
+  // Ends every connection that is ours, and with it the steps under way; those that wait, and those
+  // that are ordered from now on, are answered with a failure.
+  void stop();
 
   void step(const fleet::HostId& host, fleet::HostAction action, OnEnd on_end) override;
 
@@ -38,6 +40,7 @@ class SshHostSteps final : public HostSteps {
 
   const SshHostStepsOptions options_;
   base::Mutex mutex_;
+  bool has_ended_ LLORCH_GUARDED_BY(mutex_) = false;
   std::map<fleet::HostId, std::unique_ptr<Line>> lines_ LLORCH_GUARDED_BY(mutex_);
 };
 

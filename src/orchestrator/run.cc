@@ -359,7 +359,7 @@ class OrchestratorProcess {
     if (server_) server_->stop();  // with the attempts that run there
     if (relays_) relays_->run_beside(nullptr);
     server_.reset();
-    steps_.reset();  // its last answers are still heard
+    if (steps_) steps_->stop();  // its last answers are still heard, and may be answered by orders
     if (io_) io_->stop();
     if (core_) core_->stop();
     threads_.reset();
