@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "base/foreground.h"
@@ -30,8 +31,9 @@ bool has_terminal() {
   return ::isatty(STDIN_FILENO) != 0 && ::isatty(STDERR_FILENO) != 0;
 }
 
-// Lets ssh ask in the user's terminal. Where the login needs no password the connection that came
-// of it is closed again, and ours takes its place; else it stays, and is shared.
+// Lets ssh ask in the user's terminal, once. Where it lets us in without a question from now on,
+// the connection that came of it makes room for ours, which lives as long as we do; else it stays,
+// and is shared.
 Status ask_in_terminal(const HostDoor& door, const SshHost& host, HostSession& session) {
   const Result<base::ExitStatus> asked =
       base::run_in_foreground(door.ssh, remote::terminal_master_words(host));
@@ -39,12 +41,10 @@ Status ask_in_terminal(const HostDoor& door, const SshHost& host, HostSession& s
   if (!asked->success()) {
     return Error{ErrorCode::Unavailable, fmt::format("ssh {} {}", host.name(), asked->describe())};
   }
-  const auto exit =
-      remote::run_ssh(door.ssh, {.words = remote::exit_words(host), .input_file = {}});
-  if (exit.ok() && !session.connect()) return ok_status();
-  const Result<base::ExitStatus> again =
-      base::run_in_foreground(door.ssh, remote::terminal_master_words(host));
-  if (!again.ok()) return again.error();
+  const auto probed =
+      remote::run_ssh(door.ssh, {.words = remote::probe_words(host), .input_file = {}});
+  if (probed.ok() && probed->success())
+    std::ignore = remote::run_ssh(door.ssh, {.words = remote::exit_words(host), .input_file = {}});
   if (const remote::StepOutcome problem = session.connect())
     return Error{ErrorCode::Unavailable, problem->reason};
   return ok_status();

@@ -68,8 +68,15 @@ constexpr std::string_view kUnixScheme = "http+unix://";
 // Behind the scheme: the socket's path, then the target.
 Result<Url> parse_unix_url(std::string_view rest, std::string_view text) {
   const std::size_t end = std::min(rest.find_first_of("/?#"), rest.size());
-  Result<std::string> path = percent_decode(rest.substr(0, end));
+  const std::size_t colon = std::min(rest.find(':'), end);
+  Result<std::string> path = percent_decode(rest.substr(0, colon));
   if (!path.ok()) return path.error();
+  Url url;
+  if (colon < end) {
+    const Result<std::uint16_t> port = parse_port(rest.substr(colon + 1, end - colon - 1), text);
+    if (!port.ok()) return port.error();
+    url.port = *port;
+  }
   if (!path->starts_with('/')) {
     return bad(
         fmt::format("URL '{}': expected the absolute path of a unix socket behind {}, with %2F for "
@@ -82,7 +89,6 @@ Result<Url> parse_unix_url(std::string_view rest, std::string_view text) {
   }
   rest.remove_prefix(end);
   rest = rest.substr(0, rest.find('#'));
-  Url url;
   url.host = "localhost";
   url.unix_path = path.take();
   if (!rest.empty())

@@ -32,7 +32,7 @@ Result<Target> parse_target(std::string_view target);
 
 // An absolute http or https URL in parts. User names are refused.
 // "http+unix://%2Frun%2Fllorch%2Fpool.sock/v2/state" leads to a unix socket: its absolute path,
-// percent-encoded, stands for the host.
+// percent-encoded, stands for the host. A tunnel to a TCP port has that port behind the path.
 struct Url {
   std::string host;  // without the brackets of an IPv6 address; "localhost" behind a unix socket
   std::uint16_t port = 80;

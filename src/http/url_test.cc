@@ -84,9 +84,15 @@ TEST(ParseUrl, KnowsUnixSockets) {
   EXPECT_EQ(url->peer(), "/run/a b/pool.sock");
   EXPECT_EQ(parse_url(unix_url("/run/x%y.sock"))->unix_path, "/run/x%y.sock");
   EXPECT_EQ(parse_url(unix_url("/run/x.sock"))->target, "/");
+  const auto tunnel = parse_url(unix_url("/run/a:b.sock") + ":9200/health");
+  ASSERT_TRUE(tunnel.ok()) << tunnel.error().message;
+  EXPECT_EQ(tunnel->unix_path, "/run/a:b.sock");
+  EXPECT_EQ(tunnel->authority(), "localhost:9200") << "the name that the other end answers to";
+  EXPECT_EQ(tunnel->target, "/health");
   for (const std::string& broken :
        {std::string("http+unix://"), std::string("http+unix:///run/x.sock"),
         std::string("http+unix://run%2Fx.sock/"), std::string("http+unix://%2Frun%00/"),
+        std::string("http+unix://%2Frun%2Fx.sock:/"), std::string("http+unix://%2Frun%2Fx.sock:x/"),
         unix_url("/" + std::string(kUnixPathBytesMax, 'x'))}) {
     EXPECT_FALSE(parse_url(broken).ok()) << broken;
   }

@@ -67,10 +67,12 @@ HostSteps::Outcome preflight(HostSession& session) {
 HostSteps::Outcome open_pool(HostSession& session) {
   const Result<remote::RemotePool> pool = session.start_pool();
   if (!pool.ok()) return failed(pool.error().message, false);
-  const Result<std::filesystem::path> tunnel = session.open_tunnel(*pool);
+  const Result<remote::Tunnel> tunnel = session.open_tunnel(*pool);
   if (!tunnel.ok()) return failed(tunnel.error().message, false);
   HostSteps::Outcome outcome{{.ok = true}, {}};
-  outcome.pool.url = http::unix_url(tunnel->string());
+  outcome.pool.url = http::unix_url(tunnel->socket.string());
+  // A port answers to the name that it has there.
+  if (!tunnel->port.empty()) outcome.pool.url += ":" + tunnel->port;
   return outcome;
 }
 

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +15,7 @@
 #include <fstream>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "base/digest.h"
@@ -26,6 +31,7 @@ constexpr milliseconds kConnectPatience{30'000};
 constexpr milliseconds kScriptPatience{60'000};
 constexpr milliseconds kSendPatience{1'800'000};
 constexpr milliseconds kStartPatience{60'000};
+constexpr milliseconds kTunnelPatience{5'000};
 constexpr milliseconds kStopPatience{240'000};  // beyond what the pool itself allows
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 // Both must be there, the others only where they were built.
@@ -86,6 +92,29 @@ std::string text_in(const json::Object& object, std::string_view field) {
   const json::Value* value = object.if_contains(field);
   return value != nullptr && value->is_string() ? std::string(json::view(value->get_string()))
                                                 : std::string();
+}
+
+// Whether a tunnel comes out somewhere. ssh makes one without a word where the other sshd forbids
+// it, and closes each connection that is made through it: so one is made. A silent one may lead
+// over a slow link.
+bool leads_somewhere(const fs::path& socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket.native().size() >= sizeof address.sun_path) return false;
+  std::copy(socket.native().begin(), socket.native().end(), address.sun_path);
+  const int end = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (end < 0) return false;
+  constexpr std::string_view kAsk = "GET /health HTTP/1.0\r\n\r\n";
+  bool leads = ::connect(end, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+               ::send(end, kAsk.data(), kAsk.size(), MSG_NOSIGNAL) > 0;
+  if (leads) {
+    pollfd look{.fd = end, .events = POLLIN, .revents = 0};
+    char first = 0;
+    if (::poll(&look, 1, static_cast<int>(kTunnelPatience.count())) > 0)
+      leads = ::recv(end, &first, 1, 0) == 1;
+  }
+  ::close(end);
+  return leads;
 }
 
 }  // namespace
@@ -283,15 +312,19 @@ StepOutcome HostSession::stop_pool() {
   return std::nullopt;
 }
 
-Result<fs::path> HostSession::open_tunnel(const RemotePool& pool) {
+Result<Tunnel> HostSession::open_tunnel(const RemotePool& pool) {
   // Where sockets are not forwarded, the pool's port is.
   constexpr std::string_view kScheme = "http://";
   std::vector<std::string> ends;
   if (!pool.socket.empty()) ends.push_back(pool.socket);
   if (pool.url.starts_with(kScheme)) ends.push_back(pool.url.substr(kScheme.size()));
   std::string said;
+  const auto tunnel_to = [this](const std::string& end) {
+    const bool is_port = !end.starts_with('/');
+    return Tunnel{host_.tunnel_socket(), is_port ? end.substr(end.rfind(':') + 1) : std::string()};
+  };
   for (const std::string& end : ends) {
-    if (end == forwarded_) return host_.tunnel_socket();
+    if (end == forwarded_) return tunnel_to(end);
     const Result<SshWords> words = forward_words(host_, end);
     if (!words.ok()) {
       said = words.error().message;
@@ -299,11 +332,15 @@ Result<fs::path> HostSession::open_tunnel(const RemotePool& pool) {
     }
     const Result<SshOutcome> done = run_ssh(ssh_, {.words = *words, .input_file = {}});
     if (!done.ok()) return done.error();
-    if (done->success()) {
+    if (done->success() && leads_somewhere(host_.tunnel_socket())) {
       forwarded_ = end;
-      return host_.tunnel_socket();
+      return tunnel_to(end);
     }
     said = last_lines(done->output);
+    if (!done->success()) continue;
+    said = fmt::format("nothing answers at {}, or its sshd forbids the tunnel", end);
+    if (const Result<SshWords> undo = cancel_forward_words(host_, end); undo.ok())
+      std::ignore = run_ssh(ssh_, {.words = *undo, .input_file = {}});
   }
   return Error{ErrorCode::Unavailable,
                fmt::format("no tunnel to the pool of {} could be made: {}", host_.name(), said)};

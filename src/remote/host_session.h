@@ -39,6 +39,11 @@ struct RemotePool {
   std::string socket;  // absolute; empty: it has none
 };
 
+struct Tunnel {
+  std::filesystem::path socket;  // here
+  std::string port;              // of the pool, where it leads to that; empty: to its socket
+};
+
 // Belongs to one thread, which lives as long: the connection ends with it.
 class HostSession {
  public:
@@ -66,8 +71,8 @@ class HostSession {
   // Finds or starts the pool there.
   Result<RemotePool> start_pool();
   StepOutcome stop_pool();
-  // The socket here that leads to it.
-  Result<std::filesystem::path> open_tunnel(const RemotePool& pool);
+  // A way to it from here: to its socket, or to its port where the other sshd forwards no sockets.
+  Result<Tunnel> open_tunnel(const RemotePool& pool);
 
   // A command of ours there, to its end.
   Result<SshOutcome> run(const RemoteCommand& command, std::chrono::milliseconds patience);

@@ -149,6 +149,14 @@ SshWords terminal_master_words(const SshHost& host) {
   return words;
 }
 
+SshWords probe_words(const SshHost& host) {
+  SshWords words = {"-n", "-T", "-S", "none"};
+  append(words, {"-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"});
+  append_connection(words);
+  append(words, {"--", host.name(), "exit 0"});
+  return words;
+}
+
 SshWords check_words(const SshHost& host) {
   return ask_master(host, "check");
 }

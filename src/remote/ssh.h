@@ -53,6 +53,8 @@ SshWords master_words(const SshHost& host, FirstContact first_contact);
 // The same from a user's terminal, where ssh may ask for passwords and about host keys. Goes into
 // the background once it is there and stays until exit_words.
 SshWords terminal_master_words(const SshHost& host);
+// A connection of its own that does nothing. 0: the host lets us in without a question.
+SshWords probe_words(const SshHost& host);
 
 SshWords check_words(const SshHost& host);  // 0: the master lives
 SshWords exit_words(const SshHost& host);   // ends it

@@ -104,6 +104,7 @@ TEST(Ssh, OnlyTheTerminalsMasterMayAsk) {
   EXPECT_THAT(words, ::testing::Contains("StrictHostKeyChecking=ask"));
   EXPECT_THAT(words, ::testing::Contains("ControlPersist=yes"));
   EXPECT_THAT(words, Not(::testing::Contains("BatchMode=yes")));
+  EXPECT_THAT(probe_words(beta()), ::testing::Contains("BatchMode=yes"));
 }
 
 TEST(Ssh, EverythingElseGoesThroughTheMaster) {

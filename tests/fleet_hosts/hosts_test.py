@@ -5,8 +5,10 @@ Usage: hosts_test.py BIN_FOLDER [TestCase[.test] …]. Needs sshd (scripts/setup
 import contextlib
 import os
 import pathlib
+import pty
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -168,6 +170,10 @@ class Logins(unittest.TestCase):
         for name in names:
             self.assertNotEqual(fleet.text_of(fleet.ask(name, tokens=20))[0], "")
 
+    def test_a_host_that_forwards_no_sockets(self):
+        with fleet_of("strict", sshd_lines=["AllowStreamLocalForwarding no"]) as (fleet, hosts):
+            self.use(fleet, "strict")
+
     def test_an_agent_has_the_key(self):
         with fleet_of("anna") as (fleet, hosts):
             agent = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "ssh-agent", "-D", "-a", str(hosts.folder / "agent")],
@@ -202,6 +208,36 @@ class Logins(unittest.TestCase):
   GlobalKnownHostsFile /dev/null
 """)
             self.use(fleet, "inner")
+
+    @unittest.skipUnless(is_isolated(), "needs namespaces: a login with a password that this machine knows nothing of")
+    def test_a_password_from_a_terminal(self):
+        with fleet_of("anna", password="open sesame") as (fleet, hosts):
+            pid, terminal = pty.fork()
+            if pid == 0:
+                os.execve(fleet.bin / "llorch", ["llorch", "up", "anna"], fleet.environment)
+            said, status = self.talk(pid, terminal, "assword:", "open sesame\n")
+            self.assertEqual(status, 0, said)
+            self.assertEqual(said.count("assword:"), 1, "asked once")
+            self.use(fleet, "anna")
+
+    def talk(self, pid, terminal, question, answer):
+        """What the program said on its terminal, and its exit code. The connection that it leaves behind keeps the terminal."""
+        said, has_answered = "", False
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if select.select([terminal], [], [], 0.1)[0]:
+                with contextlib.suppress(OSError):  # nobody has it open any more
+                    said += os.read(terminal, 4096).decode(errors="replace")
+            if question in said and not has_answered:
+                has_answered = True
+                os.write(terminal, answer.encode())
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self.assertTrue(has_answered, said)
+                return said, os.waitstatus_to_exitcode(status)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self.fail(f"it does not end: {said}")
 
 
 class Words(unittest.TestCase):
