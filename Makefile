@@ -2,7 +2,7 @@
 # Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
 CTEST_FLAGS ?= --output-on-failure
 
-.PHONY: run demo test setup build clean asan tsan clang headers cuda portable fuzz format check
+.PHONY: run demo test storm setup build clean asan tsan clang headers cuda portable fuzz format check
 
 run: setup
 	@scripts/build.sh release
@@ -18,6 +18,12 @@ test:
 	@scripts/setup.sh test
 	@scripts/build.sh dev
 	@cd build/dev && ctest -j2 $(CTEST_FLAGS)
+
+# 300 random blows against a fleet of three hosts; `make test` has 60. LLORCH_STORM_SEED=N repeats one.
+storm:
+	@scripts/setup.sh test
+	@scripts/build.sh dev
+	@python3 -W ignore tests/fleet_hosts/storm_test.py build/dev/bin --operations 300
 
 setup:
 	@scripts/setup.sh
