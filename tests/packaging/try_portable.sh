@@ -17,8 +17,8 @@ if [ -z "${LLORCH_TRY_INSIDE:-}" ]; then
 fi
 
 root=$(mktemp -d)
-trap 'rm -rf --one-file-system "$root/work"; umount -lR "$root/root" 2>/dev/null; rm -rf --one-file-system "$root"' EXIT
-mkdir -p "$root/work" "$root/root"
+trap 'rm -rf --one-file-system "$root/try"; umount -lR "$root/root" 2>/dev/null; rm -rf --one-file-system "$root"' EXIT
+mkdir -p "$root/try" "$root/root"
 mount -t tmpfs -o mode=755 llorch "$root/root"
 machine=$(sed -nE 's/.*"machine": "(.*)".*/\1/p' "$folder/manifest.json")
 mkdir -p "$root"/root/{bin,proc,dev,etc,tmp,home,models}
@@ -53,29 +53,29 @@ done
 # Greedy answers of the same weights in three types.
 for type in f32 q8_0 q4_k_m; do
   model=/models/$type.gguf
-  run llorch-convert /models/stories.gguf "$model" --type "$type" >/dev/null 2>"$root/work/convert" || { cat "$root/work/convert" >&2; exit 1; }
-  run llorch-cpud --worker-id try --model "$model" --port 0 --threads 2 --log-format json >"$root/work/worker.log" 2>&1 &
+  run llorch-convert /models/stories.gguf "$model" --type "$type" >/dev/null 2>"$root/try/convert" || { cat "$root/try/convert" >&2; exit 1; }
+  run llorch-cpud --worker-id try --model "$model" --port 0 --threads 2 --log-format json >"$root/try/worker.log" 2>&1 &
   worker=$!
-  until_true grep -qE '"port": ?[0-9]+' "$root/work/worker.log"
-  port=$(grep -oE '"port": ?[0-9]+' "$root/work/worker.log" | grep -oE '[0-9]+' | head -1)
+  until_true grep -qE '"port": ?[0-9]+' "$root/try/worker.log"
+  port=$(grep -oE '"port": ?[0-9]+' "$root/try/worker.log" | grep -oE '[0-9]+' | head -1)
   until_true curl -sf "http://127.0.0.1:$port/health"
   curl -sfN "http://127.0.0.1:$port/execute" -H 'Content-Type: application/json' \
-    -d '{"job_id":"a","prompt":"Once upon a time","max_tokens":64,"temperature":0}' >"$root/work/answer"
-  grep -q '^event: end' "$root/work/answer"
-  text=$(sed -nE 's/^data: .*"t":"(([^"\\]|\\.)*)".*/\1/p' "$root/work/answer" | tr -d '\n')
+    -d '{"job_id":"a","prompt":"Once upon a time","max_tokens":64,"temperature":0}' >"$root/try/answer"
+  grep -q '^event: end' "$root/try/answer"
+  text=$(sed -nE 's/^data: .*"t":"(([^"\\]|\\.)*)".*/\1/p' "$root/try/answer" | tr -d '\n')
   [ -n "$text" ]
   echo "$type: weights $(sha256sum <"$root/root$model" | cut -c1-16), answer $(sha256sum <<<"$text" | cut -c1-16): ${text:0:60}…"
   kill "$worker"
   wait "$worker" || true
 done
-run llorch-checkpoints --model /models/gpt2_tiny >"$root/work/checkpoints" || { cat "$root/work/checkpoints" >&2; exit 1; }
-echo "checkpoints: $(tail -1 "$root/work/checkpoints")"
+run llorch-checkpoints --model /models/gpt2_tiny >"$root/try/checkpoints" || { cat "$root/try/checkpoints" >&2; exit 1; }
+echo "checkpoints: $(tail -1 "$root/try/checkpoints")"
 
 if [ "$machine" = "$(uname -m)" ]; then
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=hub.test -addext subjectAltName=DNS:hub.test \
-    -keyout "$root/work/key.pem" -out "$root/root/etc/ca.pem" 2>/dev/null
-  cp "$source_dir/models/builtin/stories.gguf" "$root/work/story.gguf"
-  cat >"$root/work/hub.py" <<'PYTHON'
+    -keyout "$root/try/key.pem" -out "$root/root/etc/ca.pem" 2>/dev/null
+  cp "$source_dir/models/builtin/stories.gguf" "$root/try/story.gguf"
+  cat >"$root/try/hub.py" <<'PYTHON'
 import http.server, os, ssl, sys
 os.chdir(sys.argv[1])
 server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)
@@ -85,11 +85,11 @@ server.socket = context.wrap_socket(server.socket, server_side=True)
 open('hub.port', 'w').write(str(server.server_port))
 server.serve_forever()
 PYTHON
-  python3 "$root/work/hub.py" "$root/work" "$root/root/etc/ca.pem" >/dev/null 2>&1 &
-  until_true test -s "$root/work/hub.port"
-  run llorch-pool models download "https://hub.test:$(cat "$root/work/hub.port")/story.gguf" --id story
-  cmp "$root/work/story.gguf" "$(find "$root/root/home" -name story.gguf)"
-  run llorch-pool serve --port 0 >"$root/work/manager.log" 2>&1 &
+  python3 "$root/try/hub.py" "$root/try" "$root/root/etc/ca.pem" >/dev/null 2>&1 &
+  until_true test -s "$root/try/hub.port"
+  run llorch-pool models download "https://hub.test:$(cat "$root/try/hub.port")/story.gguf" --id story
+  cmp "$root/try/story.gguf" "$(find "$root/root/home" -name story.gguf)"
+  run llorch-pool serve --port 0 >"$root/try/manager.log" 2>&1 &
   until_true run llorch-pool health
   run llorch-pool worker spawn cpu --model story
   story=$(run llorch run --pool --model story "Once upon a time")
