@@ -257,7 +257,8 @@ void AuditLog::note(const Act& act) {
   if (!is_taken) logger().error("a line is missing: too many wait", {{"action", act.action}});
 }
 
-void AuditLog::note_refusal(const std::string& key, const std::string& path) {
+void AuditLog::note_refusal(const std::string& key, const std::string& path,
+                            std::string_view result) {
   const auto now = std::chrono::steady_clock::now();
   std::size_t left_out = 0;
   {
@@ -278,7 +279,7 @@ void AuditLog::note_refusal(const std::string& key, const std::string& path) {
   note({.actor = key,
         .action = "request.refused",
         .object = secret == std::string::npos ? path : path.substr(0, secret) + "llk_…",
-        .result = "UNAUTHORIZED",
+        .result = std::string(result),
         .detail = left_out > 0 ? fmt::format("{} more before it are not listed", left_out) : ""});
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "audit/audit_chain.h"
 #include "audit/audit_files.h"
@@ -46,7 +47,7 @@ class AuditLog {
   void note(const Act& act);
   // The same for requests of strangers, who could fill the disk: a few lines a minute, the rest is
   // counted and told by the next.
-  void note_refusal(const std::string& key, const std::string& path);
+  void note_refusal(const std::string& key, const std::string& path, std::string_view result);
 
   Head head() const;
 

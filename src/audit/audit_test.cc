@@ -237,7 +237,7 @@ TEST_F(Audit, StrangersCannotFillTheDisk) {
   {
     const auto log = open();
     for (int i = 0; i < 10'000; ++i)
-      log->note_refusal("token:1a2b3c", "/v2/keys/llk_0123456789abcdef_secret");
+      log->note_refusal("token:1a2b3c", "/v2/keys/llk_0123456789abcdef_secret", "UNAUTHORIZED");
   }
   EXPECT_EQ(lines().size(), 20U);
   EXPECT_THAT(text(), ::testing::Not(HasSubstr("secret")));

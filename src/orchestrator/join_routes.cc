@@ -11,14 +11,20 @@
 namespace llorch::orchestrator {
 namespace {
 
+constexpr std::size_t kHostsOfKeyMax = 16;
+
 // Takes the name for this key, in the store. Conflict: it is somebody else's.
 Result<bool> take_name(job_store::Store& store, const KeyRing& keys, const std::string& name,
                        fleet::KeyId key) {
   const Result<std::vector<fleet::Entry>> hosts = store.list(fleet::Bucket::Hosts);
   if (!hosts.ok()) return hosts.error();
+  std::size_t others = 0;  // of the same key
   for (const fleet::Entry& host : *hosts) {
-    if (host.key != name) continue;
     const std::optional<fleet::KeyId> owner = joined_by(host.value);
+    if (host.key != name) {
+      others += owner == key ? 1 : 0;
+      continue;
+    }
     if (!owner) {
       return Error{ErrorCode::Conflict,
                    "host '" + name +
@@ -30,6 +36,10 @@ Result<bool> take_name(job_store::Store& store, const KeyRing& keys, const std::
                                             "' has joined with another key; choose another --name, "
                                             "or let an administrator take it down"};
     }
+  }
+  if (others >= kHostsOfKeyMax) {
+    return Error{ErrorCode::Conflict,
+                 "this key has let in as many hosts as one key may; make another"};
   }
   const Result<fleet::Revision> kept =
       store.put(fleet::Bucket::Hosts, name, joined_entry(key), std::nullopt);

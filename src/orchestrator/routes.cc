@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "contract/error_table.h"
 #include "contract/fleet_api.h"
 #include "contract/join_api.h"
 #include "contract/limits.h"
@@ -134,7 +135,10 @@ http::Task<Status> run_endpoint(std::shared_ptr<const RouteParts> parts, const E
                                                                : fleet::Scope::Infer;
     Result<Caller> found = parts->keys.authorize(request, scope);
     if (!found.ok()) {
-      if (parts->audit != nullptr) parts->audit->note_refusal(short_name(request), request.path);
+      if (parts->audit != nullptr) {
+        parts->audit->note_refusal(short_name(request), request.path,
+                                   contract::error_row(found.error().code).wire);
+      }
       co_return found.error();
     }
     caller = found.take();

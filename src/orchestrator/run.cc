@@ -253,7 +253,7 @@ class OrchestratorProcess {
              [keys = keys_.get()](std::string_view token) { return keys->is_good(token); },
          .on_stranger =
              [audit = audit_.get()](const std::string& key, const http::Request& request) {
-               audit->note_refusal(key, request.path);
+               audit->note_refusal(key, request.path, "UNAUTHORIZED");
              },
          .allow_origins = options_.allow_origins,
          .paths_without_auth = paths_without_auth(),
