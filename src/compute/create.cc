@@ -30,7 +30,9 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
                                               const BackendOptions& options) {
   if (name == "reference") {
     return make_reference_backend(
-        {.products = [wish = options.input](auto weight) { return form_for(wish, weight); }});
+        {.products = [wish = options.input.value_or(InputForm::F32)](auto weight) {
+          return form_for(wish, weight);
+        }});
   }
   if (name == "cpu") {
     if (options.threads < 0) {
@@ -42,11 +44,11 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
                             options.isa, options.input);
   }
   if (const auto device = cuda_device(name)) {
-    if (options.input == InputForm::F32) return make_cuda_backend(*device);
+    if (options.input.value_or(InputForm::F32) == InputForm::F32) return make_cuda_backend(*device);
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("{} multiplies f32 input only; {} input can be had on cpu and "
                              "reference",
-                             name, compute::name(options.input))};
+                             name, compute::name(*options.input))};
   }
   return Error{
       ErrorCode::InvalidArgument,

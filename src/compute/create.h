@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "base/result.h"
@@ -14,7 +15,8 @@ struct BackendOptions {
   // CPU: force an instruction set ("scalar", "avx2", …) for tests; empty picks the best.
   std::string_view isa = {};
   // CPU and reference: the form of every product's input (form_for), to measure what it costs.
-  InputForm input = InputForm::F32;
+  // Nothing: what the backend's kernels are made for; exact on the reference.
+  std::optional<InputForm> input = {};
 };
 
 // "reference", "cpu", or "cuda:N". Asking for a device that is not there is an error that says what

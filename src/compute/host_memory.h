@@ -11,6 +11,10 @@ namespace llorch::compute {
 // Zeroed, aligned to a cache line.
 Result<Buffer> allocate_host(std::int64_t bytes);
 
+// Large pages where the system has them, for what is read again and again; not zeroed, and taken
+// when it is first written.
+Result<Buffer> allocate_host_pages(std::int64_t bytes);
+
 // How load_host_weight would keep a matrix. Fails as it does.
 struct HostPlacement {
   bool in_place = false;   // the source's own bytes serve

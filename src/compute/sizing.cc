@@ -95,7 +95,7 @@ class Sizing : public SizingBackend {
 
 class CpuSizing final : public Sizing {
  public:
-  CpuSizing(int threads, InputForm input) : threads_(threads), input_(input) {}
+  CpuSizing(int threads, std::optional<InputForm> input) : threads_(threads), input_(input) {}
 
   std::string name() const override { return "cpu (only counting)"; }
   std::string device_class() const override { return "counting"; }
@@ -104,7 +104,7 @@ class CpuSizing final : public Sizing {
   std::int64_t host_bytes() const override { return 0; }
 
   Result<Weight> load_weight(const WeightSource& source) override {
-    const Result<HostPlacement> placement = place_host_weight(source);
+    const Result<CpuPlacement> placement = place_cpu_weight(source, input_);
     if (!placement.ok()) return placement.error();
     Weight weight = describe(source);
     if (placement->in_place) {
@@ -119,7 +119,9 @@ class CpuSizing final : public Sizing {
     weight.data = weight.storage.data();
     return weight;
   }
-  InputForm input_form(tensor::DType weight) const override { return form_for(input_, weight); }
+  InputForm input_form(tensor::DType weight) const override {
+    return cpu_input_form(input_, weight);
+  }
   std::int32_t step_rows() const override { return kCpuStepRows; }
   Status reserve(const StepLimits& limits) override {
     const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, threads_, input_);
@@ -132,7 +134,7 @@ class CpuSizing final : public Sizing {
   void count(std::int64_t bytes) override { bytes_ += std::max<std::int64_t>(bytes, 0); }
 
   int threads_;
-  InputForm input_;
+  std::optional<InputForm> input_;
   std::int64_t bytes_ = 0;
   std::unordered_set<const std::byte*> in_place_;
 };

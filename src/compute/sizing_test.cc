@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 #include "base/host_limits.h"
@@ -34,11 +35,13 @@ TEST(SizingBackend, CountsWeightsAsTheCpuBackendKeepsThem) {
   const std::vector<float> values(64 * 32);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
   const auto backend = make_sizing_backend("cpu", {.threads = 1}).take();
-  const Result<Weight> in_place = backend->load_weight(source_of(bytes, 64, 32));
+  WeightSource table = source_of(bytes, 64, 32);
+  table.use = WeightUse::LookUp;
+  const Result<Weight> in_place = backend->load_weight(table);
   ASSERT_TRUE(in_place.ok());
   EXPECT_EQ(in_place->data, bytes.data());
   EXPECT_EQ(backend->bytes(), 64 * 32 * 4);
-  ASSERT_TRUE(backend->load_weight(source_of(bytes, 64, 32)).ok());
+  ASSERT_TRUE(backend->load_weight(table).ok());
   EXPECT_EQ(backend->bytes(), 64 * 32 * 4) << "tied weights are there once";
 
   WeightSource transposed = source_of(bytes, 32, 64);
@@ -55,25 +58,54 @@ TEST(SizingBackend, CountsWeightsAsTheCpuBackendKeepsThem) {
   EXPECT_EQ(backend->load_weight(bad).error().message, real->load_weight(bad).error().message);
 }
 
+// Tiles are of 16 rows, and some types take a little more in them than in the file.
+TEST(SizingBackend, CountsTilesAsTheCpuBackendMakesThem) {
+  using enum tensor::DType;
+  const auto real = make_backend("cpu", {.threads = 1}).take();
+  for (const tensor::DType dtype : {F32, F16, Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, Q3_K, Q2_K}) {
+    for (const std::int64_t rows : {1, 16, 500}) {
+      const std::vector<std::byte> bytes(
+          static_cast<std::size_t>(tensor::storage_bytes(dtype, rows * 512).value()));
+      WeightSource source = source_of(bytes, rows, 512);
+      source.dtype = dtype;
+      const auto backend = make_sizing_backend("cpu", {.threads = 1}).take();
+      ASSERT_TRUE(backend->load_weight(source).ok());
+      EXPECT_EQ(backend->bytes(), real->load_weight(source)->storage.bytes())
+          << tensor::name(dtype) << " x " << rows;
+    }
+  }
+}
+
 TEST(SizingBackend, ScratchFollowsThreadsAndLimits) {
   const auto scratch = [](int threads, std::int64_t inputs, std::int64_t context) {
     const auto backend = make_sizing_backend("cpu", {.threads = threads}).take();
     EXPECT_TRUE(backend->reserve({.rows = 64, .inputs = inputs, .context = context}).ok());
     return backend->bytes();
   };
-  EXPECT_EQ(scratch(3, 1024, 0), 3 * scratch(1, 1024, 0));
+  // What is not each thread's own is there once.
+  const std::int64_t shared = 2 * scratch(1, 1024, 0) - scratch(2, 1024, 0);
+  EXPECT_EQ(shared, 64 * 1024 * 2);
+  EXPECT_EQ(scratch(3, 1024, 0) - shared, 3 * (scratch(1, 1024, 0) - shared));
   EXPECT_GT(scratch(1, 1024, 100'000), scratch(1, 1024, 1'000));
-  EXPECT_EQ(scratch(0, 1024, 0), base::usable_cores() * scratch(1, 1024, 0));
+  EXPECT_EQ(scratch(0, 1024, 0) - shared, base::usable_cores() * (scratch(1, 1024, 0) - shared));
   const auto backend = make_sizing_backend("cpu").take();
   EXPECT_FALSE(backend->reserve({.rows = 1, .inputs = -1}).ok());
 }
 
+// Half of the floats' room as blocks, unless another form was asked for.
 TEST(SizingBackend, CountsTheRoomForAPreparedInput) {
-  const StepLimits limits = {.rows = 64, .inputs = 1024};
-  const auto plain = make_sizing_backend("cpu", {.threads = 2}).take();
-  const auto int8 = make_sizing_backend("cpu", {.threads = 2, .input = InputForm::Int8}).take();
-  ASSERT_TRUE(plain->reserve(limits).ok() && int8->reserve(limits).ok());
-  EXPECT_EQ(int8->bytes(), plain->bytes() + 64 * 1024 * 4);
+  const auto bytes = [](std::optional<InputForm> input, std::int64_t rows) {
+    const auto backend = make_sizing_backend("cpu", {.threads = 2, .input = input}).take();
+    EXPECT_TRUE(backend->reserve({.rows = rows, .inputs = 1024}).ok());
+    return backend->bytes();
+  };
+  const auto of_a_row = [&](std::optional<InputForm> input) {
+    return (bytes(input, 64) - bytes(input, 32)) / 32;
+  };
+  EXPECT_EQ(of_a_row({}), 1024 * 2);
+  EXPECT_EQ(of_a_row(InputForm::F32), 0);
+  EXPECT_EQ(of_a_row(InputForm::F16), 1024 * 4);
+  EXPECT_EQ(of_a_row(InputForm::Int8), 1024 * 6);
 }
 
 TEST(SizingBackend, AGpuHasItsOwnGranularityAndOverhead) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ struct BackendConfig {
   std::string backend;
   std::string isa;
   int threads = 0;
-  InputForm input = InputForm::F32;
+  std::optional<InputForm> input = {};  // nothing: what the backend declares by itself
 };
 inline BackendOptions options_of(const BackendConfig& config) {
   return {.threads = config.threads, .isa = config.isa, .input = config.input};

@@ -13,7 +13,15 @@ std::vector<BackendConfig> backends_under_test() {
                          .threads = threads});
     }
   }
-  // What the forms mean does not depend on the instruction set: the best one stands for all.
+  // Block types without tiles, on every instruction set.
+  for (const Isa& isa : available_isas()) {
+    configs.push_back({.label = fmt::format("cpu_{}_3_f32", isa.name),
+                       .backend = "cpu",
+                       .isa = std::string(isa.name),
+                       .threads = 3,
+                       .input = InputForm::F32});
+  }
+  // What the other forms mean does not depend on the instruction set: the best one stands for all.
   for (const InputForm input : {InputForm::F16, InputForm::BF16, InputForm::Int8}) {
     const std::string isa(available_isas().front().name);
     configs.push_back({.label = fmt::format("cpu_{}_3_{}", isa, name(input)),

@@ -164,7 +164,11 @@ void announce(std::string_view what) {
 Result<Outcome> climb(const Options& options) {
   Outcome outcome;
   Result<std::unique_ptr<compute::Backend>> backend =
-      compute::make_backend(options.backend, {.threads = options.threads});
+      // Products of block types with float input: where a backend rounds its input to whole
+      // numbers, the last bit of the norm before decides to which, and no tolerance is both right
+      // and small.
+      compute::make_backend(options.backend,
+                            {.threads = options.threads, .input = compute::InputForm::F32});
   if (!backend.ok()) return backend.error();
   outcome.backend_name = backend.value()->name();
   announce(fmt::format("running {} on {} …", options.model_path, outcome.backend_name));

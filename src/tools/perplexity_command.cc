@@ -51,7 +51,7 @@ struct Options {
   std::int32_t max_windows = 0;
   std::string backend = "cpu";
   std::string kv = "f32";
-  std::string input = "f32";
+  std::string input;
   int threads = 0;
   bool special = false;
   bool json = false;
@@ -178,7 +178,7 @@ Result<std::vector<Row>> score_all(const Options& options) {
   if (!text.ok()) return text.error();
   Result<std::unique_ptr<compute::Backend>> backend = compute::make_backend(
       options.backend,
-      {.threads = options.threads, .input = compute::find_input_form(options.input).value()});
+      {.threads = options.threads, .input = compute::find_input_form(options.input)});
   if (!backend.ok()) return backend.error();
   std::vector<Row> rows;
   for (const std::string& path : options.models) {
@@ -208,8 +208,7 @@ void describe(CLI::App& app, Options& options) {
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
   app.add_option("--input", options.input,
                  "what products take their input in: f32, f16, bf16, or int8 (block types only); "
-                 "with cpu or reference")
-      ->capture_default_str()
+                 "with cpu or reference. Without it: what the backend does in earnest")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
   app.add_option("--threads", options.threads, "CPU threads; 0: one for each core")
       ->capture_default_str()

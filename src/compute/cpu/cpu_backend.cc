@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/file.h"
 #include "compute/check_args.h"
 #include "compute/cpu/cpu_ops.h"
 
@@ -24,8 +25,15 @@ void CpuBackend::embed(const EmbedArgs& args) {
     const std::int64_t id = index_at(args.ids, row);
     CHECK(id >= 0 && id < table.rows);
     float* out = args.out.row<float>(row);
-    float* decoded = args.accumulate ? scratch(thread, table.cols) : out;
-    kernels_.decode_row(table.dtype, weight_row(table, id), table.cols, decoded);
+    float* room = scratch(thread, kTileCols * table.cols);
+    float* decoded = args.accumulate ? room : out;
+    const std::uint8_t* stored = weight_row(table, id);
+    if (is_tiled(table)) {
+      auto* bytes = reinterpret_cast<std::uint8_t*>(room + table.cols);
+      unpack_row(table.dtype, tile_of(table, id), id % kTileRows, table.cols, bytes);
+      stored = bytes;
+    }
+    kernels_.decode_row(table.dtype, stored, table.cols, decoded);
     if (args.scale != 1.0F) {
       for (std::int64_t i = 0; i < table.cols; ++i) decoded[i] *= args.scale;
     }
@@ -103,8 +111,61 @@ void CpuBackend::argmax(const ArgmaxArgs& args) {
   });
 }
 
+InputForm cpu_input_form(std::optional<InputForm> wish, tensor::DType weight) {
+  if (wish) return form_for(*wish, weight);
+  return quant_layout(weight).elems > 0 ? InputForm::Int8 : InputForm::F32;
+}
+
+bool cpu_has_tiles(std::optional<InputForm> wish, tensor::DType weight, WeightUse use) {
+  if (use == WeightUse::LookUp) return false;
+  return has_plain_tiles(weight) ||
+         (quant_layout(weight).elems > 0 && cpu_input_form(wish, weight) == InputForm::Int8);
+}
+
+Result<CpuPlacement> place_cpu_weight(const WeightSource& source, std::optional<InputForm> input) {
+  const Result<HostPlacement> host = place_host_weight(source);
+  if (!host.ok()) return host.error();
+  CpuPlacement placement{.in_place = host->in_place, .bytes = host->bytes};
+  if (!cpu_has_tiles(input, source.dtype, source.use)) return placement;
+  placement.tiled = true;
+  placement.in_place = false;
+  placement.bytes = packed_bytes(source.dtype, source.rows, source.cols);
+  return placement;
+}
+
+// Tiles are made by all threads; each writes, and so gets, the memory of its own.
+Result<Weight> CpuBackend::load_weight(const WeightSource& source) {
+  const Result<CpuPlacement> placement = place_cpu_weight(source, input_);
+  if (!placement.ok()) return placement.error();
+  if (!placement->tiled) {
+    Result<Weight> weight = load_host_weight(source);
+    // Read from the disk now, in order, and not in pieces by whoever asks first.
+    if (weight.ok() && placement->in_place) base::touch_pages(source.bytes);
+    return weight;
+  }
+  Result<Buffer> storage = allocate_host_pages(placement->bytes);
+  if (!storage.ok()) return storage.error().in(source.name);
+  auto* tiles = static_cast<std::uint8_t*>(storage->data());
+  const std::int64_t bytes = tile_bytes(source.dtype, source.cols);
+  const std::int64_t count = placement->bytes / bytes;
+  const std::int64_t meetings = pool_.num_meetings();
+  pool_.share_out(count, 16 * pool_.num_threads(), [&](int, ThreadPool::Pieces& pieces) {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    while (pieces.next(&begin, &end)) {
+      for (std::int64_t tile = begin; tile < end; ++tile)
+        pack_tile(source, tile, tiles + tile * bytes);
+    }
+  });
+  load_meetings_ += pool_.num_meetings() - meetings;
+  Weight weight{.dtype = source.dtype, .use = source.use, .rows = source.rows, .cols = source.cols};
+  weight.data = tiles;
+  weight.storage = storage.take();
+  return weight;
+}
+
 Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_threads,
-                                        InputForm input) {
+                                        std::optional<InputForm> input) {
   constexpr std::int64_t kRowsMax = std::int64_t{1} << 20;
   constexpr std::int64_t kFloatsMax = std::int64_t{1} << 36;
   const auto within = [](std::int64_t value, std::int64_t max) {
@@ -116,18 +177,26 @@ Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_thread
                  fmt::format("cannot reserve {} rows of {} values and {} tokens of context",
                              limits.rows, limits.inputs, limits.context)};
   }
+  const bool has_blocks = input.value_or(InputForm::Int8) == InputForm::Int8;
+  const bool has_rounded = input.value_or(InputForm::F32) != InputForm::F32;
+  // Blocks take half of what the floats take.
+  static_assert(2 * sizeof(InputBlock) == kInputBlock * sizeof(float));
+  const std::int64_t floats = limits.rows * limits.inputs;
   return CpuWorkspace{
       .inputs = limits.inputs,
-      .thread_floats =
-          std::max(padded_floats(kTileCols * limits.inputs) + padded_floats(kNormEachFloats),
-                   padded_floats(limits.context)),
+      .rows = limits.rows,
       .num_threads = num_threads,
-      .input_floats = input == InputForm::F32 ? 0 : limits.rows * limits.inputs,
+      .decoded = std::max(padded_floats(kTileCols * limits.inputs), padded_floats(limits.context)),
+      .own_plain = padded_floats(kEachFloats),
+      .own_blocks = has_blocks ? padded_floats(kEachFloats / 2) : 0,
+      .own_rounded = has_rounded ? padded_floats(kEachFloats) : 0,
+      .blocks = has_blocks ? padded_floats((floats + 1) / 2) : 0,
+      .rounded = has_rounded ? padded_floats(floats) : 0,
   };
 }
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(int num_threads, std::string_view isa,
-                                                  InputForm input) {
+                                                  std::optional<InputForm> input) {
   if (num_threads < 1) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("cpu: {} threads, expected at least 1", num_threads)};

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <span>
 #include <string>
 
-#include "base/file.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/thread_pool.h"
@@ -16,9 +16,9 @@
 
 namespace llorch::compute {
 
-// Up to so many values are normed by every thread for itself: about a microsecond, where meeting
-// takes up to half of one on an idle machine and many on a busy one.
-inline constexpr std::int64_t kNormEachFloats = 8192;
+// Up to so many values are normed and prepared by every thread for itself: a microsecond or two,
+// where meeting takes up to half of one on an idle machine and many on a busy one.
+inline constexpr std::int64_t kEachFloats = 8192;
 
 inline constexpr const char* kTooLarge = "a step larger than the limits given to reserve()";
 
@@ -36,31 +36,40 @@ inline const std::uint8_t* weight_row(const Weight& weight, std::int64_t row) {
   return static_cast<const std::uint8_t*>(weight.data) + row * row_bytes(weight);
 }
 
+// The rows of a product: as they are; in the form that was wished for; as blocks of whole numbers.
+// What nobody wants is null.
+struct ProductInput {
+  TensorView plain;
+  TensorView rounded;
+  InputBlock* blocks = nullptr;
+};
+
+inline const std::uint8_t* tile_of(const Weight& weight, std::int64_t row) {
+  return static_cast<const std::uint8_t*>(weight.data) +
+         row / kTileRows * tile_bytes(weight.dtype, weight.cols);
+}
+
 class CpuBackend final : public HostBackend {
  public:
-  CpuBackend(const Isa& isa, int num_threads, InputForm input)
+  CpuBackend(const Isa& isa, int num_threads, std::optional<InputForm> input)
       : isa_(isa), kernels_(*isa.kernels), pool_(num_threads), input_(input) {}
 
   std::string name() const override {
     return fmt::format("cpu ({}, {} thread{}{}{})", isa_.label, pool_.num_threads(),
-                       pool_.num_threads() == 1 ? "" : "s",
-                       input_ == InputForm::F32 ? "" : ", input ",
-                       input_ == InputForm::F32 ? "" : compute::name(input_));
+                       pool_.num_threads() == 1 ? "" : "s", input_ ? ", input " : "",
+                       input_ ? compute::name(*input_) : "");
   }
 
   // How many threads there are changes no bit.
   std::string device_class() const override {
-    return fmt::format("cpu-{}{}{}", isa_.name, input_ == InputForm::F32 ? "" : "-",
-                       input_ == InputForm::F32 ? "" : compute::name(input_));
+    return fmt::format("cpu-{}{}{}", isa_.name, input_ ? "-" : "",
+                       input_ ? compute::name(*input_) : "");
   }
 
-  Result<Weight> load_weight(const WeightSource& source) override {
-    Result<Weight> weight = load_host_weight(source);
-    // Read from the disk now, in order, and not in pieces by whoever asks first.
-    if (weight.ok() && weight->data == source.bytes.data()) base::touch_pages(source.bytes);
-    return weight;
+  Result<Weight> load_weight(const WeightSource& source) override;
+  InputForm input_form(tensor::DType weight) const override {
+    return cpu_input_form(input_, weight);
   }
-  InputForm input_form(tensor::DType weight) const override { return form_for(input_, weight); }
   // Floats with what the cache decodes to, whatever its type.
   AttentionForm attention_form(tensor::DType) const override { return {}; }
   std::int32_t step_rows() const override { return kCpuStepRows; }
@@ -86,36 +95,45 @@ class CpuBackend final : public HostBackend {
   void place_heads(const PlaceHeadsArgs& args) override;
   void logits(const LogitsArgs& args) override;
 
-  std::int64_t thread_meetings() const override { return pool_.num_meetings(); }
+  // Of ops: taking weights in is none.
+  std::int64_t thread_meetings() const override { return pool_.num_meetings() - load_meetings_; }
 
  private:
-  // The rows of a product: as they are, and in the form that input_ names (null: nobody wants it).
-  struct Input {
-    TensorView plain;
-    TensorView prepared;
-  };
   template <class Body>
   void for_each_row(std::int64_t rows, const Body& body) {
     pool_.parallel_for(rows, [&body](int thread, std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) body(thread, row);
     });
   }
-  float* scratch(int thread, std::int64_t floats) const {
-    CHECK(floats <= workspace_.thread_floats, kTooLarge);
-    return static_cast<float*>(memory_.data()) + thread * workspace_.thread_floats;
+  float* thread_memory(int thread) const {
+    return static_cast<float*>(memory_.data()) + thread * workspace_.thread_floats();
   }
-  TensorView place_prepared(std::int64_t rows, std::int64_t cols,
-                            std::span<const LinearTarget> targets) const;
+  float* scratch(int thread, std::int64_t floats) const {
+    CHECK(floats <= workspace_.decoded, kTooLarge);
+    return thread_memory(thread);
+  }
+  bool is_tiled(const Weight& weight) const {
+    return cpu_has_tiles(input_, weight.dtype, weight.use);
+  }
+  struct Wanted {
+    bool rounded = false;
+    bool blocks = false;
+  };
+  Wanted wanted_by(std::span<const LinearTarget> targets) const;
+  void prepare_row(const ProductInput& input, std::int64_t row) const;
+  template <class Fill, class Work>
+  void with_input(const TensorView& plain, std::span<const LinearTarget> targets, const Fill* fill,
+                  std::int64_t count, const Work& work);
   template <class Work>
   void with_normed(const NormLinearArgs& args, const TensorView& indices, std::int64_t count,
                    const Work& work);
   void norm_row(const RowNorm& norm, const float* x, std::int64_t dim, float* out) const;
   void rms_norm_row(const RmsNormArgs& args, std::int64_t row, int thread) const;
-  void multiply_chunks(const Input& input, std::span<const LinearTarget> targets,
+  void multiply_chunks(const ProductInput& input, std::span<const LinearTarget> targets,
                        std::int64_t begin, std::int64_t end, int thread) const;
-  void multiply(const Input& input, const LinearTarget& target, std::int64_t begin,
+  void multiply(const ProductInput& input, const LinearTarget& target, std::int64_t begin,
                 std::int64_t end, int thread) const;
-  void multiply_across(const Input& input, std::span<const LinearTarget> targets,
+  void multiply_across(const ProductInput& input, std::span<const LinearTarget> targets,
                        std::int64_t begin, std::int64_t end, int thread) const;
   void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head, int thread) const;
   void rotate_row(const RopeArgs& args, std::int64_t row) const;
@@ -124,9 +142,10 @@ class CpuBackend final : public HostBackend {
   const Isa isa_;
   const Kernels& kernels_;
   ThreadPool pool_;
-  const InputForm input_;
+  const std::optional<InputForm> input_;
   CpuWorkspace workspace_;
-  Buffer memory_;  // the threads' scratch, then the prepared input
+  std::int64_t load_meetings_ = 0;
+  Buffer memory_;  // each thread's part, then the blocks and the rounded input
 };
 
 }  // namespace llorch::compute

@@ -46,23 +46,27 @@ std::vector<Isa> list_isas() {
   const auto add = [&](std::int64_t target, const Isa& isa) {
     if ((supported & target) != 0) isas.push_back(isa);
   };
+  const auto first_of = [](const PackedKernels* best, const PackedKernels* other) {
+    return best != nullptr ? best : other;
+  };
+  [[maybe_unused]] const PackedKernels* avx2 = first_of(packed_avx2(), &kPackedPlain);
 #if HWY_TARGETS & HWY_AVX3
-  add(HWY_AVX3, {"avx512", "AVX-512", &N_AVX3::kKernels});
+  add(HWY_AVX3, {"avx512", "AVX-512", &N_AVX3::kKernels, first_of(packed_avx512(), avx2)});
 #endif
 #if HWY_TARGETS & HWY_AVX2
-  add(HWY_AVX2, {"avx2", "AVX2", &N_AVX2::kKernels});
+  add(HWY_AVX2, {"avx2", "AVX2", &N_AVX2::kKernels, avx2});
 #endif
 #if HWY_TARGETS & HWY_SSE4
-  add(HWY_SSE4, {"sse4", "SSE4", &N_SSE4::kKernels});
+  add(HWY_SSE4, {"sse4", "SSE4", &N_SSE4::kKernels, &kPackedPlain});
 #endif
 #if HWY_TARGETS & HWY_NEON
-  add(HWY_NEON, {"neon", "NEON", &N_NEON::kKernels});
+  add(HWY_NEON, {"neon", "NEON", &N_NEON::kKernels, &kPackedPlain});
 #endif
 #if HWY_TARGETS & HWY_EMU128
-  isas.push_back({"scalar", "no SIMD", &N_EMU128::kKernels});
+  isas.push_back({"scalar", "no SIMD", &N_EMU128::kKernels, &kPackedPlain});
 #endif
 #if HWY_TARGETS & HWY_SCALAR
-  isas.push_back({"scalar", "no SIMD", &N_SCALAR::kKernels});
+  isas.push_back({"scalar", "no SIMD", &N_SCALAR::kKernels, &kPackedPlain});
 #endif
   return isas;
 }

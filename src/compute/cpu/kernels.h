@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "compute/cpu/packed.h"
 #include "compute/ops.h"
 #include "tensor/dtype.h"
 
@@ -82,6 +83,7 @@ struct Isa {
   std::string_view name;   // as BackendOptions::isa spells it: "avx2"
   std::string_view label;  // as people write it: "AVX2"
   const Kernels* kernels;
+  const PackedKernels* packed;
 };
 
 // What this machine can run of what was compiled, best first; never empty.

@@ -11,7 +11,9 @@ using tensor::DType;
 
 // Columns of a linear op that go to a thread together: whole cache lines of output, whole tiles.
 constexpr std::int64_t kColsPerChunk = 16;
-static_assert(kColsPerChunk % kTileCols == 0);
+static_assert(kColsPerChunk % kTileCols == 0 && kColsPerChunk == kTileRows);
+// Columns of an MLP that are activated while the products that gave them are at hand.
+constexpr std::int64_t kColsAtOnce = 4 * kColsPerChunk;
 
 std::span<const float> row_of(const TensorView& view, std::int64_t row) {
   return {view.row<float>(row), static_cast<std::size_t>(view.dims[1])};
@@ -24,47 +26,109 @@ std::int64_t num_chunks(std::span<const LinearTarget> targets) {
   return chunks;
 }
 
+// Pieces for the threads to claim: enough for a late one to cost little, none so small that
+// claiming is felt.
+std::int64_t num_pieces(std::int64_t rows, std::span<const LinearTarget> targets, int threads) {
+  constexpr std::int64_t kProductsAtLeast = 32 * 1024;
+  constexpr std::int64_t kPiecesPerThread = 8;
+  std::int64_t products = 0;
+  for (const LinearTarget& target : targets) products += target.weight->rows * target.weight->cols;
+  return std::clamp<std::int64_t>(rows * products / kProductsAtLeast, threads,
+                                  kPiecesPerThread * threads);
+}
+
 }  // namespace
 
-// Where the input goes in the form that input_ names: once for all targets, in the one place that
-// reserve() made for it. Kernels multiply floats: what the form stands for is stored.
-TensorView CpuBackend::place_prepared(std::int64_t rows, std::int64_t cols,
-                                      std::span<const LinearTarget> targets) const {
-  const auto wants_form = [this](const LinearTarget& target) {
-    return input_form(target.weight->dtype) != InputForm::F32;
+CpuBackend::Wanted CpuBackend::wanted_by(std::span<const LinearTarget> targets) const {
+  Wanted wanted;
+  for (const LinearTarget& target : targets) {
+    const bool int8 = is_tiled(*target.weight) && !has_plain_tiles(target.weight->dtype);
+    wanted.blocks |= int8;
+    wanted.rounded |= !int8 && input_form(target.weight->dtype) != InputForm::F32;
+  }
+  return wanted;
+}
+
+// A row's other forms, from the plain one.
+void CpuBackend::prepare_row(const ProductInput& input, std::int64_t row) const {
+  if (input.rounded) round_input(*input_, row_of(input.plain, row), input.rounded.row<float>(row));
+  if (input.blocks == nullptr) return;
+  const std::int64_t cols = input.plain.dims[1];
+  const Panel panel = panel_of(input.plain.rows(), row);
+  isa_.packed->quantize(input.plain.row<float>(row), cols,
+                        input.blocks + panel.begin * (cols / kInputBlock) + (row - panel.begin),
+                        panel.rows);
+}
+
+// Shares out [0, count) as work(input, thread, begin, end) on rows that are prepared once for all
+// targets. `fill`, where there is one, makes a row of plain(output, row) first. Little is prepared
+// by each thread for itself, which costs less than meeting once more; much is shared out first, in
+// the one place that reserve() made for it.
+template <class Fill, class Work>
+void CpuBackend::with_input(const TensorView& plain, std::span<const LinearTarget> targets,
+                            const Fill* fill, std::int64_t count, const Work& work) {
+  const std::int64_t rows = plain.rows();
+  const std::int64_t cols = plain.dims[1];
+  const Wanted wanted = wanted_by(targets);
+  const auto place = [&](const TensorView& at, float* blocks, float* rounded) {
+    return ProductInput{
+        .plain = at,
+        .rounded = wanted.rounded ? TensorView(rounded, DType::F32, {rows, cols}) : TensorView(),
+        .blocks = wanted.blocks ? reinterpret_cast<InputBlock*>(blocks) : nullptr};
   };
-  if (std::none_of(targets.begin(), targets.end(), wants_form)) return {};
-  CHECK(rows * cols <= workspace_.input_floats, kTooLarge);
-  float* home =
-      static_cast<float*>(memory_.data()) + workspace_.num_threads * workspace_.thread_floats;
-  return {home, DType::F32, {rows, cols}};
+  const auto make_rows = [&](const ProductInput& input, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (fill != nullptr) (*fill)(input.plain.row<float>(row), row);
+      prepare_row(input, row);
+    }
+  };
+  const bool ready = fill == nullptr && !wanted.blocks && !wanted.rounded;
+  const bool each = !ready && rows * cols <= kEachFloats;
+  float* shared_blocks = thread_memory(pool_.num_threads());
+  const ProductInput shared = place(plain, shared_blocks, shared_blocks + workspace_.blocks);
+  if (!ready && !each) {
+    CHECK(rows <= workspace_.rows && cols <= workspace_.inputs, kTooLarge);
+    pool_.parallel_for(
+        rows, [&](int, std::int64_t begin, std::int64_t end) { make_rows(shared, begin, end); });
+  }
+  pool_.share_out(count, num_pieces(rows, targets, pool_.num_threads()),
+                  [&](int thread, ThreadPool::Pieces& pieces) {
+                    ProductInput input = shared;
+                    if (each) {
+                      float* own = thread_memory(thread) + workspace_.decoded;
+                      float* blocks = own + workspace_.own_plain;
+                      input =
+                          place(fill == nullptr ? plain : TensorView(own, DType::F32, {rows, cols}),
+                                blocks, blocks + workspace_.own_blocks);
+                      make_rows(input, 0, rows);
+                    }
+                    std::int64_t begin = 0;
+                    std::int64_t end = 0;
+                    while (pieces.next(&begin, &end)) work(input, thread, begin, end);
+                  });
 }
 
 // All targets are one loop, so that the threads meet once.
 void CpuBackend::linear(const LinearArgs& args) {
   check_args(args);
-  const Input input{args.x, place_prepared(args.x.dims[0], args.x.dims[1], args.targets)};
-  if (input.prepared) {
-    for_each_row(args.x.rows(), [&](int, std::int64_t row) {
-      round_input(input_, row_of(args.x, row), input.prepared.row<float>(row));
-    });
-  }
-  pool_.parallel_for(num_chunks(args.targets),
-                     [&](int thread, std::int64_t begin, std::int64_t end) {
-                       multiply_chunks(input, args.targets, begin, end, thread);
-                     });
+  using Fill = void (*)(float*, std::int64_t);
+  with_input<Fill>(
+      args.x, args.targets, nullptr, num_chunks(args.targets),
+      [&](const ProductInput& input, int thread, std::int64_t begin, std::int64_t end) {
+        multiply_chunks(input, args.targets, begin, end, thread);
+      });
 }
 
 // Chunks begin..end of all targets' chunks one after the other.
-void CpuBackend::multiply_chunks(const Input& input, std::span<const LinearTarget> targets,
+void CpuBackend::multiply_chunks(const ProductInput& input, std::span<const LinearTarget> targets,
                                  std::int64_t begin, std::int64_t end, int thread) const {
   for (const LinearTarget& target : targets) {
     const std::int64_t count = num_chunks({&target, 1});
     const std::int64_t first = std::max<std::int64_t>(begin, 0);
     const std::int64_t last = std::min(end, count);
-    for (std::int64_t chunk = first; chunk < last; ++chunk) {
-      multiply(input, target, chunk * kColsPerChunk,
-               std::min((chunk + 1) * kColsPerChunk, target.weight->rows), thread);
+    if (first < last) {
+      multiply(input, target, first * kColsPerChunk,
+               std::min(last * kColsPerChunk, target.weight->rows), thread);
     }
     begin -= count;
     end -= count;
@@ -72,13 +136,29 @@ void CpuBackend::multiply_chunks(const Input& input, std::span<const LinearTarge
 }
 
 // Outputs begin..end of one target.
-void CpuBackend::multiply(const Input& input, const LinearTarget& target, std::int64_t begin,
+void CpuBackend::multiply(const ProductInput& input, const LinearTarget& target, std::int64_t begin,
                           std::int64_t end, int thread) const {
   const Weight& weight = *target.weight;
   CHECK(weight.cols <= workspace_.inputs, kTooLarge);
   const bool as_is = input_form(weight.dtype) == InputForm::F32;
-  const TensorView& x = as_is ? input.plain : input.prepared;
+  const TensorView& x = as_is || !input.rounded ? input.plain : input.rounded;
   const auto* bias = static_cast<const float*>(target.bias.data);
+  auto* out = static_cast<float*>(target.out.data);
+  if (is_tiled(weight)) {
+    return multiply_packed(*isa_.packed, {.dtype = weight.dtype,
+                                          .tiles = static_cast<const std::uint8_t*>(weight.data),
+                                          .k = weight.cols,
+                                          .begin = begin,
+                                          .end = end,
+                                          .rows = x.rows(),
+                                          .blocks = input.blocks,
+                                          .x = static_cast<const float*>(x.data),
+                                          .x_stride = x.row_stride,
+                                          .bias = bias,
+                                          .accumulate = target.accumulate,
+                                          .out = out,
+                                          .out_stride = target.out.row_stride});
+  }
   const bool needs_scratch = weight.dtype != DType::F32;
   kernels_.linear({.x = static_cast<const float*>(x.data),
                    .x_stride = x.row_stride,
@@ -90,13 +170,13 @@ void CpuBackend::multiply(const Input& input, const LinearTarget& target, std::i
                    .cols = end - begin,
                    .bias = bias != nullptr ? bias + begin : nullptr,
                    .accumulate = target.accumulate,
-                   .out = static_cast<float*>(target.out.data) + begin,
+                   .out = out + begin,
                    .out_stride = target.out.row_stride,
                    .scratch = needs_scratch ? scratch(thread, kTileCols * weight.cols) : nullptr});
 }
 
 // Outputs begin..end of all targets side by side.
-void CpuBackend::multiply_across(const Input& input, std::span<const LinearTarget> targets,
+void CpuBackend::multiply_across(const ProductInput& input, std::span<const LinearTarget> targets,
                                  std::int64_t begin, std::int64_t end, int thread) const {
   for (const LinearTarget& target : targets) {
     const std::int64_t width = target.weight->rows;
@@ -117,45 +197,23 @@ void CpuBackend::norm_row(const RowNorm& norm, const float* x, std::int64_t dim,
   }
 }
 
-// Shares out [0, count) as work(input, thread, begin, end) on the normed rows of x, or on those
-// that `indices` names. Few values are normed by each thread for itself, which costs less than
-// meeting once more; many are shared out first.
+// with_input() on the normed rows of x, or on those that `indices` names.
 template <class Work>
 void CpuBackend::with_normed(const NormLinearArgs& args, const TensorView& indices,
                              std::int64_t count, const Work& work) {
   const std::int64_t dim = args.x.dims[1];
-  const auto norm_rows = [&](const Input& out, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t from = indices ? index_at(indices, row) : row;
-      CHECK(from >= 0 && from < args.x.rows());
-      norm_row(args.norm, args.x.row<float>(from), dim, out.plain.row<float>(row));
-      if (out.prepared) round_input(input_, row_of(out.plain, row), out.prepared.row<float>(row));
-    }
+  const auto norm_to = [&](float* out, std::int64_t row) {
+    const std::int64_t from = indices ? index_at(indices, row) : row;
+    CHECK(from >= 0 && from < args.x.rows());
+    norm_row(args.norm, args.x.row<float>(from), dim, out);
   };
-  const std::int64_t rows = args.normed.rows();
-  const Input shared{args.normed, place_prepared(rows, dim, args.targets)};
-  if (rows == 1 || rows * dim > kNormEachFloats || shared.prepared) {
-    pool_.parallel_for(
-        rows, [&](int, std::int64_t begin, std::int64_t end) { norm_rows(shared, begin, end); });
-    pool_.parallel_for(count, [&](int thread, std::int64_t begin, std::int64_t end) {
-      work(shared, thread, begin, end);
-    });
-    return;
-  }
-  pool_.parallel_for(count, [&](int thread, std::int64_t begin, std::int64_t end) {
-    // Behind what products decode their weights into.
-    float* own = scratch(thread, workspace_.thread_floats) + workspace_.thread_floats -
-                 padded_floats(kNormEachFloats);
-    const Input input{TensorView(own, DType::F32, {rows, dim}), {}};
-    norm_rows(input, 0, rows);
-    work(input, thread, begin, end);
-  });
+  with_input(args.normed, args.targets, &norm_to, count, work);
 }
 
 void CpuBackend::norm_linear(const NormLinearArgs& args) {
   check_args(args);
   with_normed(args, {}, num_chunks(args.targets),
-              [&](const Input& input, int thread, std::int64_t begin, std::int64_t end) {
+              [&](const ProductInput& input, int thread, std::int64_t begin, std::int64_t end) {
                 multiply_chunks(input, args.targets, begin, end, thread);
               });
 }
@@ -165,10 +223,11 @@ void CpuBackend::mlp_in(const MlpInArgs& args) {
   check_args(args);
   const std::int64_t dim = args.gated ? args.out.dims[1] / 2 : args.out.dims[1];
   with_normed(args.product, {}, (dim + kColsPerChunk - 1) / kColsPerChunk,
-              [&](const Input& input, int thread, std::int64_t first, std::int64_t last) {
-                for (std::int64_t begin = first * kColsPerChunk; begin < last * kColsPerChunk;
-                     begin += kColsPerChunk) {
-                  const std::int64_t end = std::min(begin + kColsPerChunk, dim);
+              [&](const ProductInput& input, int thread, std::int64_t first, std::int64_t last) {
+                const std::int64_t all = std::min(last * kColsPerChunk, dim);
+                for (std::int64_t begin = first * kColsPerChunk; begin < all;
+                     begin += kColsAtOnce) {
+                  const std::int64_t end = std::min(begin + kColsAtOnce, all);
                   multiply_across(input, args.product.targets, begin, end, thread);
                   if (args.gated)
                     multiply_across(input, args.product.targets, dim + begin, dim + end, thread);
@@ -187,7 +246,7 @@ void CpuBackend::logits(const LogitsArgs& args) {
   check_args(LinearArgs{.x = args.picked, .targets = {&target, 1}});
   with_normed({.x = args.x, .norm = args.norm, .normed = args.picked, .targets = {&target, 1}},
               args.indices, num_chunks({&target, 1}),
-              [&](const Input& input, int thread, std::int64_t first, std::int64_t last) {
+              [&](const ProductInput& input, int thread, std::int64_t first, std::int64_t last) {
                 multiply_chunks(input, {&target, 1}, first, last, thread);
                 if (args.softcap <= 0) return;
                 const std::int64_t begin = first * kColsPerChunk;

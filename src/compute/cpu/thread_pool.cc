@@ -1,5 +1,7 @@
 #include "compute/cpu/thread_pool.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/thread.h"
 
@@ -9,6 +11,10 @@ namespace {
 // Some tens of microseconds: longer than the gap between two ops of a step, short enough not to
 // burn a core while nobody asks for anything.
 constexpr int kSpins = 2000;
+
+constexpr int kPieceBits = 12;
+constexpr std::uint64_t kPieceMask = (std::uint64_t{1} << kPieceBits) - 1;
+static_assert(ThreadPool::kPiecesMax == static_cast<std::int64_t>(kPieceMask));
 
 void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -40,33 +46,71 @@ ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  stopping_ = true;
+  stopping_.store(true, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
 }
 
-void ThreadPool::run(std::int64_t count, Call call, const void* context) {
+bool ThreadPool::Pieces::next(std::int64_t* begin, std::int64_t* end) {
+  std::int64_t piece = claimed_;
+  claimed_ = -1;
+  if (piece < 0) piece = pool_ == nullptr ? -1 : pool_->claim();
+  if (piece < 0) return false;
+  ++taken_;
+  *begin = count_ * piece / pieces_;
+  *end = count_ * (piece + 1) / pieces_;
+  return true;
+}
+
+void ThreadPool::run(std::int64_t count, std::int64_t pieces, Call call, const void* context) {
   if (count <= 0) return;
-  if (num_threads_ == 1 || count == 1) {
-    call(context, 0, 0, count);
+  pieces = std::clamp<std::int64_t>(pieces, 1, std::min(count, kPiecesMax));
+  if (num_threads_ == 1 || pieces == 1) {
+    Pieces all;
+    all.count_ = count;
+    all.pieces_ = 1;
+    all.claimed_ = 0;
+    call(context, 0, all);
     return;
   }
   ++num_meetings_;
   count_ = count;
+  pieces_ = pieces;
   call_ = call;
   context_ = context;
-  pending_.store(static_cast<std::uint32_t>(num_threads_ - 1), std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  const std::uint64_t loop = (state_.load(std::memory_order_relaxed) >> (2 * kPieceBits)) + 1;
+  // The first piece is the caller's.
+  state_.store(loop << (2 * kPieceBits) | static_cast<std::uint64_t>(pieces) << kPieceBits | 1,
+               std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
-  run_share(0);
-  std::uint32_t pending = pending_.load(std::memory_order_acquire);
-  while (pending != 0) pending = wait_while(pending_, pending);
+  take_part(0, 0);
+  std::uint32_t done = done_.load(std::memory_order_acquire);
+  while (done != static_cast<std::uint32_t>(pieces)) done = wait_while(done_, done);
 }
 
-void ThreadPool::run_share(int thread) const {
-  const std::int64_t begin = count_ * thread / num_threads_;
-  const std::int64_t end = count_ * (thread + 1) / num_threads_;
-  if (begin < end) call_(context_, thread, begin, end);
+std::int64_t ThreadPool::claim() {
+  std::uint64_t state = state_.load(std::memory_order_acquire);
+  for (;;) {
+    const std::uint64_t next = state & kPieceMask;
+    if (next >= (state >> kPieceBits & kPieceMask)) return -1;
+    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel))
+      return static_cast<std::int64_t>(next);
+  }
+}
+
+// With a claimed piece in hand the loop cannot end, and nothing of it can change.
+void ThreadPool::take_part(int thread, std::int64_t first) {
+  Pieces mine;
+  mine.pool_ = this;
+  mine.count_ = count_;
+  mine.pieces_ = pieces_;
+  mine.claimed_ = first;
+  const auto all = static_cast<std::uint32_t>(pieces_);
+  call_(context_, thread, mine);
+  if (done_.fetch_add(mine.taken_, std::memory_order_acq_rel) + mine.taken_ == all)
+    done_.notify_one();
 }
 
 void ThreadPool::work(int thread) {
@@ -74,10 +118,9 @@ void ThreadPool::work(int thread) {
     const std::uint32_t now = wait_while(generation_, seen);
     if (now == seen) continue;
     seen = now;
-    if (stopping_) return;
-    run_share(thread);
-    pending_.fetch_sub(1, std::memory_order_acq_rel);
-    pending_.notify_one();
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    const std::int64_t first = claim();
+    if (first >= 0) take_part(thread, first);
   }
 }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
+#include <algorithm>
+#include <atomic>
+#include <thread>
 #include <vector>
 
 namespace llorch::compute {
@@ -23,17 +25,47 @@ TEST(ThreadPool, CoversEveryIndexExactlyOnce) {
   }
 }
 
-TEST(ThreadPool, SplitsTheSameWayEveryTime) {
+TEST(ThreadPool, PiecesAreOfNearlyEqualSizeAndClaimedOnce) {
   ThreadPool pool(3);
-  const auto split = [&pool] {
-    std::vector<std::int64_t> begins(3, -1);
-    pool.parallel_for(100, [&](int thread, std::int64_t begin, std::int64_t) {
-      begins[static_cast<std::size_t>(thread)] = begin;
+  for (const std::int64_t pieces : {1, 2, 7, 100, 100000}) {
+    std::vector<std::atomic<int>> visits(100);
+    std::atomic<int> bodies = 0;
+    pool.share_out(100, pieces, [&](int, ThreadPool::Pieces& mine) {
+      ++bodies;
+      std::int64_t begin = 0;
+      std::int64_t end = 0;
+      while (mine.next(&begin, &end)) {
+        const std::int64_t size = 100 / std::min<std::int64_t>(pieces, 100);
+        EXPECT_TRUE(end - begin == size || end - begin == size + 1) << begin << " to " << end;
+        for (std::int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
+      }
+      EXPECT_FALSE(mine.next(&begin, &end)) << "none after the last";
     });
-    return begins;
-  };
-  EXPECT_EQ(split(), (std::vector<std::int64_t>{0, 33, 66}));
-  EXPECT_EQ(split(), (std::vector<std::int64_t>{0, 33, 66}));
+    for (const std::atomic<int>& visit : visits) EXPECT_EQ(visit.load(), 1);
+    EXPECT_LE(bodies.load(), 3);
+  }
+}
+
+// A thread that is held up in a piece holds up nothing else: the others do the rest.
+TEST(ThreadPool, ALateThreadCostsOnePiece) {
+  ThreadPool pool(2);
+  constexpr std::int64_t kPieces = 16;
+  std::atomic<std::int64_t> by_others = 0;
+  std::atomic<int> late = -1;
+  pool.share_out(kPieces, kPieces, [&](int thread, ThreadPool::Pieces& mine) {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    while (mine.next(&begin, &end)) {
+      if (begin == 0) {
+        late = thread;
+        while (by_others.load() < kPieces - 1) std::this_thread::yield();
+      } else {
+        EXPECT_NE(thread, late.load()) << "has only begun with the first piece";
+        ++by_others;
+      }
+    }
+  });
+  EXPECT_EQ(by_others.load(), kPieces - 1);
 }
 
 // What a loop wrote is there for the next one, thousands of times in a row.

@@ -1,0 +1,88 @@
+#include "compute/limits.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "compute/cpu/kernels.h"
+#include "compute/cpu/thread_pool.h"
+#include "compute/host_memory.h"
+
+namespace llorch::compute {
+namespace {
+
+constexpr std::int64_t kReadBytes = std::int64_t{256} << 20;  // larger than most caches
+constexpr int kRepeats = 5;
+
+// The shortest of a few runs.
+template <class F>
+double seconds_of(const F& work) {
+  double best = 1e9;
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::min(best, took.count());
+  }
+  return best;
+}
+
+std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
+  std::uint64_t sums[8] = {};
+  for (std::int64_t i = 0; i < count; i += 8) {
+    for (int lane = 0; lane < 8; ++lane) sums[lane] += words[i + lane];
+  }
+  std::uint64_t sum = 0;
+  for (const std::uint64_t lane : sums) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+Result<HostLimits> measure_host_limits(int num_threads) {
+  Result<Buffer> memory = allocate_host_pages(kReadBytes);
+  if (!memory.ok()) return memory.error();
+  ThreadPool pool(num_threads);
+  const PackedKernels& kernels = *available_isas().front().packed;
+  auto* words = static_cast<std::uint64_t*>(memory->data());
+  constexpr std::int64_t kLines = kReadBytes / 64;
+  pool.parallel_for(kLines, [&](int, std::int64_t begin, std::int64_t end) {
+    std::fill(words + begin * 8, words + end * 8, 1);
+  });
+  HostLimits limits;
+  std::atomic<std::uint64_t> total = 0;
+  const auto read = [&] {
+    pool.share_out(kLines, std::int64_t{16} * num_threads, [&](int, ThreadPool::Pieces& pieces) {
+      std::int64_t begin = 0;
+      std::int64_t end = 0;
+      while (pieces.next(&begin, &end)) total += sum_words(words + begin * 8, (end - begin) * 8);
+    });
+  };
+  limits.read_bytes_per_second = static_cast<double>(kReadBytes) / seconds_of(read);
+  CHECK(total == static_cast<std::uint64_t>(kLines * 8 * kRepeats), "reading was left out");
+
+  constexpr std::int64_t kRounds = 200'000;
+  const auto peak = [&](std::int64_t (*spin)(std::int64_t)) {
+    std::atomic<std::int64_t> ops = 0;
+    const double seconds = seconds_of([&] {
+      ops = 0;
+      pool.parallel_for(num_threads, [&](int, std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) ops += spin(kRounds);
+      });
+    });
+    return static_cast<double>(ops.load()) / seconds;
+  };
+  limits.int8_ops_per_second = peak(kernels.spin_int8);
+  limits.float_ops_per_second = peak(kernels.spin_float);
+
+  constexpr int kMeetings = 2000;
+  limits.meeting_seconds =
+      seconds_of([&] {
+        for (int i = 0; i < kMeetings; ++i)
+          pool.parallel_for(num_threads, [](int, std::int64_t, std::int64_t) {});
+      }) /
+      kMeetings;
+  return limits;
+}
+
+}  // namespace llorch::compute

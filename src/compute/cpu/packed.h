@@ -1,0 +1,243 @@
+// Weights as the product kernels read them: tiles of 16 rows, lane r of every vector is row r of
+// the tile, so that no sum ever crosses lanes.
+//
+// A plain type (F32, F16, BF16) keeps 16 numbers for each k. A block type keeps records that follow
+// k, one per block of the file:
+//
+//   step f16[16] | offset f16[16] where the type has one          blocks of 32: then the numbers
+//   then eight groups of 32 k                                     blocks of 256 only
+//     scales i8[16] for 32 k, or for each 16 k | minimums likewise where the type has them
+//     the numbers of 32 k
+//
+// The numbers of 32 k are eight steps of four k: byte 4r + j of a vector of 64 belongs to row r and
+// k = 4 · step + j. High bits come first, then low ones:
+//
+//   1 high bit    1 vector: bit s is step s's            8 low bits   8 vectors, one a step
+//   2 high bits   2 vectors: bits 2 (s % 4) of vector    4 low bits   4 vectors: step s is the low
+//   nibble
+//                 s / 4                                               of vector s, step s + 4 the
+//                 high one
+//                                                        2 low bits   as 2 high bits
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "compute/input_form.h"
+#include "compute/weight.h"
+#include "tensor/dtype.h"
+
+namespace llorch::compute {
+
+inline constexpr std::int64_t kTileRows = 16;
+inline constexpr std::int64_t kVectorBytes = 64;
+
+// What is subtracted from a stored number, as an index into InputBlock::starts; kHalves32 is
+// two of them, one for each half of the block.
+enum class NumberBias : std::uint8_t { By128, By16, By8, Halves32, None };
+
+// How a block type lies in a tile.
+struct QuantLayout {
+  std::int32_t elems = 0;  // 0: the type has no tiles
+  bool has_min = false;
+  bool halves = false;  // a scale for each 16 k instead of 32
+  std::int32_t low_bits = 0;
+  std::int32_t high_bits = 0;
+  NumberBias bias = NumberBias::None;
+  bool levels = false;         // the numbers are indices into kIq4Levels
+  std::int32_t up = 0;         // numbers are read times 2^up, to meet a bias that there is
+  bool subtracts_min = false;  // value = step · number - min, not + min
+  friend constexpr bool operator==(const QuantLayout&, const QuantLayout&) = default;
+
+  constexpr std::int64_t number_bytes() const {  // of 32 k
+    return (low_bits + high_bits) * kVectorBytes;
+  }
+  constexpr std::int64_t head_bytes() const { return (has_min ? 2 : 1) * kTileRows * 2; }
+  constexpr std::int64_t scale_bytes() const {  // of a group of 32 k
+    return elems == 32 ? 0 : (has_min ? 2 : 1) * (halves ? 2 : 1) * kTileRows;
+  }
+  constexpr std::int64_t record_bytes() const {
+    return head_bytes() + (scale_bytes() + number_bytes()) * (elems / 32);
+  }
+};
+
+constexpr QuantLayout quant_layout(tensor::DType dtype) {
+  using enum tensor::DType;
+  using enum NumberBias;
+  switch (dtype) {
+    case Q8_0:
+      return {.elems = 32, .low_bits = 8, .bias = By128};
+    case Q4_0:
+      return {.elems = 32, .low_bits = 4, .bias = By8};
+    case Q4_1:
+      return {.elems = 32, .has_min = true, .low_bits = 4};
+    case Q5_0:
+      return {.elems = 32, .low_bits = 4, .high_bits = 1, .bias = By16};
+    case Q5_1:
+      return {.elems = 32, .has_min = true, .low_bits = 4, .high_bits = 1};
+    case IQ4_NL:
+      return {.elems = 32, .low_bits = 4, .bias = By128, .levels = true};
+    case Q2_K:
+      return {.elems = 256, .has_min = true, .halves = true, .low_bits = 2, .subtracts_min = true};
+    case Q3_K:
+      return {
+          .elems = 256, .halves = true, .low_bits = 2, .high_bits = 1, .bias = Halves32, .up = 3};
+    case Q4_K:
+      return {.elems = 256, .has_min = true, .low_bits = 4, .subtracts_min = true};
+    case Q5_K:
+      return {.elems = 256, .has_min = true, .low_bits = 4, .high_bits = 1, .subtracts_min = true};
+    case Q6_K:
+      return {.elems = 256, .halves = true, .low_bits = 4, .high_bits = 2, .bias = Halves32};
+    case IQ4_XS:
+      return {.elems = 256, .low_bits = 4, .bias = By128, .levels = true};
+    default:
+      return {};
+  }
+}
+
+// Calls visit(std::integral_constant<DType, …>) for a block type that has tiles.
+template <class F>
+void with_quant_type(tensor::DType dtype, const F& visit) {
+  using enum tensor::DType;
+  const auto call = [&]<tensor::DType T>() {
+    if (dtype == T) visit(std::integral_constant<tensor::DType, T>());
+  };
+  const auto each = [&]<tensor::DType... Types>() {
+    (call.template operator()<Types>(), ...);
+  };
+  each.template
+  operator()<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS>();
+}
+
+// The sixteen levels of the IQ4 types plus 128.
+inline constexpr std::uint8_t kIq4Levels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                                129, 141, 153, 166, 181, 197, 217, 241};
+
+constexpr bool has_plain_tiles(tensor::DType dtype) {
+  using enum tensor::DType;
+  return dtype == F32 || dtype == F16 || dtype == BF16;
+}
+
+// Bytes of one tile of k columns.
+std::int64_t tile_bytes(tensor::DType dtype, std::int64_t k);
+// Bytes of all tiles of a matrix; the last one is filled up with zeros.
+std::int64_t packed_bytes(tensor::DType dtype, std::int64_t rows, std::int64_t k);
+
+// Rows 16 · tile … of the source (checked by place_host_weight) into one tile.
+void pack_tile(const WeightSource& source, std::int64_t tile, std::uint8_t* out);
+// Row `lane` of a tile as the file had it.
+void unpack_row(tensor::DType dtype, const std::uint8_t* tile, std::int64_t lane, std::int64_t k,
+                std::uint8_t* out);
+
+// 32 values of a product's input as whole numbers (quantize_input), with what kernels start from.
+struct alignas(64) InputBlock {
+  std::int8_t quants[32];
+  float scale;
+  float scaled_sum;        // scale · Σ quants
+  std::int32_t starts[5];  // -128, -16, -8 · Σ quants; -32 · Σ of the first and of the second half
+};
+static_assert(sizeof(InputBlock) == 64);
+
+// What follows from a block's scale and the sums of its halves.
+[[gnu::always_inline]] inline void finish_block(float scale, std::int32_t low, std::int32_t high,
+                                                InputBlock& block) {
+  const std::int32_t sum = low + high;
+  block.scale = scale;
+  block.scaled_sum = scale * static_cast<float>(sum);
+  block.starts[0] = -128 * sum;
+  block.starts[1] = -16 * sum;
+  block.starts[2] = -8 * sum;
+  block.starts[3] = -32 * low;
+  block.starts[4] = -32 * high;
+}
+// 32 values by the definition, whatever they are.
+void quantize_block(const float* x, InputBlock& block);
+
+// The most rows that are multiplied with a tile at a time. Rows are cut into panels of nearly equal
+// size; within a panel the blocks of one k stand side by side.
+inline constexpr std::int64_t kPanelRows = 8;
+struct Panel {
+  std::int64_t begin, rows;
+};
+inline std::int64_t num_panels(std::int64_t rows) {
+  return (rows + kPanelRows - 1) / kPanelRows;
+}
+inline Panel panel_at(std::int64_t rows, std::int64_t index) {
+  const std::int64_t panels = num_panels(rows);
+  const std::int64_t begin = rows * index / panels;
+  return {begin, rows * (index + 1) / panels - begin};
+}
+// The panel that holds a row.
+Panel panel_of(std::int64_t rows, std::int64_t row);
+
+// out[r][c] (+)= x[r] · weight[c] + bias[c] for weight rows begin..end, whose tiles are computed
+// whole. The order of sums depends on k alone.
+struct PackedRange {
+  tensor::DType dtype;
+  const std::uint8_t* tiles;  // of the whole matrix
+  std::int64_t k;
+  std::int64_t begin, end;
+  std::int64_t rows;
+  const InputBlock* blocks;  // block types: panels of k / 32 blocks a row
+  const float* x;            // plain types: (rows, k)
+  std::int64_t x_stride;
+  const float* bias;  // (all weight rows), or null
+  bool accumulate;
+  float* out;  // (rows, all weight rows)
+  std::int64_t out_stride;
+};
+
+// sums[r][lane] = x[r] · row `lane` of the tile, for the rows of one panel.
+using QuantTile = void (*)(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
+                           float* sums);
+// A number's product and sum round once, k even and k odd in sums of their own, added at the end.
+using NumberTile = void (*)(const std::uint8_t* tile, const float* x, std::int64_t x_stride,
+                            std::int64_t k, float* sums);
+
+// The functions of one instruction set, each in a file compiled for it and in nothing else. All
+// sets give the same bits.
+struct PackedKernels {
+  // By type, then by rows of the panel less one; null where the type has no tiles.
+  const QuantTile* quants[tensor::kNumDTypes];
+  const NumberTile* numbers[tensor::kNumDTypes];
+  // k values, k a multiple of 32, as quantize_input() does; block b goes to out[b · stride].
+  void (*quantize)(const float* x, std::int64_t k, InputBlock* out, std::int64_t stride);
+  // Multiplies and adds as fast as the set can, and gives the number of operations: the limits that
+  // speeds are held against.
+  std::int64_t (*spin_int8)(std::int64_t rounds);
+  std::int64_t (*spin_float)(std::int64_t rounds);
+};
+
+// Fills the first two tables: Tiles has templates quants<DType, rows>() and numbers<DType, rows>().
+template <class Tiles, class Rows = std::make_integer_sequence<int, static_cast<int>(kPanelRows)>>
+struct TileTables;
+template <class Tiles, int... Less>
+struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
+  template <tensor::DType T>
+  static constexpr QuantTile kQuants[] = {Tiles::template quants<T, Less + 1>...};
+  template <tensor::DType T>
+  static constexpr NumberTile kNumbers[] = {Tiles::template numbers<T, Less + 1>...};
+
+  static constexpr void fill(PackedKernels& kernels) {
+    using enum tensor::DType;
+    const auto quants = [&]<tensor::DType... Types>() {
+      ((kernels.quants[static_cast<int>(Types)] = kQuants<Types>), ...);
+    };
+    quants.template
+    operator()<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS>();
+    kernels.numbers[static_cast<int>(F32)] = kNumbers<F32>;
+    kernels.numbers[static_cast<int>(F16)] = kNumbers<F16>;
+    kernels.numbers[static_cast<int>(BF16)] = kNumbers<BF16>;
+  }
+};
+
+void multiply_packed(const PackedKernels& kernels, const PackedRange& range);
+
+extern const PackedKernels kPackedPlain;
+// Null where the build or the machine has none.
+const PackedKernels* packed_avx2();
+const PackedKernels* packed_avx512();
+
+}  // namespace llorch::compute

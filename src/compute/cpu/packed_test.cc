@@ -1,0 +1,196 @@
+// Tiles: what goes in comes out, and one order of sums whatever the instruction set, the number of
+// threads and the number of rows.
+#include "compute/cpu/packed.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "compute/conformance.h"
+#include "compute/cpu/kernels.h"
+
+namespace llorch::compute::test {
+namespace {
+
+std::vector<DType> tiled_types() {
+  std::vector<DType> types;
+  for (const tensor::DTypeInfo& type : tensor::all_dtypes()) {
+    if (has_plain_tiles(type.dtype) || quant_layout(type.dtype).elems > 0)
+      types.push_back(type.dtype);
+  }
+  return types;
+}
+
+TEST(Packed, AreTheTypesThatModelsMostlyComeIn) {
+  EXPECT_EQ(tiled_types().size(), 15U);
+}
+
+TEST(Packed, RowsComeOutAsTheyWentIn) {
+  Random random(71);
+  constexpr std::int64_t kRows = 37;
+  constexpr std::int64_t kCols = 512;
+  for (const DType dtype : tiled_types()) {
+    const std::vector<std::byte> bytes = random_weight(dtype, kRows * kCols, random);
+    const WeightSource source = {.name = "w",
+                                 .dtype = dtype,
+                                 .rows = kRows,
+                                 .cols = kCols,
+                                 .row_stride = kCols,
+                                 .bytes = bytes};
+    const std::size_t row_bytes = bytes.size() / kRows;
+    std::vector<std::uint8_t> tile(static_cast<std::size_t>(tile_bytes(dtype, kCols)));
+    std::vector<std::uint8_t> row(row_bytes);
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      pack_tile(source, r / kTileRows, tile.data());
+      unpack_row(dtype, tile.data(), r % kTileRows, kCols, row.data());
+      const auto* expected = reinterpret_cast<const std::uint8_t*>(bytes.data()) +
+                             static_cast<std::size_t>(r) * row_bytes;
+      ASSERT_EQ(row, std::vector<std::uint8_t>(expected, expected + row_bytes))
+          << tensor::name(dtype) << " row " << r;
+    }
+  }
+}
+
+TEST(Packed, PanelsCoverTheRowsInOrder) {
+  for (std::int64_t rows = 1; rows <= 70; ++rows) {
+    std::int64_t next = 0;
+    for (std::int64_t p = 0; p < num_panels(rows); ++p) {
+      const Panel panel = panel_at(rows, p);
+      EXPECT_EQ(panel.begin, next);
+      ASSERT_TRUE(panel.rows >= 1 && panel.rows <= kPanelRows);
+      for (std::int64_t row = next; row < next + panel.rows; ++row)
+        EXPECT_EQ(panel_of(rows, row).begin, panel.begin);
+      next += panel.rows;
+    }
+    EXPECT_EQ(next, rows);
+  }
+}
+
+// Every set rounds the input as the definition does, odd values included.
+TEST(Packed, InputIsQuantisedByTheDefinition) {
+  Random random(72);
+  std::vector<float> x = random.numbers(32 * 12, 5.0F);
+  x[5] = 0.5F;  // ties: with a largest value of 127 quants are the values
+  x[32] = 127.0F;
+  for (std::size_t i = 33; i < 64; ++i) x[i] = static_cast<float>(i) - 48.5F;
+  for (std::size_t i = 64; i < 96; ++i) x[i] = 0;
+  for (std::size_t i = 96; i < 128; ++i) x[i] = 3e-37F;
+  for (std::size_t i = 128; i < 160; ++i) x[i] *= 1e-38F;
+  x[170] = std::numeric_limits<float>::infinity();
+  x[200] = std::numeric_limits<float>::quiet_NaN();
+  x[230] = -std::numeric_limits<float>::infinity();
+  for (std::size_t i = 256; i < 288; ++i) x[i] *= 1e37F;
+  std::vector<std::int8_t> quants(x.size());
+  std::vector<float> scales(x.size() / 32);
+  quantize_input(x, quants.data(), scales.data());
+  for (const Isa& isa : available_isas()) {
+    constexpr std::int64_t kStride = 3;
+    std::vector<InputBlock> blocks(scales.size() * kStride);
+    isa.packed->quantize(x.data(), static_cast<std::int64_t>(x.size()), blocks.data(), kStride);
+    for (std::size_t b = 0; b < scales.size(); ++b) {
+      const InputBlock& block = blocks[b * kStride];
+      SCOPED_TRACE(fmt::format("{} block {}", isa.name, b));
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(block.scale), std::bit_cast<std::uint32_t>(scales[b]));
+      int sums[2] = {};
+      for (std::size_t i = 0; i < 32; ++i) {
+        EXPECT_EQ(block.quants[i], quants[b * 32 + i]) << i;
+        sums[i / 16] += block.quants[i];
+      }
+      EXPECT_EQ(block.starts[0], -128 * (sums[0] + sums[1]));
+      EXPECT_EQ(block.starts[1], -16 * (sums[0] + sums[1]));
+      EXPECT_EQ(block.starts[2], -8 * (sums[0] + sums[1]));
+      EXPECT_EQ(block.starts[3], -32 * sums[0]);
+      EXPECT_EQ(block.starts[4], -32 * sums[1]);
+    }
+  }
+}
+
+// x (rows, k) times random weights of a type, with the first `rows` rows.
+std::vector<float> product(const BackendConfig& config, DType dtype, std::int64_t k, std::int64_t n,
+                           std::span<const float> x, std::int64_t rows) {
+  const auto backend = make(config, {.rows = rows, .inputs = k, .context = 1});
+  Device device(*backend);
+  Random random(73);
+  const std::vector<std::byte> weight = random_weight(dtype, n * k, random);
+  const TensorView out = device.output(rows, n, Layout::Tight);
+  const LinearTarget target = {
+      .weight = device.weight(dtype, n, k, weight), .bias = {}, .out = out};
+  backend->linear({.x = device.floats(x.first(static_cast<std::size_t>(rows * k)), {rows, k}),
+                   .targets = {&target, 1}});
+  return device.read(out);
+}
+
+// From one row to 512, in panels of every size, on one thread and on several, with every
+// instruction set: the same bits. Wide enough for several groups of tiles.
+TEST(Packed, TheSameBitsFromOneRowTo512OnEveryInstructionSet) {
+  constexpr std::int64_t kCols = 768;
+  constexpr std::int64_t kOutputs = 37;
+  constexpr std::int64_t kRows = 512;
+  const std::vector<float> x = Random(74).numbers(kRows * kCols, 2.0F);
+  for (const DType dtype : tiled_types()) {
+    const BackendConfig best = {.label = "", .backend = "cpu", .isa = "", .threads = 1};
+    const std::vector<float> all = product(best, dtype, kCols, kOutputs, x, kRows);
+    for (const Isa& isa : available_isas()) {
+      for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64, 512}) {
+        if (rows > 9 && isa.packed == &kPackedPlain) continue;  // panels are panels
+        const BackendConfig config = {.label = "",
+                                      .backend = "cpu",
+                                      .isa = std::string(isa.name),
+                                      .threads = rows % 2 == 0 ? 3 : 1};
+        const std::vector<float> some = product(config, dtype, kCols, kOutputs, x, rows);
+        expect_same_bits(some, std::span(all).first(some.size()),
+                         fmt::format("{} {} {} rows", tensor::name(dtype), isa.name, rows));
+      }
+    }
+  }
+}
+
+// The largest numbers there are meet the largest inputs: nothing overflows on the way.
+TEST(Packed, ExtremeNumbersDoNotOverflow) {
+  constexpr std::int64_t kCols = 256;
+  for (const DType dtype : tiled_types()) {
+    if (quant_layout(dtype).elems == 0) continue;
+    for (const int fill : {0x00, 0x80, 0x7F, 0xFF}) {
+      std::vector<std::byte> weight(
+          static_cast<std::size_t>(tensor::storage_bytes(dtype, kCols).value()),
+          static_cast<std::byte>(fill));
+      const auto type_bytes = static_cast<std::size_t>(tensor::info(dtype).block_bytes);
+      for (std::size_t at = 0; at < weight.size(); at += type_bytes) {
+        for (const int offset : scale_offsets(dtype)) {
+          const std::uint16_t one = tensor::float_to_half(1.0F);
+          std::memcpy(weight.data() + at + static_cast<std::size_t>(offset), &one, sizeof(one));
+        }
+      }
+      std::vector<float> decoded(kCols);
+      ASSERT_TRUE(dequantize(dtype, weight, decoded).ok());
+      for (const float sign : {1.0F, -1.0F}) {
+        double expected = 0;
+        double size = 0;
+        std::vector<float> x(kCols);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          x[i] = sign * 127.0F;
+          expected += static_cast<double>(x[i]) * static_cast<double>(decoded[i]);
+          size += 127.0 * std::abs(static_cast<double>(decoded[i]));
+        }
+        for (const Isa& isa : available_isas()) {
+          const auto backend =
+              make({.label = "", .backend = "cpu", .isa = std::string(isa.name), .threads = 1},
+                   {.rows = 1, .inputs = kCols, .context = 1});
+          Device device(*backend);
+          const TensorView out = device.output(1, 1, Layout::Tight);
+          const LinearTarget target = {
+              .weight = device.weight(dtype, 1, kCols, weight), .bias = {}, .out = out};
+          backend->linear({.x = device.floats(x, {1, kCols}), .targets = {&target, 1}});
+          EXPECT_NEAR(device.read(out)[0], expected, 1e-6 * size)
+              << tensor::name(dtype) << " " << isa.name << " filled with " << fill;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llorch::compute::test

@@ -1,0 +1,112 @@
+#include "tools/bench.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "compute/create.h"
+#include "model/load.h"
+#include "support/run_program.h"
+#include "support/test_paths.h"
+#include "tools/random_model.h"
+
+namespace llorch::tools {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr compute::HostLimits kMachine = {.read_bytes_per_second = 10e9,
+                                          .int8_ops_per_second = 1000e9,
+                                          .float_ops_per_second = 100e9,
+                                          .meeting_seconds = 1e-7};
+
+TEST(Bench, LimitIsWhicheverTakesLonger) {
+  const StepCost cost = {.weight_bytes = 1e9,
+                         .cache_bytes = 1e4,
+                         .ops = 1e9,
+                         .output_ops = 1e9,
+                         .whole_numbers = true};
+  // One row: a tenth of a second of reading, 2 ms of computing.
+  EXPECT_DOUBLE_EQ(limit_of(cost, kMachine, 1, 1, 0), 10);
+  // 100,000 tokens before it are as much as the weights.
+  EXPECT_DOUBLE_EQ(limit_of(cost, kMachine, 1, 1, 1e5), 5);
+  // 500 rows: half a second of computing.
+  EXPECT_DOUBLE_EQ(limit_of(cost, kMachine, 500, 0, 0), 1000);
+  StepCost floats = cost;
+  floats.whole_numbers = false;
+  EXPECT_DOUBLE_EQ(limit_of(floats, kMachine, 500, 0, 0), 100);
+}
+
+TEST(Bench, RowsAreSummedUpOverTheRepeats) {
+  const BenchRow row = {.test = "tg8", .tokens_per_second = {8, 10, 12}, .limits = {16, 10, 24}};
+  EXPECT_DOUBLE_EQ(row.mean(), 10);
+  EXPECT_DOUBLE_EQ(row.best(), 12);
+  EXPECT_DOUBLE_EQ(row.deviation(), 2);
+  EXPECT_DOUBLE_EQ(row.share(), (0.5 + 1 + 0.5) / 3);
+}
+
+TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
+  const ModelShape tiny = {"tiny", "llama", 256, 2, 4, 2, 512, 128, 64, false, false};
+  const ModelShape tied = {"tied", "qwen2", 64, 1, 2, 1, 96, 200, 64, true, true};
+  const test::TempDir folder;
+  for (const ModelShape& shape : {tiny, tied}) {
+    for (const WeightType& type : weight_types()) {
+      const auto path = folder / fmt::format("{}-{}.gguf", shape.name, type.name);
+      const Status written = write_random_model(shape, type, path);
+      ASSERT_TRUE(written.ok()) << written.error().message;
+      const auto backend = compute::make_backend("cpu", {.threads = 1}).take();
+      const auto loaded = model::load_model(path, *backend);
+      ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+      if (type.name != "f16" && type.name != "q4_k_m") continue;  // measuring takes its time
+      Result<BenchReport> report = run_bench({.model = path,
+                                              .prompt = 20,
+                                              .generate = 3,
+                                              .depth = 5,
+                                              .batch = 2,
+                                              .repeats = 1,
+                                              .threads = 1},
+                                             [](const std::string&) {});
+      ASSERT_TRUE(report.ok()) << report.error().message;
+      ASSERT_EQ(report->rows.size(), 2U);
+      EXPECT_EQ(report->rows[0].test, "pp20 @ 5");
+      EXPECT_EQ(report->rows[1].test, "tg3 x 2 @ 5");
+      for (const BenchRow& row : report->rows) {
+        EXPECT_GT(row.mean(), 0);
+        EXPECT_GT(row.share(), 0);
+      }
+    }
+  }
+  EXPECT_EQ(find_model_shape("qwen2.5-0.5b")->hidden, 896U);
+  EXPECT_EQ(find_model_shape("nobody"), nullptr);
+}
+
+TEST(BenchProgram, PrintsEachFormAndSaysWhatIsWrong) {
+  const test::TempDir folder;
+  const std::string path = folder / "random.gguf";
+  ASSERT_TRUE(write_random_model({"tiny", "llama", 64, 1, 2, 1, 96, 200, 64, true, false},
+                                 *find_weight_type("q8_0"), path)
+                  .ok());
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"-m", path, "-p", "8", "-n", "4", "-r", "2", "-t", "1"});
+    return test::run_program(LLORCH_BENCH, std::move(arguments));
+  };
+  EXPECT_THAT(run({}).out, AllOf(HasSubstr("pp8"), HasSubstr("tg4"), HasSubstr("GB/s")));
+  EXPECT_THAT(run({"-o", "md"}).out, HasSubstr("| random.gguf | Q8_0 |"));
+  EXPECT_THAT(run({"-o", "csv"}).out, HasSubstr("model,type,size"));
+  const json::Value value = json::parse(run({"-o", "json"}).out).take();
+  const json::Value& model = value.at("models").at(0);
+  EXPECT_EQ(model.at("tests").as_array().size(), 2U);
+  EXPECT_EQ(model.at("limits").as_array().size(), 4U);
+  EXPECT_GT(model.at("peak_bytes").as_int64(), 0);
+
+  const auto deep = run({"-d", "60"});
+  EXPECT_EQ(deep.exit_code, 1);
+  EXPECT_THAT(deep.err, HasSubstr("context of 64"));
+  EXPECT_EQ(run({"--isa", "mmx"}).exit_code, 1);
+  EXPECT_EQ(run({"--make", "nobody"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace llorch::tools
