@@ -107,7 +107,9 @@ class Client(threading.Thread):
                                                  timeout=20)["job_id"]
                 return
             except Refused as refused:
-                if refused.status not in (429, 503):
+                # While no host was reached since the orchestrator's start, it knows no model at all.
+                knows_nothing = refused.status == 404 and "none has any model" in str(refused)
+                if refused.status not in (429, 503) and not knows_nothing:
                     self.refused = str(refused)
                     return
             except BROKEN:

@@ -244,7 +244,8 @@ class Storm:
             if dict(client.answer.texts) != self.texts[client.kind.name]:
                 raise AssertionError(f"{what} ended early: {dict(client.answer.texts)}")
             return "whole"
-        if client.kind.path != "/v2/tasks" and (client.refused or "").startswith(("429", "503")):
+        if client.kind.path != "/v2/tasks" and ((client.refused or "").startswith(("429", "503")) or
+                                                "none has any model" in (client.refused or "")):
             return "told to come back later"
         if client.cut_off:
             return "cut off with the orchestrator"
