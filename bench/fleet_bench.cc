@@ -1,10 +1,15 @@
 // What the orchestrator's decisions cost: one placement against the number of workers, the life of
 // a job against the number of hosts and of jobs in the queue, and events of the simulator.
-//   fleet_bench            everything, as tables
+//   fleet_bench                 everything, as tables
+//   fleet_bench --json FILE     cost against size, for bench/plot_fleet.py
+// Times are of the processor, not of the clock: other programs on the machine hardly matter.
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <deque>
+#include <string_view>
 #include <vector>
 
 #include "fleet/decide.h"
@@ -14,15 +19,28 @@
 namespace llorch::fleet {
 namespace {
 
-using Stopwatch = std::chrono::steady_clock;
+// The processor's time of this thread.
+struct Stopwatch {
+  using time_point = std::chrono::nanoseconds;
+  static time_point now() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  }
+};
 
 double micros_since(Stopwatch::time_point start) {
   return std::chrono::duration<double, std::micro>(Stopwatch::now() - start).count();
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 // --- one placement ---
 
-void measure_place(std::uint32_t workers) {
+std::vector<double> time_place(std::uint32_t workers) {
   Speeds speeds;
   Dice dice(1);
   std::vector<WorkerView> views;
@@ -46,6 +64,11 @@ void measure_place(std::uint32_t workers) {
           sheet);
     times.push_back(micros_since(start));
   }
+  return times;
+}
+
+void measure_place(std::uint32_t workers) {
+  std::vector<double> times = time_place(workers);
   std::sort(times.begin(), times.end());
   std::printf("%8u %10.1f %10.1f\n", workers, times[times.size() / 2],
               times[times.size() * 99 / 100]);
@@ -74,11 +97,9 @@ class QuickWorld final : public FleetEffects {
   std::size_t refused = 0;
 };
 
-void add_hosts(Fleet& fleet, QuickWorld& world, std::uint32_t hosts, TimePoint now) {
+void report_hosts(Fleet& fleet, QuickWorld& world, std::uint32_t hosts, TimePoint now) {
   for (std::uint32_t i = 0; i < hosts; ++i) {
-    const HostId id = "host" + std::to_string(i);
-    decide(fleet, HostAsked{id, HostKind::Joined, HostWish::Up}, now, world);
-    PoolSeen seen{.host = id, .devices = {{0, 1 << 30, 1 << 29, 100e9}}};
+    PoolSeen seen{.host = "host" + std::to_string(i), .devices = {{0, 1 << 30, 1 << 29, 100e9}}};
     seen.models.push_back({.model = {1, 1},
                            .name = "m",
                            .weight_bytes = 1000000000,
@@ -92,12 +113,133 @@ void add_hosts(Fleet& fleet, QuickWorld& world, std::uint32_t hosts, TimePoint n
   }
 }
 
+void add_hosts(Fleet& fleet, QuickWorld& world, std::uint32_t hosts, TimePoint now) {
+  for (std::uint32_t i = 0; i < hosts; ++i)
+    decide(fleet, HostAsked{"host" + std::to_string(i), HostKind::Joined, HostWish::Up}, now,
+           world);
+  report_hosts(fleet, world, hosts, now);
+}
+
 void settle_writes(Fleet& fleet, QuickWorld& world, TimePoint now) {
   while (!world.written.empty()) {
     const Written written = world.written.front();
     world.written.pop_front();
     decide(fleet, written, now, world);
   }
+}
+
+Submitted make_job(std::uint32_t number, std::uint32_t keys) {
+  return Submitted{.request = 1,
+                   .job = {9, number},
+                   .facts = {.key = {number % keys},
+                             .model = {1, 1},
+                             .model_name = "m",
+                             .submitted_ms = 1,
+                             .prompt_tokens = 100,
+                             .max_tokens = 100}};
+}
+
+AttemptEnded make_end(const AttemptId& attempt) {
+  return AttemptEnded{.attempt = attempt,
+                      .told = 50,
+                      .prompt_tokens = 100,
+                      .new_tokens = 50,
+                      .prefill_ms = 100,
+                      .decode_ms = 1000};
+}
+
+// A house whose slots are all busy, and a queue that is brought to any length.
+class BusyHouse {
+ public:
+  explicit BusyHouse(std::uint32_t hosts)
+      : fleet_({.jobs_max = 10'000'000, .body_bytes_max = std::int64_t{1} << 50}), hosts_(hosts) {
+    decide(fleet_, Tick{kWallMs}, now_, world_);
+    add_hosts(fleet_, world_, hosts, now_);
+    while (world_.open.size() == jobs_) submit();  // the last one waits
+  }
+
+  // Nobody is silent for long.
+  void hear_hosts() { report_hosts(fleet_, world_, hosts_, now_); }
+  std::size_t queued() const { return jobs_ - world_.open.size() - world_.ended; }
+
+  double submit() {
+    const auto start = Stopwatch::now();
+    decide(fleet_, make_job(jobs_++, kKeys), now_, world_);
+    settle_writes(fleet_, world_, now_);
+    return micros_since(start);
+  }
+  // A running job ends: another one takes its place.
+  double serve() {
+    now_ += Millis(1);
+    const AttemptId attempt = world_.open.front();
+    world_.open.pop_front();
+    const auto start = Stopwatch::now();
+    decide(fleet_, make_end(attempt), now_, world_);
+    settle_writes(fleet_, world_, now_);
+    return micros_since(start);
+  }
+  // What comes once a second, with all that is due by then.
+  double pass() {
+    now_ += Millis(1000);
+    const auto start = Stopwatch::now();
+    decide(fleet_, Tick{kWallMs}, now_, world_);
+    return micros_since(start);
+  }
+
+ private:
+  static constexpr std::uint32_t kKeys = 100;
+  static constexpr std::int64_t kWallMs = 1'700'000'000'000;
+  Fleet fleet_;
+  QuickWorld world_;
+  const std::uint32_t hosts_;
+  TimePoint now_{std::chrono::hours(1)};
+  std::uint32_t jobs_ = 0;
+};
+
+struct SizeCost {
+  double submit_us = 0;
+  double serve_us = 0;
+  double pass_us = 0;
+};
+
+// With so many jobs in the queue; medians.
+SizeCost measure_at(BusyHouse& house, std::size_t queued) {
+  constexpr int kTimes = 101;
+  while (house.queued() < queued) house.submit();
+  house.hear_hosts();
+  std::vector<double> submit;
+  std::vector<double> serve;
+  std::vector<double> pass;
+  for (int i = 0; i < kTimes; ++i) {
+    serve.push_back(house.serve());
+    submit.push_back(house.submit());
+    if (i % 10 == 0) pass.push_back(house.pass());
+  }
+  return {median(submit), median(serve), median(pass)};
+}
+
+int write_costs(const char* path) {
+  std::FILE* file = std::fopen(path, "w");
+  if (file == nullptr) return 1;
+  const auto write = [file](const char* name, std::uint32_t size, const SizeCost& cost) {
+    std::fprintf(file, "%s{\"%s\":%u,\"submit_us\":%.3f,\"serve_us\":%.3f,\"pass_us\":%.3f}",
+                 size == 1 ? "" : ",", name, size, cost.submit_us, cost.serve_us, cost.pass_us);
+  };
+  std::fprintf(file, "{\"placement\":[");
+  for (const std::uint32_t workers : {1U, 3U, 10U, 30U, 100U, 300U, 1000U, 3000U, 10000U})
+    std::fprintf(file, "%s{\"workers\":%u,\"us\":%.3f}", workers == 1 ? "" : ",", workers,
+                 median(time_place(workers)));
+  std::fprintf(file, "],\"queued\":[");
+  BusyHouse house(1000);
+  for (const std::uint32_t jobs : {1U, 10U, 100U, 300U, 1000U, 3000U, 10000U, 30000U, 100000U})
+    write("jobs", jobs, measure_at(house, jobs));
+  std::fprintf(file, "],\"hosts\":[");
+  for (const std::uint32_t hosts : {1U, 3U, 10U, 30U, 100U, 300U, 1000U}) {
+    BusyHouse one(hosts);
+    write("hosts", hosts, measure_at(one, 100000));
+  }
+  std::fprintf(file, "]}\n");
+  return std::fclose(file) == 0 ? 0 : 1;
 }
 
 void measure_lives(std::uint32_t hosts, std::uint32_t jobs, std::uint32_t keys) {
@@ -108,16 +250,7 @@ void measure_lives(std::uint32_t hosts, std::uint32_t jobs, std::uint32_t keys) 
   add_hosts(fleet, world, hosts, now);
   const auto start = Stopwatch::now();
   for (std::uint32_t i = 0; i < jobs; ++i) {
-    decide(fleet,
-           Submitted{.request = 1,
-                     .job = {9, i},
-                     .facts = {.key = {i % keys},
-                               .model = {1, 1},
-                               .model_name = "m",
-                               .submitted_ms = 1,
-                               .prompt_tokens = 100,
-                               .max_tokens = 100}},
-           now, world);
+    decide(fleet, make_job(i, keys), now, world);
     settle_writes(fleet, world, now);
   }
   const double submit_us = micros_since(start) / jobs;
@@ -126,14 +259,7 @@ void measure_lives(std::uint32_t hosts, std::uint32_t jobs, std::uint32_t keys) 
     now += Millis(1);
     const AttemptId attempt = world.open.front();
     world.open.pop_front();
-    decide(fleet,
-           AttemptEnded{.attempt = attempt,
-                        .told = 50,
-                        .prompt_tokens = 100,
-                        .new_tokens = 50,
-                        .prefill_ms = 100,
-                        .decode_ms = 1000},
-           now, world);
+    decide(fleet, make_end(attempt), now, world);
     settle_writes(fleet, world, now);
   }
   const double drain_us = micros_since(drain) / jobs;
@@ -156,8 +282,9 @@ void measure_simulator() {
 }  // namespace
 }  // namespace llorch::fleet
 
-int main() {
+int main(int count, char** words) {
   using namespace llorch::fleet;
+  if (count == 3 && std::string_view(words[1]) == "--json") return write_costs(words[2]);
   std::printf("one placement: workers (and as many devices), us p50, us p99\n");
   for (const std::uint32_t workers : {10U, 100U, 1000U, 10000U}) measure_place(workers);
   std::printf("\nthe life of a job: hosts, jobs, keys, us to submit, us to serve, us of a tick\n");
