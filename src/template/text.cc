@@ -198,80 +198,75 @@ bool is_numeric(char32_t code) {
   return contains(kNumeric, code);
 }
 
-bool all_upper(std::string_view text) {
+namespace {
+
+// Whether there is a character of the case and none of another.
+template <class IsOf, class IsOther>
+bool is_all(std::string_view text, const IsOf& is_of, const IsOther& is_other) {
   bool any = false;
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, bytes] = decode(text, at);
-    if (is_lower_char(code) || is_title_char(code)) return false;
-    any = any || is_upper_char(code);
+    if (is_other(code) || is_title_char(code)) return false;
+    any = any || is_of(code);
     at += bytes;
   }
   return any;
+}
+
+// `append` says what becomes of each character and where that stood.
+template <class Append>
+std::string rewrite(std::string_view text, const Append& append) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const auto [code, bytes] = decode(text, at);
+    append(out, at, code);
+    at += bytes;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool all_upper(std::string_view text) {
+  return is_all(text, is_upper_char, is_lower_char);
 }
 
 bool all_lower(std::string_view text) {
-  bool any = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [code, bytes] = decode(text, at);
-    if (is_upper_char(code) || is_title_char(code)) return false;
-    any = any || is_lower_char(code);
-    at += bytes;
-  }
-  return any;
+  return is_all(text, is_lower_char, is_upper_char);
 }
 
 std::string upper(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [code, bytes] = decode(text, at);
-    append_upper(out, code);
-    at += bytes;
-  }
-  return out;
+  return rewrite(text,
+                 [](std::string& out, std::size_t, char32_t code) { append_upper(out, code); });
 }
 
 std::string lower(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [code, bytes] = decode(text, at);
+  return rewrite(text, [text](std::string& out, std::size_t at, char32_t code) {
     append_lower(out, text, at, code);
-    at += bytes;
-  }
-  return out;
+  });
 }
 
 std::string title(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
   bool in_word = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [code, bytes] = decode(text, at);
+  return rewrite(text, [&](std::string& out, std::size_t at, char32_t code) {
     if (in_word) {
       append_lower(out, text, at, code);
     } else {
       append_title(out, code);
     }
     in_word = is_cased(code);
-    at += bytes;
-  }
-  return out;
+  });
 }
 
 std::string capitalize(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [code, bytes] = decode(text, at);
+  return rewrite(text, [text](std::string& out, std::size_t at, char32_t code) {
     if (at == 0) {
       append_title(out, code);
     } else {
       append_lower(out, text, at, code);
     }
-    at += bytes;
-  }
-  return out;
+  });
 }
 
 std::size_t find(std::string_view text, std::string_view needle, std::size_t from) {
