@@ -15,11 +15,13 @@
 #include <string>
 
 #include "base/interrupt.h"
+#include "support/eventually.h"
 #include "support/test_paths.h"
 
 namespace llorch::base {
 namespace {
 
+using ::llorch::test::eventually;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::EndsWith;
@@ -34,16 +36,6 @@ std::unique_ptr<Process> start_shell(const std::string& script, std::size_t tail
   Result<std::unique_ptr<Process>> process = Process::spawn(options);
   EXPECT_TRUE(process.ok()) << process.error().message;
   return process.take();
-}
-
-// Waits until the condition holds; false after ten seconds.
-bool eventually(const std::function<bool()>& condition) {
-  const auto until = std::chrono::steady_clock::now() + seconds(10);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 bool is_running(int pid) {

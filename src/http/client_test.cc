@@ -19,12 +19,12 @@
 #include "http/io_threads.h"
 #include "http/sse.h"
 #include "http/test_server.h"
+#include "support/listener.h"
 
 namespace llorch::http {
 namespace {
 
 using std::chrono::milliseconds;
-using test::start;
 using ::testing::HasSubstr;
 
 std::string url(std::uint16_t port, std::string_view path) {
@@ -36,32 +36,21 @@ std::string url(std::uint16_t port, std::string_view path) {
 class ScriptedServer {
  public:
   explicit ScriptedServer(std::string answer, bool hold_open = false)
-      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
-        answer_(std::move(answer)),
-        hold_open_(hold_open) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    ::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size);
-    ::listen(listener_, 16);
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
+      : answer_(std::move(answer)), hold_open_(hold_open) {
     thread_ = std::jthread([this] { serve(); });
   }
   ~ScriptedServer() {
-    ::shutdown(listener_, SHUT_RDWR);
+    ::shutdown(listener_.fd(), SHUT_RDWR);
     thread_.join();
     for (const int fd : held_) ::close(fd);
-    ::close(listener_);
   }
   ScriptedServer(const ScriptedServer&) = delete;
   ScriptedServer& operator=(const ScriptedServer&) = delete;
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listener_.port(); }
 
  private:
   void serve() {
-    for (int fd = 0; (fd = ::accept(listener_, nullptr, nullptr)) >= 0;) {
+    for (int fd = 0; (fd = ::accept(listener_.fd(), nullptr, nullptr)) >= 0;) {
       char ignored[4096];
       [[maybe_unused]] const ssize_t got = ::recv(fd, ignored, sizeof(ignored), 0);
       ::send(fd, answer_.data(), answer_.size(), MSG_NOSIGNAL);
@@ -73,10 +62,9 @@ class ScriptedServer {
     }
   }
 
-  int listener_;
+  llorch::test::Listener listener_;
   std::string answer_;
   bool hold_open_;
-  std::uint16_t port_ = 0;
   std::vector<int> held_;
   std::jthread thread_;
 };
@@ -249,14 +237,14 @@ TEST(Client, GivesUpAtItsDeadlines) {
 TEST(Client, ABlockingCallCanBeGivenUp) {
   Router router;
   test::Gate arrived;
-  router.add(Method::Get, "/never",
-             Handler([&](const Request&, Responder& responder) -> Task<Status> {
-               Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
-               arrived.open();
-               auto feed = std::make_shared<EventFeed<std::string>>(1);
-               stream->on_disconnect([feed] { feed->close(); });
-               co_return co_await pump_events(*stream, feed, std::chrono::milliseconds(60'000));
-             }));
+  router.add(
+      Method::Get, "/never", Handler([&](const Request&, Responder& responder) -> Task<Status> {
+        Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
+        arrived.open();
+        auto feed = std::make_shared<EventFeed<std::string>>(1);
+        stream->on_disconnect([feed] { feed->close(); });
+        co_return co_await pump_events(*stream, feed, std::chrono::milliseconds(60'000));
+      }));
   const auto server = start(std::move(router));
   std::stop_source stop;
   Client client;

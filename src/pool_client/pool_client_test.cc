@@ -13,6 +13,7 @@
 #include "contract/error_table.h"
 #include "http/server.h"
 #include "pool_client/ask_worker.h"
+#include "support/listener.h"
 
 namespace llorch::pool_client {
 namespace {
@@ -52,30 +53,6 @@ class FakeManager {
  private:
   http::Router router_;
   std::unique_ptr<http::Server> server_;
-};
-
-// A socket that takes connections and never says a word.
-class SilentServer {
- public:
-  SilentServer() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(fd_, 8), 0);
-    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    url_ = fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port));
-  }
-  ~SilentServer() { ::close(fd_); }
-  SilentServer(const SilentServer&) = delete;
-  SilentServer& operator=(const SilentServer&) = delete;
-
-  const std::string& url() const { return url_; }
-
- private:
-  const int fd_;
-  std::string url_;
 };
 
 std::string worker_json(PoolWorkerState state) {
@@ -132,7 +109,7 @@ TEST(PoolClient, AnAnswerWithoutItsListIsAFault) {
 }
 
 TEST(PoolClient, ADeadlineEndsACallThatNobodyAnswers) {
-  const SilentServer silent;
+  const ::llorch::test::Listener silent;
   const PoolClient client({.url = silent.url()});
   const Result<json::Value> answer = client.get("/v2/models", {.total = milliseconds(50)});
   ASSERT_FALSE(answer.ok());
@@ -141,7 +118,7 @@ TEST(PoolClient, ADeadlineEndsACallThatNobodyAnswers) {
 }
 
 TEST(PoolClient, AStopEndsACallFromAnotherThread) {
-  const SilentServer silent;
+  const ::llorch::test::Listener silent;
   const PoolClient client({.url = silent.url()});
   std::stop_source stop;
   std::jthread other([&stop] { stop.request_stop(); });

@@ -1,12 +1,11 @@
 #include "support/idle_sockets.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "support/listener.h"
 
 namespace llorch::test {
 
@@ -19,15 +18,10 @@ bool allow_descriptors(std::size_t wanted) {
 }
 
 IdleSockets::IdleSockets(std::uint16_t port, std::size_t count) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   while (sockets_.size() < count) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = connect_to(port);
     if (fd < 0) return;
     sockets_.push_back(fd);
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return;
   }
 }
 

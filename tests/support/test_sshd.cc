@@ -11,6 +11,7 @@
 #include <iterator>
 #include <vector>
 
+#include "support/listener.h"
 #include "support/run_program.h"
 
 namespace llorch::test {
@@ -27,19 +28,6 @@ constexpr int kTries = 5;
 void say_loudly(const std::string& why) {
   std::fprintf(stderr, "SKIPPED: tests with a real sshd: %s (scripts/setup.sh test installs it)\n",
                why.c_str());
-}
-
-std::uint16_t free_port() {
-  const int file = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  ::bind(file, generic, length);
-  ::getsockname(file, generic, &length);
-  ::close(file);
-  return ntohs(address.sin_port);
 }
 
 void write(const fs::path& file, const std::string& text, fs::perms perms = fs::perms(0600)) {
