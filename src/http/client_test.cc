@@ -237,14 +237,14 @@ TEST(Client, GivesUpAtItsDeadlines) {
 TEST(Client, ABlockingCallCanBeGivenUp) {
   Router router;
   test::Gate arrived;
-  router.add(
-      Method::Get, "/never", Handler([&](const Request&, Responder& responder) -> Task<Status> {
-        Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
-        arrived.open();
-        auto feed = std::make_shared<EventFeed<std::string>>(1);
-        stream->on_disconnect([feed] { feed->close(); });
-        co_return co_await pump_events(*stream, feed, std::chrono::milliseconds(60'000));
-      }));
+  router.add(Method::Get, "/never",
+             Handler([&](const Request&, Responder& responder) -> Task<Status> {
+               Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
+               arrived.open();
+               auto feed = std::make_shared<EventFeed<std::string>>(1);
+               stream->on_disconnect([feed] { feed->close(); });
+               co_return co_await pump_events(*stream, feed, std::chrono::milliseconds(60'000));
+             }));
   const auto server = start(std::move(router));
   std::stop_source stop;
   Client client;

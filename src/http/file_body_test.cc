@@ -19,11 +19,6 @@ namespace llorch::http {
 namespace {
 
 using llorch::test::TempDir;
-using test::body_of;
-using test::get;
-using test::header_of;
-using test::RawSocket;
-using test::status_of;
 using ::testing::HasSubstr;
 using Kind = ByteRange::Kind;
 

@@ -12,12 +12,6 @@
 namespace llorch::http {
 namespace {
 
-using test::get;
-using test::plain_options;
-using test::post;
-using test::RawSocket;
-using test::start;
-using test::status_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -26,13 +20,7 @@ constexpr std::size_t kFlood = std::size_t{50} << 20;
 [[maybe_unused]] constexpr std::size_t kGrowthMax = std::size_t{4} << 20;
 
 Router make_router() {
-  Router router;
-  router.add(Method::Get, "/health", [](const Request&) -> Result<Response> {
-    return Response(200, "text/plain", "fine");
-  });
-  router.add(Method::Post, "/echo", [](const Request& request) -> Result<Response> {
-    return Response(200, "text/plain", request.body);
-  });
+  Router router = test::echo_router();
   router.add(Method::Post, "/hook",
              [](const Request& request) -> Result<Response> {
                return Response(200, "text/plain", request.body);

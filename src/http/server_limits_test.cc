@@ -13,24 +13,8 @@ namespace llorch::http {
 namespace {
 
 using std::chrono::milliseconds;
-using test::get;
-using test::header_of;
-using test::plain_options;
-using test::RawSocket;
-using test::start;
-using test::status_of;
+using test::echo_router;
 using ::testing::HasSubstr;
-
-Router echo_router() {
-  Router router;
-  router.add(Method::Get, "/health", [](const Request&) -> Result<Response> {
-    return Response(200, "text/plain", "fine");
-  });
-  router.add(Method::Post, "/echo", [](const Request& request) -> Result<Response> {
-    return Response(200, "text/plain", request.body);
-  });
-  return router;
-}
 
 TEST(ServerLimits, ASlowHeadIsClosedByItsDeadline) {
   ServerOptions options = plain_options();

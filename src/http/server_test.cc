@@ -17,25 +17,11 @@ namespace llorch::http {
 namespace {
 
 using std::chrono::milliseconds;
-using test::body_of;
-using test::get;
-using test::header_of;
-using test::plain_options;
-using test::post;
-using test::RawSocket;
-using test::start;
-using test::status_of;
 using ::testing::HasSubstr;
 
 // Tells back what arrived.
 Router echo_router() {
-  Router router;
-  router.add(Method::Get, "/health", [](const Request&) -> Result<Response> {
-    return Response(200, "text/plain", "fine");
-  });
-  router.add(Method::Post, "/echo", [](const Request& request) -> Result<Response> {
-    return Response(200, "text/plain", request.body);
-  });
+  Router router = test::echo_router();
   router.add(Method::Get, "/items/{id}", [](const Request& request) -> Result<Response> {
     const auto q = request.query.find("q");
     return Response(200, "text/plain",

@@ -17,13 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::Gate;
-using test::get;
-using test::header_of;
-using test::plain_options;
-using test::RawSocket;
-using test::start;
-using test::status_of;
 using ::testing::HasSubstr;
 using Feed = EventFeed<std::string>;
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -190,6 +191,55 @@ std::string header_of(std::string_view response, std::string_view name) {
     response.remove_prefix(end + 2);
   }
   return {};
+}
+
+Router echo_router() {
+  Router router;
+  router.add(Method::Get, "/health", [](const Request&) -> Result<Response> {
+    return Response(200, "text/plain", "fine");
+  });
+  router.add(Method::Post, "/echo", [](const Request& request) -> Result<Response> {
+    return Response(200, "text/plain", request.body);
+  });
+  return router;
+}
+
+json::Value parse(std::string_view text) {
+  Result<json::Value> value = json::parse(text);
+  EXPECT_TRUE(value.ok()) << text;
+  return value.ok() ? value.take() : json::Value();
+}
+
+json::Value json_of(std::string_view response) {
+  return parse(body_of(response));
+}
+
+std::string dechunk(std::string_view response) {
+  std::string out;
+  const std::string body = body_of(response);
+  std::string_view rest = body;
+  while (!rest.empty()) {
+    std::size_t size = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), size, 16);
+    if (error != std::errc() || size == 0) break;
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()) + 2);
+    out += rest.substr(0, size);
+    rest.remove_prefix(std::min(rest.size(), size + 2));
+  }
+  return out;
+}
+
+std::vector<SseEvent> events_of(std::string_view response) {
+  SseReader reader;
+  std::vector<SseEvent> events;
+  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
+  return events;
+}
+
+std::vector<std::string> data_of(std::string_view response) {
+  std::vector<std::string> data;
+  for (SseEvent& event : events_of(response)) data.push_back(std::move(event.data));
+  return data;
 }
 
 std::size_t resident_bytes() {

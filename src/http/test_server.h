@@ -7,9 +7,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/json.h"
 #include "base/mutex.h"
 #include "http/server.h"
+#include "http/sse.h"
 
 namespace llorch::http::test {
 
@@ -56,6 +59,16 @@ std::string body_of(std::string_view response);
 int status_of(std::string_view response);  // 0 when there is none
 std::string header_of(std::string_view response, std::string_view name);
 
+json::Value parse(std::string_view text);        // fails the test when it is no JSON
+json::Value json_of(std::string_view response);  // its body
+std::string dechunk(std::string_view response);  // the body of a chunked one
+// Of a stream: its events, and the data of each.
+std::vector<SseEvent> events_of(std::string_view response);
+std::vector<std::string> data_of(std::string_view response);
+
+// GET /health says "fine", POST /echo what it was sent.
+Router echo_router();
+
 std::size_t resident_bytes();  // of this process
 
 // A gate that one thread opens and others pass.
@@ -71,3 +84,17 @@ class Gate {
 };
 
 }  // namespace llorch::http::test
+
+namespace llorch::http {
+
+using test::body_of;
+using test::Gate;
+using test::get;
+using test::header_of;
+using test::plain_options;
+using test::post;
+using test::RawSocket;
+using test::start;
+using test::status_of;
+
+}  // namespace llorch::http

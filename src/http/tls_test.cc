@@ -18,17 +18,13 @@ namespace llorch::http {
 namespace {
 
 using test::CertificateWish;
-using test::start;
 using test::TestCa;
 using ::testing::HasSubstr;
 
 class Tls : public ::testing::Test {
  protected:
   Router make_router() {
-    Router router;
-    router.add(Method::Post, "/echo", [](const Request& request) -> Result<Response> {
-      return Response(200, "text/plain", request.body);
-    });
+    Router router = test::echo_router();
     router.add(Method::Get, "/stream",
                Handler([this](const Request&, Responder& responder) { return stream(responder); }));
     return router;

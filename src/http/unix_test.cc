@@ -18,7 +18,6 @@
 namespace llorch::http {
 namespace {
 
-using test::start;
 using ::testing::HasSubstr;
 
 Router hello_router() {

@@ -11,12 +11,6 @@
 namespace llorch::http {
 namespace {
 
-using test::get;
-using test::header_of;
-using test::plain_options;
-using test::RawSocket;
-using test::start;
-using test::status_of;
 using ::testing::HasSubstr;
 
 constexpr std::string_view kToken = "0123456789abcdef";

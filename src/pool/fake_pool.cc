@@ -275,32 +275,4 @@ std::string FakePool::send(std::string_view method, std::string_view path, std::
   return ask(request + "\r\n" + std::string(body));
 }
 
-json::Value json_of(std::string_view response) {
-  const std::string body = http::test::body_of(response);
-  Result<json::Value> value = json::parse(body);
-  EXPECT_TRUE(value.ok()) << response;
-  return value.ok() ? value.take() : json::Value();
-}
-
-std::string dechunk(std::string_view response) {
-  std::string_view rest = response.substr(std::min(response.size(), response.find("\r\n\r\n") + 4));
-  std::string body;
-  while (!rest.empty()) {
-    const std::size_t end = rest.find("\r\n");
-    if (end == std::string_view::npos) break;
-    const std::size_t size = std::stoul(std::string(rest.substr(0, end)), nullptr, 16);
-    if (size == 0) break;
-    body += rest.substr(end + 2, size);
-    rest.remove_prefix(std::min(rest.size(), end + 2 + size + 2));
-  }
-  return body;
-}
-
-std::vector<http::SseEvent> events_of(std::string_view response) {
-  http::SseReader reader;
-  std::vector<http::SseEvent> events;
-  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
-  return events;
-}
-
 }  // namespace llorch::pool::test

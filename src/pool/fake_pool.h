@@ -10,7 +10,6 @@
 
 #include "base/mutex.h"
 #include "http/server.h"
-#include "http/sse.h"
 #include "pool/routes.h"
 #include "support/test_paths.h"
 
@@ -117,10 +116,5 @@ struct FakePool {
  private:
   PoolServices services();
 };
-
-json::Value json_of(std::string_view response);
-// The body of a chunked response.
-std::string dechunk(std::string_view response);
-std::vector<http::SseEvent> events_of(std::string_view response);
 
 }  // namespace llorch::pool::test

@@ -13,19 +13,21 @@
 #include "pool/endpoint_table.h"
 #include "pool/fake_pool.h"
 #include "pool/routes.h"
+#include "support/eventually.h"
 #include "support/schema_check.h"
 
 namespace llorch::pool {
 
 using contract::PoolWorkerState;
 using http::test::body_of;
+using http::test::events_of;
 using http::test::header_of;
+using http::test::json_of;
 using http::test::status_of;
 using ::llorch::test::check_named;
+using ::llorch::test::eventually;
 using test::a_worker;
-using test::events_of;
 using test::FakePool;
-using test::json_of;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -54,15 +56,6 @@ inline std::vector<std::string> failed_fields(std::string_view response) {
 
 inline void expect_fits(std::string_view schema, std::string_view response) {
   EXPECT_THAT(check_named(openapi_document(), schema, json_of(response)), IsEmpty()) << response;
-}
-
-inline bool eventually(const std::function<bool()>& condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
 }
 
 // A model file that describe_files accepts.

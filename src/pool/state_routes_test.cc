@@ -48,13 +48,16 @@ TEST(PoolStateRoute, OneAnswerHasAllThatAFleetNeeds) {
   EXPECT_FALSE(json_of(response).at("models").get_array().front().get_object().contains("gpu"));
 }
 
+std::string waiting_request(std::uint64_t revision) {
+  return http::test::get(fmt::format("/v2/state?since={}&wait_ms=30000", revision),
+                         "Connection: close\r\n");
+}
+
 TEST(PoolStateRoute, WaitsForAChange) {
   FakePool pool;
   const std::uint64_t revision = state_of(pool.get("/v2/state")).revision;
   http::test::RawSocket waiting(pool.server->port());
-  waiting.send(fmt::format(
-      "GET /v2/state?since={}&wait_ms=30000 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n",
-      revision));
+  waiting.send(waiting_request(revision));
   pool.board.take_workers({a_worker("worker-cpu-0", PoolWorkerState::Ready)});
   EXPECT_GT(state_of(waiting.read_all()).revision, revision);
 }
@@ -63,9 +66,7 @@ TEST(PoolStateRoute, SeesTheCatalogChange) {
   FakePool pool;
   const std::uint64_t revision = state_of(pool.get("/v2/state")).revision;
   http::test::RawSocket waiting(pool.server->port());
-  waiting.send(fmt::format(
-      "GET /v2/state?since={}&wait_ms=30000 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n",
-      revision));
+  waiting.send(waiting_request(revision));
   register_model(pool);
   EXPECT_THAT(waiting.read_all(), HasSubstr(R"("id":"m")"));
 }

@@ -6,25 +6,15 @@
 #include <thread>
 
 #include "http/sse.h"
-#include "http/test_server.h"
 #include "worker_http/fake_backend.h"
 
 namespace llorch::worker_http {
 namespace {
 
-using http::test::header_of;
-using http::test::RawSocket;
-using http::test::status_of;
 using std::chrono::milliseconds;
-using test::events_of;
-using test::FakeJob;
-using test::json_of;
-using test::TestWorker;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr std::string_view kJson = "Content-Type: application/json\r\n";
 
 std::vector<std::string> names_of(const std::vector<http::SseEvent>& events) {
   std::vector<std::string> names;

@@ -273,6 +273,13 @@ TokenReport token_report(std::string text, float logprob,
   return report;
 }
 
+void say_hello(const FakeJob& job) {
+  job.start();
+  job.say("Hel");
+  job.say("lo");
+  job.end(contract::StopReason::Eos, 2);
+}
+
 TestWorker::TestWorker(const RouteSettings& settings) {
   http::ServerOptions options = http::test::plain_options();
   options.render_error = api::render_error;
@@ -292,40 +299,6 @@ std::string TestWorker::get(std::string_view path) const {
 std::string TestWorker::post(std::string_view path, std::string_view body,
                              std::string_view headers) const {
   return ask(http::test::post(path, body, fmt::format("Connection: close\r\n{}", headers)));
-}
-
-json::Value json_of(std::string_view response) {
-  Result<json::Value> value = json::parse(http::test::body_of(response));
-  EXPECT_TRUE(value.ok()) << response;
-  return value.ok() ? value.take() : json::Value();
-}
-
-std::string dechunk(std::string_view response) {
-  std::string out;
-  const std::string body = http::test::body_of(response);
-  std::string_view rest = body;
-  while (!rest.empty()) {
-    std::size_t size = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), size, 16);
-    if (error != std::errc() || size == 0) break;
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()) + 2);
-    out += rest.substr(0, size);
-    rest.remove_prefix(std::min(rest.size(), size + 2));
-  }
-  return out;
-}
-
-std::vector<http::SseEvent> events_of(std::string_view response) {
-  http::SseReader reader;
-  std::vector<http::SseEvent> events;
-  EXPECT_TRUE(reader.feed(dechunk(response), events).ok());
-  return events;
-}
-
-std::vector<std::string> data_of(std::string_view response) {
-  std::vector<std::string> data;
-  for (http::SseEvent& event : events_of(response)) data.push_back(std::move(event.data));
-  return data;
 }
 
 }  // namespace llorch::worker_http::test

@@ -12,7 +12,7 @@
 #include "base/mutex.h"
 #include "base/owner_loop.h"
 #include "http/server.h"
-#include "http/sse.h"
+#include "http/test_server.h"
 #include "worker_http/backend.h"
 #include "worker_http/routes.h"
 
@@ -119,23 +119,38 @@ ModelInfo fake_model();
 TokenReport token_report(std::string text, float logprob,
                          std::vector<std::pair<std::string, float>> top = {});
 
+void say_hello(const FakeJob& job);  // a script: "Hel", "lo", and the end
+
+inline constexpr std::string_view kJson = "Content-Type: application/json\r\n";
+
 // A fake behind a real server.
 struct TestWorker {
   explicit TestWorker(const RouteSettings& settings = {});
   std::string ask(std::string_view request) const;  // the whole response of one request
   std::string get(std::string_view path) const;
   std::string post(std::string_view path, std::string_view body,
-                   std::string_view headers = "Content-Type: application/json\r\n") const;
+                   std::string_view headers = kJson) const;
 
   FakeBackend backend;
   std::unique_ptr<http::Server> server;
 };
 
-json::Value json_of(std::string_view response);  // its body, parsed; fails the test when it is none
-// The body of a chunked response.
-std::string dechunk(std::string_view response);
-// Of a stream: its events, and the data of each.
-std::vector<http::SseEvent> events_of(std::string_view response);
-std::vector<std::string> data_of(std::string_view response);
-
 }  // namespace llorch::worker_http::test
+
+namespace llorch::worker_http {
+
+using http::test::body_of;
+using http::test::data_of;
+using http::test::events_of;
+using http::test::Gate;
+using http::test::header_of;
+using http::test::json_of;
+using http::test::parse;
+using http::test::RawSocket;
+using http::test::status_of;
+using test::FakeJob;
+using test::kJson;
+using test::TestWorker;
+using test::token_report;
+
+}  // namespace llorch::worker_http

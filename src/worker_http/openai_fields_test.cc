@@ -1,28 +1,17 @@
 // The field tables over a real server: what they say of a field is what happens to it.
 #include <gtest/gtest.h>
 
-#include "http/test_server.h"
 #include "openai/field_table.h"
 #include "worker_http/fake_backend.h"
 
 namespace llorch::worker_http {
 namespace {
 
-using http::test::status_of;
 using openai::chat_fields;
 using openai::completion_fields;
 using openai::embedding_fields;
 using openai::FieldSpec;
 using openai::Treatment;
-using test::FakeJob;
-using test::json_of;
-using test::TestWorker;
-
-json::Value parse(std::string_view text) {
-  Result<json::Value> value = json::parse(text);
-  EXPECT_TRUE(value.ok()) << text;
-  return value.ok() ? value.take() : json::Value();
-}
 
 TEST(OpenAiFields, EveryBookkeepingFieldIsAcceptedAndEveryRefusedOneNamed) {
   TestWorker worker;

@@ -2,17 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "http/test_server.h"
 #include "worker_http/fake_backend.h"
 
 namespace llorch::worker_http {
 namespace {
 
-using http::test::status_of;
-using test::data_of;
-using test::FakeJob;
-using test::json_of;
-using test::TestWorker;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -20,7 +14,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr std::string_view kWithIds = "Content-Type: application/json\r\nX-Llorch-Ids: 1\r\n";
-constexpr std::string_view kJson = "Content-Type: application/json\r\n";
 
 void say_hello(const FakeJob& job) {
   job.start();

@@ -2,20 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "http/test_server.h"
 #include "openai/answer_style.h"
 #include "worker_http/fake_backend.h"
 
 namespace llorch::worker_http {
 namespace {
 
-using http::test::body_of;
-using http::test::status_of;
 using openai::detect_answer_style;
-using test::FakeJob;
-using test::json_of;
-using test::TestWorker;
-using test::token_report;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -49,7 +42,7 @@ void set_style(TestWorker& worker, const AnswerStyle& style) {
 
 std::vector<json::Value> chunks_of(std::string_view response) {
   std::vector<json::Value> chunks;
-  for (const std::string& data : test::data_of(response)) {
+  for (const std::string& data : data_of(response)) {
     if (data == "[DONE]") continue;
     chunks.push_back(json::parse(data).take());
   }

@@ -7,20 +7,13 @@
 
 #include "contract/inference.h"
 #include "http/sse.h"
-#include "http/test_server.h"
 #include "support/schema_check.h"
 #include "worker_http/fake_backend.h"
 
 namespace llorch::worker_http {
 namespace {
 
-using http::test::body_of;
-using http::test::status_of;
 using ::llorch::test::check_named;
-using test::FakeJob;
-using test::json_of;
-using test::TestWorker;
-using test::token_report;
 using ::testing::IsEmpty;
 
 std::string pattern_of(const http::Router::Route& route) {
@@ -176,7 +169,7 @@ TEST(OpenApi, EventsFitTheirSchemas) {
   const auto check = [&](std::string_view path, std::string_view body, std::string_view schema) {
     http::SseReader reader;
     std::vector<http::SseEvent> events;
-    ASSERT_TRUE(reader.feed(test::dechunk(worker.post(path, body)), events).ok());
+    ASSERT_TRUE(reader.feed(http::test::dechunk(worker.post(path, body)), events).ok());
     ASSERT_GE(events.size(), 3U);
     for (const http::SseEvent& event : events) {
       if (event.data == "[DONE]") continue;

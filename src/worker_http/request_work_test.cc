@@ -11,21 +11,13 @@
 #include <thread>
 #include <vector>
 
-#include "http/test_server.h"
 #include "worker_http/fake_backend.h"
 
 namespace llorch::worker_http {
 namespace {
 
-using http::test::Gate;
-using http::test::RawSocket;
-using http::test::status_of;
-using test::FakeJob;
-using test::json_of;
-using test::TestWorker;
 using ::testing::HasSubstr;
 
-constexpr std::string_view kJson = "Content-Type: application/json\r\n";
 constexpr std::string_view kChat = R"({"messages":[{"role":"user","content":"x"}]})";
 
 struct Endpoint {

@@ -4,18 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "contract/worker_info.h"
-#include "http/test_server.h"
 #include "worker_http/fake_backend.h"
 
 namespace llorch::worker_http {
 namespace {
 
-using http::test::body_of;
-using http::test::header_of;
-using http::test::status_of;
-using test::FakeJob;
-using test::json_of;
-using test::TestWorker;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
