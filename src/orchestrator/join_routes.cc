@@ -22,7 +22,7 @@ Result<bool> take_name(job_store::Store& store, const KeyRing& keys, const std::
   for (const fleet::Entry& host : *hosts) {
     const std::optional<fleet::KeyId> owner = joined_by(host.value);
     if (host.key != name) {
-      others += owner == key ? 1 : 0;
+      if (owner == key) ++others;
       continue;
     }
     if (!owner) {
