@@ -334,6 +334,8 @@ constexpr int kChains = 12;  // more than the multipliers' latency times their n
 // Eight pairs of products summed in 16 bits for each widening, as Q4_0 does.
 std::int64_t spin_int8(std::int64_t rounds) {
   __m256i sums[kChains];
+  // Unrolled too, or the sums would live in memory and the loop wait for it.
+#pragma GCC unroll 12
   for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_epi32(i);
   const __m256i ones = _mm256_set1_epi8(1);
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -348,6 +350,8 @@ std::int64_t spin_int8(std::int64_t rounds) {
 
 std::int64_t spin_float(std::int64_t rounds) {
   __m256 sums[kChains];
+  // Unrolled too, or the sums would live in memory and the loop wait for it.
+#pragma GCC unroll 12
   for (int i = 0; i < kChains; ++i) sums[i] = _mm256_setzero_ps();
   const __m256 half = _mm256_set1_ps(0.5F);
   for (std::int64_t round = 0; round < rounds; ++round) {

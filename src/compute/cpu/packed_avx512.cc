@@ -232,6 +232,8 @@ constexpr int kChains = 12;  // more than the multipliers' latency times their n
 
 std::int64_t spin_int8(std::int64_t rounds) {
   __m512i sums[kChains];
+  // Unrolled too, or the sums would live in memory and the loop wait for it.
+#pragma GCC unroll 12
   for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_epi32(i);
   const __m512i ones = _mm512_set1_epi8(1);
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -246,6 +248,8 @@ std::int64_t spin_int8(std::int64_t rounds) {
 
 std::int64_t spin_float(std::int64_t rounds) {
   __m512 sums[kChains];
+  // Unrolled too, or the sums would live in memory and the loop wait for it.
+#pragma GCC unroll 12
   for (int i = 0; i < kChains; ++i) sums[i] = _mm512_setzero_ps();
   const __m512 half = _mm512_set1_ps(0.5F);
   for (std::int64_t round = 0; round < rounds; ++round) {
