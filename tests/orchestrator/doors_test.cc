@@ -54,21 +54,24 @@ TEST_F(Doors, OurOwnCommandsTrustTheHomeAndOthersByFile) {
   const ProgramOutcome here = llorch({"status"});
   EXPECT_EQ(here.exit_code, 0) << "this user needs no key: " << here.err;
   EXPECT_THAT(here.out, HasSubstr(url));
-  EXPECT_EQ(llorch({"status", "--orchestrator", remote}, {token}).exit_code, 0);
-  EXPECT_NE(llorch({"status", "--orchestrator", remote}).exit_code, 0) << "a key is wanted there";
+  EXPECT_EQ(llorch({"jobs", "list", "--orchestrator", remote}, {token}).exit_code, 0);
+  EXPECT_NE(llorch({"jobs", "list", "--orchestrator", remote}).exit_code, 0)
+      << "a key is wanted there";
 
   const TempDir elsewhere;
   const std::string other = "LLORCH_HOME=" + elsewhere.path().string();
-  const ProgramOutcome unknown = llorch({"status", "--orchestrator", remote}, {token, other});
+  const ProgramOutcome unknown = llorch({"jobs", "list", "--orchestrator", remote}, {token, other});
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("name the file of its CA"));
-  EXPECT_EQ(
-      llorch({"status", "--orchestrator", remote, "--ca-file", ca()}, {token, other}).exit_code, 0);
-  EXPECT_EQ(llorch({"status", "--orchestrator", remote}, {token, other, "LLORCH_CA_FILE=" + ca()})
+  EXPECT_EQ(llorch({"jobs", "list", "--orchestrator", remote, "--ca-file", ca()}, {token, other})
                 .exit_code,
             0);
+  EXPECT_EQ(
+      llorch({"jobs", "list", "--orchestrator", remote}, {token, other, "LLORCH_CA_FILE=" + ca()})
+          .exit_code,
+      0);
   const ProgramOutcome wrong_name =
-      llorch({"status", "--orchestrator", "https://127.0.0.2" + port}, {token});
+      llorch({"jobs", "list", "--orchestrator", "https://127.0.0.2" + port}, {token});
   EXPECT_EQ(wrong_name.exit_code, 1);
   EXPECT_THAT(wrong_name.err, HasSubstr("not for '127.0.0.2'"));
 
