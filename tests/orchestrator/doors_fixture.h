@@ -98,7 +98,7 @@ class Doors : public ::testing::Test {
   ProgramOutcome llorch(std::vector<std::string> arguments,
                         std::vector<std::string> environment = {}) const {
     const std::vector<std::string> own = home();
-    environment.insert(environment.begin(), own.begin(), own.end());
+    environment.insert(environment.end(), own.begin(), own.end());  // the first of a name counts
     return run_program(LLORCH_CLI, std::move(arguments), std::move(environment));
   }
   static ProgramOutcome curl(std::vector<std::string> arguments) {
