@@ -14,6 +14,7 @@
 #include "http/test_server.h"
 #include "http/tls_test_ca.h"
 #include "http/url.h"
+#include "support/eventually.h"
 #include "support/test_paths.h"
 
 namespace llorch::http {
@@ -159,8 +160,11 @@ TEST_F(PipeTest, TwoJoinedPipesCarryHttp) {
   Client client;
   ClientRequest request(Method::Post, unix_url(near) + "/say");
   request.body = std::string(100'000, 'y');
-  Result<Response> answer = client.send(request);
-  for (int i = 0; i < 100 && !answer.ok(); ++i) answer = client.send(request);  // until it listens
+  Result<Response> answer = Error{};
+  ASSERT_TRUE(llorch::test::eventually([&] {  // until it listens
+    answer = client.send(request);
+    return answer.ok();
+  })) << answer.error().message;
   for (int i = 0; i < 20; ++i) {
     answer = client.send(request);
     ASSERT_TRUE(answer.ok()) << answer.error().message;
