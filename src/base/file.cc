@@ -136,6 +136,14 @@ void MappedFile::forget(std::span<const std::byte> part) const {
   ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
+void forget_pages(std::span<const std::byte> part) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(part.data());
+  const std::uintptr_t begin = (first + page - 1) / page * page;
+  const std::uintptr_t end = (first + part.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 void touch_pages(std::span<const std::byte> memory) {
   if (memory.empty()) return;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

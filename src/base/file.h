@@ -42,6 +42,10 @@ class MappedFile {
 // What st_mode says, for people: "a pipe", "a folder".
 std::string_view describe_file_kind(unsigned mode);
 
+// Gives the pages that lie wholly inside `part` back to the system. Only for memory that is a
+// file's and was never written to: it is read again when somebody looks; any other would be zero.
+void forget_pages(std::span<const std::byte> part);
+
 // Reads every page of the memory once, so that what is mapped is there before it is needed and
 // counts from now on.
 void touch_pages(std::span<const std::byte> memory);

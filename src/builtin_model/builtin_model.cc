@@ -31,7 +31,9 @@ std::span<const std::byte> gguf() {
 }
 
 Result<formats::WeightFile> open() {
-  return formats::parse_gguf(gguf(), contract::kBuiltinModel);
+  Result<formats::WeightFile> file = formats::parse_gguf(gguf(), contract::kBuiltinModel);
+  if (file.ok()) file->lies_in_program(gguf());
+  return file;
 }
 
 }  // namespace llorch::builtin_model

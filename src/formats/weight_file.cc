@@ -27,6 +27,10 @@ void WeightFile::count_borrowed(std::span<const std::byte> image) {
 
 void WeightFile::forget(std::span<const std::byte> bytes) const {
   for (const std::shared_ptr<const base::MappedFile>& file : files_) file->forget(bytes);
+  const bool is_inside =
+      !bytes.empty() && bytes.data() >= program_image_.data() &&
+      bytes.data() + bytes.size() <= program_image_.data() + program_image_.size();
+  if (is_inside) base::forget_pages(bytes);
 }
 
 Status WeightFile::add_tensor(WeightTensor tensor) {

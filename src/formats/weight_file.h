@@ -55,8 +55,9 @@ class WeightFile {
   std::int64_t file_bytes() const { return file_bytes_; }  // all files (or images) together
   std::span<const std::shared_ptr<const base::MappedFile>> files() const { return files_; }
   // Gives pages of a mapped file back once a tensor's bytes were copied; see MappedFile::forget.
-  // Borrowed images stay as they are.
+  // Borrowed images stay as they are, unless they lie in the program's own file.
   void forget(std::span<const std::byte> bytes) const;
+  void lies_in_program(std::span<const std::byte> image) { program_image_ = image; }
 
  private:
   struct NameHash {
@@ -69,6 +70,7 @@ class WeightFile {
   FileFormat format_;
   std::filesystem::path path_;
   std::vector<std::shared_ptr<const base::MappedFile>> files_;
+  std::span<const std::byte> program_image_;
   std::int64_t file_bytes_ = 0;
   Metadata metadata_;
   std::vector<WeightTensor> tensors_;
