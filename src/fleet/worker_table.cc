@@ -8,10 +8,12 @@ namespace llorch::fleet {
 namespace {
 
 constexpr Millis kLeavePatience{60'000};
-constexpr Millis kLoadPause{30'000};     // after one that failed
-constexpr Millis kAskPause{2'000};       // after one that the pool could not be asked for
-constexpr Millis kAccidentPause{1'000};  // after the first accident; twice as long each time
-constexpr int kAccidentsMax = 4;         // in a row: then the model is to blame
+constexpr Millis kLoadPause{30'000};  // after one that failed
+constexpr Millis kAskPause{2'000};    // after one that the pool could not be asked for
+// After the first accident; twice as long each time. Longer than from one look to the next, so that
+// another host comes first.
+constexpr Millis kAccidentPause{1'100};
+constexpr int kAccidentsMax = 4;  // in a row: then the model is to blame
 
 void count_slots(Model& model, const WorkerView& view, bool add) {
   if (view.closed != Refusal::None || view.is_loading || view.is_paused) return;
