@@ -165,7 +165,8 @@ TEST(FleetUp, ABatchOfPromptsAndItsBackup) {
     const json::Value result = *json::parse(line);
     EXPECT_EQ(result.at("id"), lines);
     EXPECT_EQ(result.at("status"), "completed");
-    EXPECT_EQ(result.at("tokens_out"), 8) << line;
+    const std::int64_t tokens = result.at("tokens_out").as_int64();
+    EXPECT_TRUE(tokens == 8 || (tokens > 0 && result.at("stop_reason") == "eos")) << line;
   }
   EXPECT_EQ(lines, 12);
 

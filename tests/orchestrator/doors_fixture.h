@@ -84,10 +84,17 @@ class Doors : public ::testing::Test {
       const std::string out = orchestrator_->out();
       const std::size_t at = out.find(kSays);
       if (at != std::string::npos && out.find('\n', at) != std::string::npos)
-        return out.substr(at + kSays.size(), out.find('\n', at) - at - kSays.size());
+        return when_ready(out.substr(at + kSays.size(), out.find('\n', at) - at - kSays.size()));
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     return {};
+  }
+  // It listens before it has looked at its hosts; what is asked until then is told to wait.
+  std::string when_ready(std::string url) {
+    const bool is_ready = eventually(
+        [this] { return orchestrator_->err().find("\"message\":\"ready\"") != std::string::npos; });
+    EXPECT_TRUE(is_ready) << orchestrator_->err();
+    return url;
   }
   void stop() {
     if (!orchestrator_) return;
