@@ -88,9 +88,11 @@ class ScriptedPool {
     });
     http::ServerOptions options;
     options.render_error = api::render_error;
-    server = http::Server::start(std::move(router), options).take();
+    server_ = http::Server::start(std::move(router), options).take();
   }
-  PoolAddress address() const { return {"http://127.0.0.1:" + std::to_string(server->port()), ""}; }
+  PoolAddress address() const {
+    return {"http://127.0.0.1:" + std::to_string(server_->port()), ""};
+  }
 
   // It is not on the disk: it has to be fetched first.
   void lack_model() {
@@ -99,12 +101,14 @@ class ScriptedPool {
     state_.models.front().missing_bytes = 100;
   }
 
+  void stop() { server_->stop(); }
+
   std::atomic<bool> fails = false;
-  std::unique_ptr<http::Server> server;
 
  private:
   base::Mutex mutex_;
   contract::PoolState state_ LLORCH_GUARDED_BY(mutex_);
+  std::unique_ptr<http::Server> server_;  // last: it ends before what its handlers look at
 };
 
 class NoAttempts final : public Attempts, public Answers {
@@ -219,7 +223,7 @@ TEST_F(PoolsTest, AMissingModelIsFetchedAndWhoWaitsHearsHowFarItIs) {
 
 TEST_F(PoolsTest, ALostPoolIsFoundAgain) {
   ASSERT_TRUE(wait_until([this] { return host_state() == fleet::HostState::Connected; }));
-  pool->server->stop();
+  pool->stop();
   ASSERT_TRUE(wait_until([this] { return host_state() != fleet::HostState::Connected; }));
   ScriptedPool next;  // at another port
   current = &next;
