@@ -233,6 +233,19 @@ struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
   }
 };
 
+// With few rows a tile comes from memory and is read once: its lines are asked for this far ahead,
+// more than the machine's own prefetching looks. What lies beyond the last tile costs nothing.
+inline constexpr std::int64_t kAheadBytes = 4096;
+inline constexpr int kRowsFromMemory = 4;
+template <int rows, std::int64_t bytes>
+[[gnu::always_inline]] inline void fetch_ahead(const std::uint8_t* p) {
+  if constexpr (rows <= kRowsFromMemory) {
+#pragma GCC unroll 16
+    for (std::int64_t at = 0; at < bytes; at += kVectorBytes)
+      __builtin_prefetch(p + kAheadBytes + at);
+  }
+}
+
 void multiply_packed(const PackedKernels& kernels, const PackedRange& range);
 
 extern const PackedKernels kPackedPlain;

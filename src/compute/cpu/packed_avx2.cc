@@ -192,6 +192,7 @@ struct Tiles {
     for (int r = 0; r < Rows; ++r) sums[0][r] = sums[1][r] = _mm256_setzero_ps();
     if constexpr (kLayout.elems == 32) {
       for (std::int64_t b = 0; b < blocks; ++b, x += stride, tile += kLayout.record_bytes()) {
+        if (stride == Rows) fetch_ahead<Rows, kLayout.record_bytes()>(tile);
         for (int half = 0; half < 2; ++half) {
           Scales scales;
           scales.step[0] = load_halves(tile + half * kHalfTile * 2);
@@ -217,6 +218,8 @@ struct Tiles {
         }
         tile += kLayout.head_bytes();
         for (int g = 0; g < 8; ++g, x += stride) {
+          if (stride == Rows)
+            fetch_ahead<Rows, kLayout.scale_bytes() + kLayout.number_bytes()>(tile);
           for (int half = 0; half < 2; ++half) {
             const std::uint8_t* bytes = tile + half * kHalfTile;
             Scales scales;
@@ -255,6 +258,7 @@ struct Tiles {
     for (int r = 0; r < Rows; ++r) even[r] = odd[r] = _mm256_setzero_ps();
     std::int64_t i = 0;
     for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
+      fetch_ahead<Rows, 2 * kBytes>(tile);
       const __m256 a = load_numbers<T>(tile);
       const __m256 b = load_numbers<T>(tile + kBytes);
 #pragma GCC unroll 8

@@ -125,6 +125,7 @@ struct Tiles {
     for (int r = 0; r < Rows; ++r) sums[r] = _mm512_setzero_ps();
     if constexpr (kLayout.elems == 32) {
       for (std::int64_t b = 0; b < blocks; ++b, x += Rows, tile += kLayout.record_bytes()) {
+        fetch_ahead<Rows, kLayout.record_bytes()>(tile);
         Scales scales;
         scales.step[0] = load_halves(tile);
         if constexpr (kLayout.has_min) scales.min[0] = load_halves(tile + kTileRows * 2);
@@ -143,6 +144,7 @@ struct Tiles {
         tile += kLayout.head_bytes();
         constexpr int kScales = kLayout.halves ? 2 : 1;
         for (int g = 0; g < 8; ++g, x += Rows) {
+          fetch_ahead<Rows, kLayout.scale_bytes() + kLayout.number_bytes()>(tile);
           Scales scales;
           for (int s = 0; s < kScales; ++s) {
             scales.step[s] = _mm512_mul_ps(step, load_bytes(tile + s * kTileRows));
@@ -175,6 +177,7 @@ struct Tiles {
     for (int r = 0; r < Rows; ++r) even[r] = odd[r] = _mm512_setzero_ps();
     std::int64_t i = 0;
     for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
+      fetch_ahead<Rows, 2 * kBytes>(tile);
       const __m512 a = load_numbers<T>(tile);
       const __m512 b = load_numbers<T>(tile + kBytes);
 #pragma GCC unroll 8
