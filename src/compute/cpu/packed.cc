@@ -334,21 +334,30 @@ void store_sums(const PackedRange& range, Panel panel, std::int64_t column, std:
   }
 }
 
-void multiply_tile(const PackedKernels& kernels, const PackedRange& range, Panel panel,
-                   std::int64_t tile) {
+// The next tile of begin..end, or the next two; gives their number.
+std::int64_t multiply_tiles(const PackedKernels& kernels, const PackedRange& range, Panel panel,
+                            std::int64_t tile, std::int64_t end) {
   alignas(64) float sums[kPanelRows * kTileRows];
   const auto type = static_cast<std::size_t>(range.dtype);
+  std::int64_t count = 1;
   const std::uint8_t* bytes = range.tiles + tile * tile_bytes(range.dtype, range.k);
   if (kernels.quants[type] != nullptr) {
     const std::int64_t blocks = range.k / kInputBlock;
     kernels.quants[type][panel.rows - 1](bytes, range.blocks + panel.begin * blocks, blocks, sums);
+  } else if (panel.rows == 1 && tile + 1 < end && kernels.pairs[type] != nullptr) {
+    count = 2;
+    kernels.pairs[type](bytes, range.x + panel.begin * range.x_stride, range.x_stride, range.k,
+                        sums);
   } else {
     kernels.numbers[type][panel.rows - 1](bytes, range.x + panel.begin * range.x_stride,
                                           range.x_stride, range.k, sums);
   }
-  const std::int64_t column = tile * kTileRows;
-  store_sums(range, panel, column, std::max<std::int64_t>(range.begin - column, 0),
-             std::min(range.end - column, kTileRows), sums);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t column = (tile + i) * kTileRows;
+    store_sums(range, panel, column, std::max<std::int64_t>(range.begin - column, 0),
+               std::min(range.end - column, kTileRows), sums + i * kTileRows);
+  }
+  return count;
 }
 
 }  // namespace
@@ -362,8 +371,8 @@ void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
     const std::int64_t end = std::min(begin + group, last);
     for (std::int64_t p = 0; p < num_panels(range.rows); ++p) {
       const Panel panel = panel_at(range.rows, p);
-      for (std::int64_t tile = begin; tile < end; ++tile)
-        multiply_tile(kernels, range, panel, tile);
+      for (std::int64_t tile = begin; tile < end;)
+        tile += multiply_tiles(kernels, range, panel, tile, end);
     }
   }
 }

@@ -202,6 +202,9 @@ struct PackedKernels {
   // By type, then by rows of the panel less one; null where the type has no tiles.
   const QuantTile* quants[tensor::kNumDTypes];
   const NumberTile* numbers[tensor::kNumDTypes];
+  // One row with two tiles that follow each other, where two streams from memory are faster than
+  // one; null elsewhere. The sums of the second tile stand behind those of the first.
+  NumberTile pairs[tensor::kNumDTypes];
   // k values, k a multiple of 32, as quantize_input() does; block b goes to out[b · stride].
   void (*quantize)(const float* x, std::int64_t k, InputBlock* out, std::int64_t stride);
   // Multiplies and adds as fast as the set can, and gives the number of operations: the limits that

@@ -291,6 +291,33 @@ struct Tiles {
                                  out + kFirst * kTileRows + half * 8);
     }
   }
+
+  template <DType T>
+  static void pair(const std::uint8_t* tile, const float* x, std::int64_t, std::int64_t k,
+                   float* out) {
+    constexpr std::int64_t kBytes = kTileRows * (T == DType::F32 ? 4 : 2);
+    constexpr int kHalves = 4;  // of the two tiles
+    const auto half_at = [&](int h) { return tile + h / 2 * k * kBytes + h % 2 * (kBytes / 2); };
+    __m256 even[kHalves], odd[kHalves];
+    for (int h = 0; h < kHalves; ++h) even[h] = odd[h] = _mm256_setzero_ps();
+    std::int64_t i = 0;
+    for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
+      fetch_ahead<1, 2 * kBytes>(tile);
+      fetch_ahead<1, 2 * kBytes>(tile + k * kBytes);
+      const __m256 first = _mm256_set1_ps(x[i]);
+      const __m256 second = _mm256_set1_ps(x[i + 1]);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHalves; ++h) {
+        even[h] = _mm256_fmadd_ps(load_numbers<T>(half_at(h)), first, even[h]);
+        odd[h] = _mm256_fmadd_ps(load_numbers<T>(half_at(h) + kBytes), second, odd[h]);
+      }
+    }
+    for (int h = 0; h < kHalves; ++h) {
+      if (i < k)
+        even[h] = _mm256_fmadd_ps(load_numbers<T>(half_at(h)), _mm256_set1_ps(x[i]), even[h]);
+      _mm256_storeu_ps(out + h * kTileRows / 2, _mm256_add_ps(even[h], odd[h]));
+    }
+  }
 };
 
 LLORCH_INLINE std::int32_t sum_lanes(__m256i v) {
@@ -371,6 +398,9 @@ std::int64_t spin_float(std::int64_t rounds) {
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
   TileTables<Tiles>::fill(kernels);
+  kernels.pairs[static_cast<int>(DType::F32)] = Tiles::pair<DType::F32>;
+  kernels.pairs[static_cast<int>(DType::F16)] = Tiles::pair<DType::F16>;
+  kernels.pairs[static_cast<int>(DType::BF16)] = Tiles::pair<DType::BF16>;
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;
   kernels.spin_float = spin_float;

@@ -196,6 +196,33 @@ struct Tiles {
     for (int r = 0; r < Rows; ++r)
       _mm512_storeu_ps(out + r * kTileRows, _mm512_add_ps(even[r], odd[r]));
   }
+
+  template <DType T>
+  static void pair(const std::uint8_t* tile, const float* x, std::int64_t, std::int64_t k,
+                   float* out) {
+    constexpr std::int64_t kBytes = kTileRows * (T == DType::F32 ? 4 : 2);
+    __m512 even[2], odd[2];
+    for (int t = 0; t < 2; ++t) even[t] = odd[t] = _mm512_setzero_ps();
+    std::int64_t i = 0;
+    for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
+      const __m512 first = _mm512_set1_ps(x[i]);
+      const __m512 second = _mm512_set1_ps(x[i + 1]);
+#pragma GCC unroll 2
+      for (int t = 0; t < 2; ++t) {
+        const std::uint8_t* at = tile + t * k * kBytes;
+        fetch_ahead<1, 2 * kBytes>(at);
+        even[t] = _mm512_fmadd_ps(load_numbers<T>(at), first, even[t]);
+        odd[t] = _mm512_fmadd_ps(load_numbers<T>(at + kBytes), second, odd[t]);
+      }
+    }
+    for (int t = 0; t < 2; ++t) {
+      if (i < k) {
+        even[t] =
+            _mm512_fmadd_ps(load_numbers<T>(tile + t * k * kBytes), _mm512_set1_ps(x[i]), even[t]);
+      }
+      _mm512_storeu_ps(out + t * kTileRows, _mm512_add_ps(even[t], odd[t]));
+    }
+  }
 };
 
 LLORCH_INLINE std::int32_t sum_bytes(__m256i bytes) {
@@ -268,6 +295,9 @@ std::int64_t spin_float(std::int64_t rounds) {
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
   TileTables<Tiles>::fill(kernels);
+  kernels.pairs[static_cast<int>(DType::F32)] = Tiles::pair<DType::F32>;
+  kernels.pairs[static_cast<int>(DType::F16)] = Tiles::pair<DType::F16>;
+  kernels.pairs[static_cast<int>(DType::BF16)] = Tiles::pair<DType::BF16>;
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;
   kernels.spin_float = spin_float;
