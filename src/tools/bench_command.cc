@@ -13,7 +13,6 @@
 #include "base/utf8.h"
 #include "tools/bench.h"
 #include "tools/command_line.h"
-#include "tools/random_model.h"
 
 namespace llorch::tools {
 namespace {
@@ -32,9 +31,10 @@ Examples:
   llorch-bench -m model-q4_k_m.gguf
   llorch-bench -m a.gguf -m b.gguf -p 512 -n 128 -r 5 -o md
   llorch-bench -m model.gguf -p 0 -n 64 -d 4096 -b 16
-  llorch-bench --make qwen2.5-0.5b --type q8_0 -m random-q8_0.gguf
 
-Shapes of --make: smollm2-135m qwen2.5-0.5b tinyllama-1.1b mistral-7b.
+A model of a well-known shape with random weights to measure with:
+  llorch-convert --random qwen2.5-0.5b random-q8_0.gguf --type q8_0
+
 
 Exit code: 0 when all was measured; 1 when something was not; 2 for a mistake on
 the command line.)";
@@ -44,7 +44,6 @@ struct Options {
   BenchRequest request;
   std::string output = "table";
   std::string kv = "f16";
-  std::string make, type = "q8_0";
 };
 
 std::string size_text(const BenchReport& report) {
@@ -198,25 +197,6 @@ void describe(CLI::App& app, Options& options) {
   app.add_option("-o,--output", options.output, "table, md, json or csv")
       ->capture_default_str()
       ->check(CLI::IsMember({"table", "md", "json", "csv"}));
-  app.add_option("--make", options.make, "write a model of this shape with random weights to -m")
-      ->type_name("SHAPE");
-  app.add_option("--type", options.type, "type of its weights, as llorch-convert names them")
-      ->capture_default_str();
-}
-
-int make_model(const Options& options) {
-  const ModelShape* shape = find_model_shape(options.make);
-  const WeightType* type = find_weight_type(options.type);
-  if (shape == nullptr)
-    return fail(kProgram, fmt::format("no shape '{}'; --help lists them", options.make), kUsage);
-  if (type == nullptr) {
-    return fail(kProgram,
-                fmt::format("no type '{}'; llorch-convert --help lists them", options.type),
-                kUsage);
-  }
-  if (options.models.size() != 1) return fail(kProgram, "--make writes one -m FILE", kUsage);
-  const Status written = write_random_model(*shape, *type, options.models.front());
-  return written.ok() ? 0 : fail(kProgram, written.error().message);
 }
 
 }  // namespace
@@ -227,7 +207,6 @@ int run_bench_command(int argc, const char* const* argv, const char* no_color) {
   Options options;
   describe(app, options);
   if (const auto done = parse_command_line(app, kFooter, argc, argv)) return *done;
-  if (!options.make.empty()) return make_model(options);
   options.request.kv = options.kv == "q8_0"  ? tensor::DType::Q8_0
                        : options.kv == "f16" ? tensor::DType::F16
                                              : tensor::DType::F32;

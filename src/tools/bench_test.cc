@@ -9,7 +9,9 @@
 #include "model/load.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
+#include "tokenizer/load.h"
 #include "tools/random_model.h"
+#include "tools/test_model.h"
 
 namespace llorch::tools {
 namespace {
@@ -54,7 +56,7 @@ TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
   for (const ModelShape& shape : {tiny, tied}) {
     for (const WeightType& type : weight_types()) {
       const auto path = folder / fmt::format("{}-{}.gguf", shape.name, type.name);
-      const Status written = write_random_model(shape, type, path);
+      const Status written = write_random_model({.shape = shape, .type = &type}, path);
       ASSERT_TRUE(written.ok()) << written.error().message;
       const auto backend = compute::make_backend("cpu", {.threads = 1}).take();
       const auto loaded = model::load_model(path, *backend);
@@ -82,11 +84,28 @@ TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
   EXPECT_EQ(find_model_shape("nobody"), nullptr);
 }
 
+TEST(RandomModel, HasTheTokenizerItIsGiven) {
+  const test::TempDir folder;
+  write_test_model(folder / "in");
+  const RandomModel request = {.shape = {"tiny", "llama", 64, 1, 2, 1, 96, 740, 64, true, false},
+                               .type = find_weight_type("q8_0"),
+                               .tokenizer = folder / "in"};
+  const Status written = write_random_model(request, folder / "out.gguf");
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  const auto before = tokenizer::load_tokenizer(folder / "in").take();
+  const auto after = tokenizer::load_tokenizer(folder / "out.gguf").take();
+  EXPECT_EQ(before.encode("Hello, world", {true, true}).take(),
+            after.encode("Hello, world", {true, true}).take());
+  const auto backend = compute::make_backend("cpu", {.threads = 1}).take();
+  EXPECT_TRUE(model::load_model(folder / "out.gguf", *backend).ok());
+}
+
 TEST(BenchProgram, PrintsEachFormAndSaysWhatIsWrong) {
   const test::TempDir folder;
   const std::string path = folder / "random.gguf";
-  ASSERT_TRUE(write_random_model({"tiny", "llama", 64, 1, 2, 1, 96, 200, 64, true, false},
-                                 *find_weight_type("q8_0"), path)
+  ASSERT_TRUE(write_random_model({.shape = {"tiny", "llama", 64, 1, 2, 1, 96, 200, 64, true, false},
+                                  .type = find_weight_type("q8_0")},
+                                 path)
                   .ok());
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"-m", path, "-p", "8", "-n", "4", "-r", "2", "-t", "1"});
@@ -105,7 +124,6 @@ TEST(BenchProgram, PrintsEachFormAndSaysWhatIsWrong) {
   EXPECT_EQ(deep.exit_code, 1);
   EXPECT_THAT(deep.err, HasSubstr("context of 64"));
   EXPECT_EQ(run({"--isa", "mmx"}).exit_code, 1);
-  EXPECT_EQ(run({"--make", "nobody"}).exit_code, 2);
 }
 
 }  // namespace

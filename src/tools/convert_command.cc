@@ -13,6 +13,7 @@
 #include "base/terminal.h"
 #include "tools/command_line.h"
 #include "tools/convert.h"
+#include "tools/random_model.h"
 #include "tools/weight_types.h"
 
 namespace llorch::tools {
@@ -35,6 +36,10 @@ Examples:
   llorch-convert models/TinyLlama tinyllama-q4_k_m.gguf --type q4_k_m
   llorch-convert model.safetensors model-f16.gguf --type f16
   llorch-convert model-f16.gguf model-q8_0.gguf --type q8_0 --threads 8 --json
+  llorch-convert --random qwen2.5-0.5b random.gguf --type q4_k_m --tokenizer models/Qwen
+
+Shapes of --random: smollm2-135m qwen2.5-0.5b tinyllama-1.1b mistral-7b. As large and
+as fast as the real ones, and of no use otherwise.
 
 --json prints one object: input, output, type, tensors, weights, bytes_before,
 bytes_after, bits_per_weight, types [{type, tensors, weights, bytes}], notes,
@@ -44,7 +49,8 @@ Exit code: 0 when OUT was written; 1 when it was not (what was there before is
 untouched); 2 for a mistake on the command line.)";
 
 struct Options {
-  std::string input, output, type;
+  std::string input, output, type, random, tokenizer;
+  std::uint32_t seed = 0;
   int threads = 0;
   bool json = false;
   bool force = false;
@@ -65,6 +71,37 @@ Status check_output(const Options& options) {
   if (options.force) return ok_status();
   return Error{ErrorCode::Conflict,
                fmt::format("{} exists; pass --force to replace it", options.output)};
+}
+
+Result<RandomModel> random_model(const Options& options) {
+  const ModelShape* shape = find_model_shape(options.random);
+  if (shape == nullptr) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("there is no shape {}; --help lists them",
+                                                         base::printable(options.random))};
+  }
+  return RandomModel{.shape = *shape,
+                     .type = find_weight_type(options.type),
+                     .seed = options.seed,
+                     .tokenizer = options.tokenizer};
+}
+
+// With --random there is no IN, and what stands first is OUT.
+int make_random(Options options) {
+  if (!options.output.empty())
+    return fail(kProgram, "--random takes no IN: llorch-convert --random SHAPE OUT", kUsage);
+  options.output = options.input;
+  options.input.clear();
+  const Result<RandomModel> wanted = random_model(options);
+  if (!wanted.ok()) return fail(kProgram, wanted.error().message, kUsage);
+  Status written = check_output(options);
+  if (written.ok()) written = write_random_model(*wanted, options.output);
+  if (!written.ok()) return fail(kProgram, written.error().message);
+  if (!options.json) return print(kProgram, base::printable(options.output) + "\n");
+  return print(kProgram, json::serialize(json::Object{{"output", options.output},
+                                                      {"shape", options.random},
+                                                      {"type", options.type},
+                                                      {"seed", options.seed}}) +
+                             "\n");
 }
 
 int choose_threads(int wanted) {
@@ -126,7 +163,7 @@ void describe(CLI::App& app, Options& options) {
                  "a Hugging Face folder, a .safetensors, PyTorch or\n.gguf file")
       ->required()
       ->type_name("PATH");
-  app.add_option("OUT", options.output, "the GGUF file to write")->required()->type_name("PATH");
+  app.add_option("OUT", options.output, "the GGUF file to write")->type_name("PATH");
   app.add_option("--type", options.type, "the type of the weights, see below")
       ->required()
       ->type_name("TYPE")
@@ -142,6 +179,13 @@ void describe(CLI::App& app, Options& options) {
   app.add_flag("--no-tokenizer", options.without_tokenizer,
                "write the weights alone, for llorch-checkpoints and\nother readers of ids: no "
                "worker starts on such a file");
+  app.add_option("--random", options.random,
+                 "write a model of this shape with random weights;\nthere is no IN then")
+      ->type_name("SHAPE");
+  app.add_option("--seed", options.seed, "other weights, with --random")->capture_default_str();
+  app.add_option("--tokenizer", options.tokenizer,
+                 "the folder whose tokenizer it gets, with --random;\nno worker starts without one")
+      ->type_name("PATH");
   app.add_flag("--json", options.json, "print one JSON object");
 }
 
@@ -153,6 +197,10 @@ int run_convert(int argc, const char* const* argv, const char* no_color) {
   Options options;
   describe(app, options);
   if (const auto done = parse_command_line(app, kFooter, argc, argv)) return *done;
+  if (!options.random.empty()) return make_random(options);
+  if (options.output.empty()) return fail(kProgram, "OUT is required", kUsage);
+  if (!options.tokenizer.empty())
+    return fail(kProgram, "--tokenizer goes with --random; a model keeps its own", kUsage);
   const Result<Outcome> outcome = convert(options);
   if (!outcome.ok()) {
     return fail(kProgram, outcome.error().message);

@@ -304,6 +304,29 @@ TEST(ConvertProgram, UsageErrorsAreTwo) {
   EXPECT_THAT(help.out, AllOf(HasSubstr("Examples:"), HasSubstr("q4_k_m")));
 }
 
+TEST(ConvertProgram, RandomModelsAreTheSameForTheSameSeed) {
+  const test::TempDir folder;
+  const auto make = [&](const char* name, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--random", "smollm2-135m", folder / name, "--type",
+                                          "q4_0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments);
+  };
+  ASSERT_EQ(make("a.gguf", {}).exit_code, 0);
+  ASSERT_EQ(make("b.gguf", {"--seed", "0", "--json"}).exit_code, 0);
+  ASSERT_EQ(make("c.gguf", {"--seed", "7"}).exit_code, 0);
+  const std::string first = content(folder / "a.gguf");
+  EXPECT_TRUE(first == content(folder / "b.gguf"));
+  EXPECT_FALSE(first == content(folder / "c.gguf"));
+  EXPECT_THAT(make("a.gguf", {}).err, HasSubstr("--force"));
+  EXPECT_EQ(make("a.gguf", {"another.gguf"}).exit_code, 2);
+  const auto unknown = run_program({"--random", "nobody", folder / "d.gguf", "--type", "q4_0"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("nobody"));
+  EXPECT_THAT(run_program({"a", "b", "--type", "f16", "--tokenizer", "c"}).err,
+              HasSubstr("--random"));
+}
+
 class RealConversion : public testing::TestWithParam<const char*> {};
 
 // A trained model with its own tokenizer: transformers' greedy ids from F32 and F16 GGUF.

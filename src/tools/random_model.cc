@@ -11,6 +11,7 @@
 
 #include "compute/quantize.h"
 #include "formats/gguf_writer.h"
+#include "tools/export_tokenizer.h"
 
 namespace llorch::tools {
 namespace {
@@ -30,10 +31,8 @@ constexpr std::int64_t kRowsMade = 64;
 
 void add_numbers(const ModelShape& shape, const WeightType& type, formats::GgufWriter& writer) {
   const std::string prefix(shape.architecture);
-  writer.add_text("general.architecture", prefix);
   writer.add_text("general.name", fmt::format("{} with random weights", shape.name));
   writer.add_number("general.file_type", type.file_type);
-  writer.add_text("tokenizer.ggml.model", "no_vocab");
   const std::uint32_t head_dim = shape.hidden / shape.heads;
   for (const auto& [key, number] : {std::pair{"context_length", shape.context},
                                     {"embedding_length", shape.hidden},
@@ -47,6 +46,22 @@ void add_numbers(const ModelShape& shape, const WeightType& type, formats::GgufW
   }
   writer.add_number(prefix + ".attention.layer_norm_rms_epsilon", 1e-5F);
   writer.add_number(prefix + ".rope.freq_base", 10000.0F);
+}
+
+// What a file without a tokenizer says in its place, or the tokenizer with the architecture.
+Status add_tokenizer(const RandomModel& request, formats::GgufWriter& writer) {
+  const ModelShape& shape = request.shape;
+  if (request.tokenizer.empty()) {
+    writer.add_text("general.architecture", shape.architecture);
+    writer.add_text("tokenizer.ggml.model", "no_vocab");
+    return ok_status();
+  }
+  const Result<GgufExport> exported = export_tokenizer(
+      request.tokenizer, {shape.architecture, static_cast<std::int32_t>(shape.vocab)});
+  if (!exported.ok()) return exported.error();
+  for (const auto& [key, value] : exported->metadata.entries())
+    writer.add_value(key, value, exported->metadata.stored_type(key));
+  return ok_status();
 }
 
 struct Entry {
@@ -83,11 +98,12 @@ std::vector<Entry> list_entries(const ModelShape& shape) {
 }
 
 // `rows` rows of random numbers that keep the size of what they multiply; ones for norms.
-Result<std::vector<std::byte>> make_rows(const Entry& entry, DType dtype, std::int64_t rows) {
+Result<std::vector<std::byte>> make_rows(const Entry& entry, DType dtype, std::int64_t rows,
+                                         std::uint32_t seed) {
   const std::int64_t columns = entry.shape[entry.shape.rank() - 1];
   std::vector<float> values(static_cast<std::size_t>(rows * columns));
   const bool is_norm = entry.name.ends_with("_norm.weight");
-  std::minstd_rand random(static_cast<std::uint32_t>(columns));
+  std::minstd_rand random(static_cast<std::uint32_t>(columns) + seed);
   const float size = std::sqrt(3.0F / static_cast<float>(columns));
   for (float& value : values) {
     const float unit = static_cast<float>(random() % 65536) / 32768.0F - 1.0F;
@@ -126,17 +142,18 @@ const ModelShape* find_model_shape(std::string_view name) {
   return found == kShapes.end() ? nullptr : &*found;
 }
 
-Status write_random_model(const ModelShape& shape, const WeightType& type,
-                          const std::filesystem::path& path) {
+Status write_random_model(const RandomModel& request, const std::filesystem::path& path) {
+  const ModelShape& shape = request.shape;
   formats::GgufWriter writer;
-  add_numbers(shape, type, writer);
+  if (Status added = add_tokenizer(request, writer); !added.ok()) return added;
+  add_numbers(shape, *request.type, writer);
   const ModelFacts facts{.num_layers = static_cast<std::int32_t>(shape.layers),
                          .has_output = !shape.tied_output};
   for (const Entry& entry : list_entries(shape)) {
-    const DType dtype = choose_type(type, entry.name, entry.shape, facts).dtype;
+    const DType dtype = choose_type(*request.type, entry.name, entry.shape, facts).dtype;
     const std::int64_t rows =
         entry.shape.rank() > 1 ? std::min(entry.shape[0], kRowsMade) : std::int64_t{1};
-    Result<std::vector<std::byte>> made = make_rows(entry, dtype, rows);
+    Result<std::vector<std::byte>> made = make_rows(entry, dtype, rows, request.seed);
     if (!made.ok()) return made.error().in(entry.name);
     writer.add_tensor(repeat_rows(entry, dtype, made.take(), rows));
   }

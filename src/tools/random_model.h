@@ -21,9 +21,15 @@ struct ModelShape {
 std::span<const ModelShape> model_shapes();
 const ModelShape* find_model_shape(std::string_view name);  // null when there is none
 
-// A GGUF file without a tokenizer, its tensors typed as llorch-convert would type them. The same
-// bytes every time.
-Status write_random_model(const ModelShape& shape, const WeightType& type,
-                          const std::filesystem::path& path);
+struct RandomModel {
+  ModelShape shape;
+  const WeightType* type = nullptr;
+  std::uint32_t seed = 0;
+  std::filesystem::path tokenizer = {};  // a folder to take it from; empty: none, no worker starts
+};
+
+// A GGUF file, its tensors typed as llorch-convert would type them. The same bytes for the same
+// request.
+Status write_random_model(const RandomModel& request, const std::filesystem::path& path);
 
 }  // namespace llorch::tools
