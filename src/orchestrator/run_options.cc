@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <array>
 
-#include "api/daemon_options.h"
-#include "api/tls_door.h"
 #include "base/settings.h"
-#include "base/version.h"
 
 namespace llorch::orchestrator {
 namespace {
+
+constexpr std::uint16_t kDefaultPort = 8080;
 
 constexpr std::array<std::string_view, 15> kSettable = {
     "host",         "port",     "tls-cert",   "tls-key", "tls-name", "plain-http",
@@ -31,27 +30,8 @@ SIGTERM, SIGINT and POST /v2/shutdown end it; accepted jobs are stored and go on
 at the next start. Pools and workers stay.)";
 
 void describe(CLI::App& app, OrchestratorOptions& options, std::string& log_format) {
-  app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", std::string(base::version()), "print the version");
-  app.add_option("--host", options.host, "address to listen on; any but loopback needs a key")
-      ->type_name("ADDRESS")
-      ->capture_default_str();
-  app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_flag("--any-port", options.any_port, "where that port is taken, a free one instead");
-  api::describe_tls_flags(app, options.tls);
-  app.add_option(
-         "--allow-origin", options.allow_origins,
-         "web pages that may use this orchestrator, as https://app.example; may be repeated")
-      ->allow_extra_args(false)
-      ->delimiter(',')
-      ->type_name("ORIGIN");
-  app.add_option("--log-file", options.log_file, "append the log to this file, not to stderr")
-      ->type_name("FILE");
-  app.add_option("--log-format", log_format, "default: pretty on a terminal, else json")
-      ->type_name("json|pretty")
-      ->check(CLI::IsMember({"json", "pretty"}).description(""));
+  api::describe_daemon_flags(app, {.name = "orchestrator", .secret = "key", .any_origin = ""},
+                             options, log_format);
   app.add_option("--store", options.store, "the file that keeps jobs, hosts and keys (llorch.db)")
       ->type_name("FILE");
   app.add_option("--pool", options.pool, "the program of this machine's pool (pool-managerd)")
@@ -84,6 +64,7 @@ ParsedOrchestratorCommand parse_orchestrator_command(std::string_view program,
   CLI::App app("Takes jobs and decides which worker of which host runs them.",
                std::string(program));
   OrchestratorOptions options;
+  options.port = kDefaultPort;
   options.pool = programs / "pool-managerd";
   std::string log_format;
   describe(app, options, log_format);

@@ -2,27 +2,17 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "api/tls_door.h"
+#include "api/daemon_options.h"
 #include "base/home.h"
-#include "base/log.h"
 
 namespace llorch::orchestrator {
 
-struct OrchestratorOptions {
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 8080;  // 0 takes a free one
-  bool any_port = false;      // another free one where that is taken
-  api::TlsFlags tls;
-  std::vector<std::string> allow_origins;
-  std::string log_file;  // instead of stderr; empty: stderr
-  base::LogFormat log_format = base::LogFormat::Pretty;
+struct OrchestratorOptions : api::DaemonOptions {
   std::filesystem::path store;  // empty: llorch.db in the home
   std::filesystem::path pool;   // pool-managerd
   std::string pool_token_file;  // of the local pool, where it wants one
@@ -31,11 +21,7 @@ struct OrchestratorOptions {
   int io_threads = 2;
 };
 
-struct ParsedOrchestratorCommand {
-  std::optional<OrchestratorOptions> options;  // none: print `text` and exit
-  int exit_code = 0;
-  std::string text;  // usage, version, or what is wrong
-};
+using ParsedOrchestratorCommand = api::ParsedDaemon<OrchestratorOptions>;
 
 // A flag wins over LLORCH_ORCHESTRATOR_<FLAG> in the environment, that over the key of the same
 // name in section [orchestrator] of the configuration file, that over the default. `programs`: the

@@ -343,17 +343,12 @@ class PoolProcess {
 
 int run_pool(std::string_view program, const std::vector<std::string>& arguments,
              const base::Environment& environment) {
-  const ParsedPoolCommand command = parse_pool_command(
-      program, arguments, environment, base::own_folder(), ::isatty(STDERR_FILENO) != 0);
-  if (!command.options) {
-    std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
-    return command.exit_code;
-  }
-  const Result<base::Home> home = base::find_home(environment);
-  Status good = home.ok() ? base::redirect_log(command.options->log_file) : Status(home.error());
-  if (!good.ok()) return api::report_failure(program, good.error());
-  base::configure_log({.format = command.options->log_format});
-  return PoolProcess(program, *command.options, *home, environment).run();
+  return api::run_daemon(program,
+                         parse_pool_command(program, arguments, environment, base::own_folder(),
+                                            ::isatty(STDERR_FILENO) != 0),
+                         environment, [&](const auto& options, const base::Home& home) {
+                           return PoolProcess(program, options, home, environment).run();
+                         });
 }
 
 std::filesystem::path run_folder(const base::Home& home, const base::Environment& environment) {

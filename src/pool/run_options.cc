@@ -6,17 +6,15 @@
 #include <algorithm>
 #include <array>
 
-#include "api/daemon_options.h"
-#include "api/tls_door.h"
 #include "base/settings.h"
 #include "base/utf8.h"
-#include "base/version.h"
 #include "contract/backend_kind.h"
 #include "contract/pool_state.h"
 
 namespace llorch::pool {
 namespace {
 
+constexpr std::uint16_t kDefaultPort = 9200;
 constexpr int kIdleExitSecByCommand = 900;
 
 constexpr std::array<std::string_view, 18> kSettable = {
@@ -42,16 +40,9 @@ manager; a second signal ends the manager now: its workers end by themselves a
 minute later unless another manager adopts them.)";
 
 void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
-  app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", std::string(base::version()), "print the version");
-  app.add_option("--host", options.host, "address to listen on; any but loopback needs a token")
-      ->type_name("ADDRESS")
-      ->capture_default_str();
-  app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_flag("--any-port", options.any_port, "where that port is taken, a free one instead");
-  api::describe_tls_flags(app, options.tls);
+  api::describe_daemon_flags(
+      app, {.name = "pool", .secret = "token", .any_origin = "; * (any) needs a token"}, options,
+      log_format);
   app.add_flag("--by-command", options.started_by_command, "")->group("");
   app.add_option("--idle-exit", options.idle_exit_sec,
                  "end after SEC seconds without workers, downloads and requests; 0: never")
@@ -61,17 +52,6 @@ void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
   app.add_option("--api-token-file", options.api_token_file,
                  "file with the bearer token that clients must send")
       ->type_name("FILE");
-  app.add_option("--allow-origin", options.allow_origins,
-                 "web pages that may use this pool, as https://app.example; may be repeated; * "
-                 "(any) needs a token")
-      ->allow_extra_args(false)
-      ->delimiter(',')
-      ->type_name("ORIGIN");
-  app.add_option("--log-file", options.log_file, "append the log to this file, not to stderr")
-      ->type_name("FILE");
-  app.add_option("--log-format", log_format, "default: pretty on a terminal, else json")
-      ->type_name("json|pretty")
-      ->check(CLI::IsMember({"json", "pretty"}).description(""));
   app.add_option("--workers-first-port", options.workers_first_port,
                  "workers listen on this port or the next free one")
       ->type_name("N")
@@ -121,6 +101,7 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
                                      const std::filesystem::path& programs, bool is_terminal) {
   CLI::App app("Manages the models and workers of this host, over HTTP.", std::string(program));
   PoolOptions options;
+  options.port = kDefaultPort;
   options.worker_cpu = programs / contract::find_backend_kind(contract::kCpu)->program;
   options.worker_cuda = programs / contract::find_backend_kind(contract::kCuda)->program;
   options.keeper = programs / "llorch-pool";
