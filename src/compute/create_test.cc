@@ -32,7 +32,7 @@ TEST(MakeBackend, ForcesAnInstructionSet) {
     const auto backend = make_backend("cpu", {.threads = 1, .isa = isa.name});
     ASSERT_TRUE(backend.ok());
     EXPECT_EQ(backend.value()->name(), "cpu (" + std::string(isa.label) + ", 1 thread)");
-    EXPECT_EQ(backend.value()->device_class(), "cpu-" + std::string(isa.name));
+    EXPECT_EQ(backend.value()->device_class(), "cpu-" + std::string(isa.bits_of));
     const auto with_more = make_backend("cpu", {.threads = 2, .isa = isa.name});
     EXPECT_EQ(with_more.value()->device_class(), backend.value()->device_class());
   }

@@ -182,15 +182,18 @@ Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_thread
   // Blocks take half of what the floats take.
   static_assert(2 * sizeof(InputBlock) == kInputBlock * sizeof(float));
   const std::int64_t floats = limits.rows * limits.inputs;
+  const std::int64_t block_floats = rows_of_blocks(limits.rows) * limits.inputs / 2;
   return CpuWorkspace{
       .inputs = limits.inputs,
       .rows = limits.rows,
       .num_threads = num_threads,
       .decoded = std::max(padded_floats(kTileCols * limits.inputs), padded_floats(limits.context)),
       .own_plain = padded_floats(kEachFloats),
-      .own_blocks = has_blocks ? padded_floats(kEachFloats / 2) : 0,
+      // Few rows are filled up to at most twice as many.
+      .own_blocks = has_blocks ? padded_floats(kEachFloats) : 0,
       .own_rounded = has_rounded ? padded_floats(kEachFloats) : 0,
-      .blocks = has_blocks ? padded_floats((floats + 1) / 2) : 0,
+      .opened = has_blocks ? padded_floats(room_for_opened(limits.inputs) / 4) : 0,
+      .blocks = has_blocks ? padded_floats(block_floats) : 0,
       .rounded = has_rounded ? padded_floats(floats) : 0,
   };
 }

@@ -38,12 +38,14 @@ struct CpuWorkspace {
   std::int64_t rows = 0;    // as in StepLimits
   std::int64_t num_threads = 0;
   // Of each thread: to decode weights or hold scores in; an own copy of few rows, their blocks
-  // and their rounded form.
-  std::int64_t decoded = 0, own_plain = 0, own_blocks = 0, own_rounded = 0;
+  // and their rounded form; opened tiles.
+  std::int64_t decoded = 0, own_plain = 0, own_blocks = 0, own_rounded = 0, opened = 0;
   // The prepared input of a linear op: as blocks, and in another form where one was wished for.
   std::int64_t blocks = 0, rounded = 0;
 
-  std::int64_t thread_floats() const { return decoded + own_plain + own_blocks + own_rounded; }
+  std::int64_t thread_floats() const {
+    return decoded + own_plain + own_blocks + own_rounded + opened;
+  }
   std::int64_t bytes() const {
     return (thread_floats() * num_threads + blocks + rounded) *
            static_cast<std::int64_t>(sizeof(float));

@@ -62,7 +62,7 @@ class CpuBackend final : public HostBackend {
 
   // How many threads there are changes no bit.
   std::string device_class() const override {
-    return fmt::format("cpu-{}{}{}", isa_.name, input_ ? "-" : "",
+    return fmt::format("cpu-{}{}{}", isa_.bits_of, input_ ? "-" : "",
                        input_ ? compute::name(*input_) : "");
   }
 
@@ -111,6 +111,10 @@ class CpuBackend final : public HostBackend {
   float* scratch(int thread, std::int64_t floats) const {
     CHECK(floats <= workspace_.decoded, kTooLarge);
     return thread_memory(thread);
+  }
+  std::uint8_t* room_to_open(int thread) const {
+    float* place = thread_memory(thread) + workspace_.thread_floats() - workspace_.opened;
+    return workspace_.opened > 0 ? reinterpret_cast<std::uint8_t*>(place) : nullptr;
   }
   bool is_tiled(const Weight& weight) const {
     return cpu_has_tiles(input_, weight.dtype, weight.use);

@@ -51,22 +51,25 @@ std::vector<Isa> list_isas() {
   };
   [[maybe_unused]] const PackedKernels* avx2 = first_of(packed_avx2(), &kPackedPlain);
 #if HWY_TARGETS & HWY_AVX3
-  add(HWY_AVX3, {"avx512", "AVX-512", &N_AVX3::kKernels, first_of(packed_avx512(), avx2)});
+  if (const PackedKernels* amx = packed_amx())
+    add(HWY_AVX3, {"amx", "AVX-512 and AMX", "avx512", &N_AVX3::kKernels, amx});
+  add(HWY_AVX3,
+      {"avx512", "AVX-512", "avx512", &N_AVX3::kKernels, first_of(packed_avx512(), avx2)});
 #endif
 #if HWY_TARGETS & HWY_AVX2
-  add(HWY_AVX2, {"avx2", "AVX2", &N_AVX2::kKernels, avx2});
+  add(HWY_AVX2, {"avx2", "AVX2", "avx2", &N_AVX2::kKernels, avx2});
 #endif
 #if HWY_TARGETS & HWY_SSE4
-  add(HWY_SSE4, {"sse4", "SSE4", &N_SSE4::kKernels, &kPackedPlain});
+  add(HWY_SSE4, {"sse4", "SSE4", "sse4", &N_SSE4::kKernels, &kPackedPlain});
 #endif
 #if HWY_TARGETS & HWY_NEON
-  add(HWY_NEON, {"neon", "NEON", &N_NEON::kKernels, &kPackedPlain});
+  add(HWY_NEON, {"neon", "NEON", "neon", &N_NEON::kKernels, &kPackedPlain});
 #endif
 #if HWY_TARGETS & HWY_EMU128
-  isas.push_back({"scalar", "no SIMD", &N_EMU128::kKernels, &kPackedPlain});
+  isas.push_back({"scalar", "no SIMD", "scalar", &N_EMU128::kKernels, &kPackedPlain});
 #endif
 #if HWY_TARGETS & HWY_SCALAR
-  isas.push_back({"scalar", "no SIMD", &N_SCALAR::kKernels, &kPackedPlain});
+  isas.push_back({"scalar", "no SIMD", "scalar", &N_SCALAR::kKernels, &kPackedPlain});
 #endif
   return isas;
 }

@@ -319,63 +319,7 @@ void unpack_numbers(const std::uint8_t* tile, std::int64_t lane, std::int64_t k,
   }
 }
 
-// Tiles that stay in the second cache while all panels pass by.
-constexpr std::int64_t kGroupBytes = 192 * 1024;
-
-// Lanes first..last of one tile's sums to their columns.
-void store_sums(const PackedRange& range, Panel panel, std::int64_t column, std::int64_t first,
-                std::int64_t last, const float* sums) {
-  for (std::int64_t r = 0; r < panel.rows; ++r, sums += kTileRows) {
-    float* out = range.out + (panel.begin + r) * range.out_stride + column;
-    for (std::int64_t lane = first; lane < last; ++lane) {
-      const float sum = range.bias != nullptr ? sums[lane] + range.bias[column + lane] : sums[lane];
-      out[lane] = range.accumulate ? out[lane] + sum : sum;
-    }
-  }
-}
-
-// The next tile of begin..end, or the next two; gives their number.
-std::int64_t multiply_tiles(const PackedKernels& kernels, const PackedRange& range, Panel panel,
-                            std::int64_t tile, std::int64_t end) {
-  alignas(64) float sums[kPanelRows * kTileRows];
-  const auto type = static_cast<std::size_t>(range.dtype);
-  std::int64_t count = 1;
-  const std::uint8_t* bytes = range.tiles + tile * tile_bytes(range.dtype, range.k);
-  if (kernels.quants[type] != nullptr) {
-    const std::int64_t blocks = range.k / kInputBlock;
-    kernels.quants[type][panel.rows - 1](bytes, range.blocks + panel.begin * blocks, blocks, sums);
-  } else if (panel.rows == 1 && tile + 1 < end && kernels.pairs[type] != nullptr) {
-    count = 2;
-    kernels.pairs[type](bytes, range.x + panel.begin * range.x_stride, range.x_stride, range.k,
-                        sums);
-  } else {
-    kernels.numbers[type][panel.rows - 1](bytes, range.x + panel.begin * range.x_stride,
-                                          range.x_stride, range.k, sums);
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t column = (tile + i) * kTileRows;
-    store_sums(range, panel, column, std::max<std::int64_t>(range.begin - column, 0),
-               std::min(range.end - column, kTileRows), sums + i * kTileRows);
-  }
-  return count;
-}
-
 }  // namespace
-
-void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
-  const std::int64_t first = range.begin / kTileRows;
-  const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
-  const std::int64_t group =
-      std::max<std::int64_t>(1, kGroupBytes / tile_bytes(range.dtype, range.k));
-  for (std::int64_t begin = first; begin < last; begin += group) {
-    const std::int64_t end = std::min(begin + group, last);
-    for (std::int64_t p = 0; p < num_panels(range.rows); ++p) {
-      const Panel panel = panel_at(range.rows, p);
-      for (std::int64_t tile = begin; tile < end;)
-        tile += multiply_tiles(kernels, range, panel, tile, end);
-    }
-  }
-}
 
 std::int64_t tile_bytes(DType dtype, std::int64_t k) {
   const QuantLayout layout = quant_layout(dtype);
@@ -417,13 +361,6 @@ void quantize_block(const float* x, InputBlock& block) {
   std::int32_t halves[2] = {};
   for (std::size_t i = 0; i < 32; ++i) halves[i / 16] += block.quants[i];
   finish_block(scale, halves[0], halves[1], block);
-}
-
-Panel panel_of(std::int64_t rows, std::int64_t row) {
-  std::int64_t index = row * num_panels(rows) / rows;
-  while (panel_at(rows, index).begin > row) --index;
-  while (panel_at(rows, index).begin + panel_at(rows, index).rows <= row) ++index;
-  return panel_at(rows, index);
 }
 
 }  // namespace llorch::compute

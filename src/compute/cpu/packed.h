@@ -97,18 +97,22 @@ constexpr QuantLayout quant_layout(tensor::DType dtype) {
   }
 }
 
-// Calls visit(std::integral_constant<DType, …>) for a block type that has tiles.
+// Calls visit(std::integral_constant<DType, …>) for each block type that has tiles.
 template <class F>
-void with_quant_type(tensor::DType dtype, const F& visit) {
+constexpr void with_each_quant_type(const F& visit) {
   using enum tensor::DType;
-  const auto call = [&]<tensor::DType T>() {
-    if (dtype == T) visit(std::integral_constant<tensor::DType, T>());
-  };
   const auto each = [&]<tensor::DType... Types>() {
-    (call.template operator()<Types>(), ...);
+    (visit(std::integral_constant<tensor::DType, Types>()), ...);
   };
   each.template
   operator()<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS>();
+}
+// The same for that one of them.
+template <class F>
+void with_quant_type(tensor::DType dtype, const F& visit) {
+  with_each_quant_type([&](auto type) {
+    if (dtype == type()) visit(type);
+  });
 }
 
 // The sixteen levels of the IQ4 types plus 128.
@@ -155,22 +159,29 @@ static_assert(sizeof(InputBlock) == 64);
 // 32 values by the definition, whatever they are.
 void quantize_block(const float* x, InputBlock& block);
 
-// The most rows that are multiplied with a tile at a time. Rows are cut into panels of nearly equal
-// size; within a panel the blocks of one k stand side by side.
+// How the rows of a product are cut: into panels of nearly equal size, or, where they are wide, of
+// 16 each, the last one filled up with blocks whose sums nobody looks at. Within a panel the blocks
+// of one k stand side by side, `stride` of them.
 inline constexpr std::int64_t kPanelRows = 8;
+inline constexpr std::int64_t kWideRows = 16;
 struct Panel {
-  std::int64_t begin, rows;
+  std::int64_t begin, rows, stride;
 };
-inline std::int64_t num_panels(std::int64_t rows) {
-  return (rows + kPanelRows - 1) / kPanelRows;
+struct Panels {
+  std::int64_t rows;
+  bool wide;
+
+  std::int64_t count() const {
+    const std::int64_t most = wide ? kWideRows : kPanelRows;
+    return (rows + most - 1) / most;
+  }
+  Panel at(std::int64_t index) const;
+  Panel of(std::int64_t row) const;  // the panel that holds it
+};
+// Rows of blocks that there must be room for, however they are cut.
+constexpr std::int64_t rows_of_blocks(std::int64_t rows) {
+  return (rows + kWideRows - 1) / kWideRows * kWideRows;
 }
-inline Panel panel_at(std::int64_t rows, std::int64_t index) {
-  const std::int64_t panels = num_panels(rows);
-  const std::int64_t begin = rows * index / panels;
-  return {begin, rows * (index + 1) / panels - begin};
-}
-// The panel that holds a row.
-Panel panel_of(std::int64_t rows, std::int64_t row);
 
 // out[r][c] (+)= x[r] · weight[c] + bias[c] for weight rows begin..end, whose tiles are computed
 // whole. The order of sums depends on k alone.
@@ -187,11 +198,34 @@ struct PackedRange {
   bool accumulate;
   float* out;  // (rows, all weight rows)
   std::int64_t out_stride;
+  std::uint8_t* room;  // room_for_opened() bytes, on a cache line, where a block type is opened
 };
 
 // sums[r][lane] = x[r] · row `lane` of the tile, for the rows of one panel.
 using QuantTile = void (*)(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
                            float* sums);
+// A tile taken apart, once for many rows. For each 32 k: float32 steps of the 16 rows, one or for
+// each half; what is added for each unit of the input's sum, likewise where there are minimums;
+// then eight vectors of numbers as signed bytes.
+struct OpenedLayout {
+  bool has_min = false;
+  bool halves = false;
+
+  constexpr std::int64_t step_bytes() const { return (halves ? 2 : 1) * kVectorBytes; }
+  constexpr std::int64_t scale_bytes() const { return (has_min ? 2 : 1) * step_bytes(); }
+  constexpr std::int64_t group_bytes() const { return scale_bytes() + 8 * kVectorBytes; }
+  constexpr std::size_t index() const { return (has_min ? 1U : 0U) + (halves ? 2U : 0U); }
+};
+constexpr OpenedLayout opened_layout(QuantLayout layout) {
+  return {layout.has_min, layout.halves};
+}
+// What a thread needs to open tiles of up to k columns.
+std::int64_t room_for_opened(std::int64_t k);
+
+using OpenTile = void (*)(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* opened);
+// Adds to sums[r][lane] what `blocks` groups of an opened tile give with a wide panel.
+using OpenedTile = void (*)(const std::uint8_t* opened, const InputBlock* x, std::int64_t blocks,
+                            float* sums);
 // A number's product and sum round once, k even and k odd in sums of their own, added at the end.
 using NumberTile = void (*)(const std::uint8_t* tile, const float* x, std::int64_t x_stride,
                             std::int64_t k, float* sums);
@@ -205,6 +239,13 @@ struct PackedKernels {
   // One row with two tiles that follow each other, where two streams from memory are faster than
   // one; null elsewhere. The sums of the second tile stand behind those of the first.
   NumberTile pairs[tensor::kNumDTypes];
+  // From this many rows on tiles are opened and panels wide; 0: never. By type; by
+  // OpenedLayout::index(). The last two stand around the tiles of one layout.
+  std::int64_t opened_from;
+  OpenTile open[tensor::kNumDTypes];
+  OpenedTile opened[4];
+  void (*begin_opened)(OpenedLayout layout);
+  void (*end_opened)();
   // k values, k a multiple of 32, as quantize_input() does; block b goes to out[b · stride].
   void (*quantize)(const float* x, std::int64_t k, InputBlock* out, std::int64_t stride);
   // Multiplies and adds as fast as the set can, and gives the number of operations: the limits that
@@ -225,11 +266,8 @@ struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
 
   static constexpr void fill(PackedKernels& kernels) {
     using enum tensor::DType;
-    const auto quants = [&]<tensor::DType... Types>() {
-      ((kernels.quants[static_cast<int>(Types)] = kQuants<Types>), ...);
-    };
-    quants.template
-    operator()<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS>();
+    with_each_quant_type(
+        [&](auto type) { kernels.quants[static_cast<int>(type())] = kQuants<type()>; });
     kernels.numbers[static_cast<int>(F32)] = kNumbers<F32>;
     kernels.numbers[static_cast<int>(F16)] = kNumbers<F16>;
     kernels.numbers[static_cast<int>(BF16)] = kNumbers<BF16>;
@@ -249,11 +287,21 @@ template <int rows, std::int64_t bytes>
   }
 }
 
+inline bool opens_tiles(const PackedKernels& kernels, std::int64_t rows) {
+  return kernels.opened_from > 0 && rows >= kernels.opened_from;
+}
+inline Panels cut_rows(const PackedKernels& kernels, std::int64_t rows) {
+  return {rows, opens_tiles(kernels, rows)};
+}
 void multiply_packed(const PackedKernels& kernels, const PackedRange& range);
 
 extern const PackedKernels kPackedPlain;
 // Null where the build or the machine has none.
 const PackedKernels* packed_avx2();
 const PackedKernels* packed_avx512();
+// Asks the kernel for the tile registers.
+const PackedKernels* packed_amx();
+// packed_avx512.cc's part of it.
+OpenTile open_avx512(tensor::DType dtype);
 
 }  // namespace llorch::compute

@@ -71,10 +71,9 @@ struct Scales {
   __m512 min[2];
 };
 
-template <DType T>
+template <QuantLayout kLayout>
 LLORCH_INLINE __m512 add_block(__m512 sum, const __m512i* numbers, const Scales& scales,
                                const InputBlock& x) {
-  constexpr QuantLayout kLayout = quant_layout(T);
   const __m512 scale = _mm512_set1_ps(x.scale);
   if constexpr (kLayout.halves) {
     constexpr bool kBiased = kLayout.bias == NumberBias::Halves32;
@@ -104,58 +103,113 @@ LLORCH_INLINE __m512 add_block(__m512 sum, const __m512i* numbers, const Scales&
   }
 }
 
-template <DType T, int Rows>
-LLORCH_INLINE void add_group(const std::uint8_t* vectors, const Scales& scales, const InputBlock* x,
-                             __m512* sums) {
-  const __m512i numbers[8] = {load_step<T, 0>(vectors), load_step<T, 1>(vectors),
-                              load_step<T, 2>(vectors), load_step<T, 3>(vectors),
-                              load_step<T, 4>(vectors), load_step<T, 5>(vectors),
-                              load_step<T, 6>(vectors), load_step<T, 7>(vectors)};
+// The numbers of 32 k, ready to be multiplied.
+template <DType T>
+LLORCH_INLINE void load_group(const std::uint8_t* vectors, __m512i* numbers) {
+  const auto all = [&]<int... s>(std::integer_sequence<int, s...>) __attribute__((always_inline)) {
+    ((numbers[s] = load_step<T, s>(vectors)), ...);
+  };
+  all(std::make_integer_sequence<int, 8>());
+}
+
+// Calls visit(numbers, scales) for each 32 k of a tile that is read for so many rows.
+template <DType T, int rows, class F>
+LLORCH_INLINE void each_group(const std::uint8_t* tile, std::int64_t blocks, const F& visit) {
+  constexpr QuantLayout kLayout = quant_layout(T);
+  __m512i numbers[8];
+  Scales scales;
+  if constexpr (kLayout.elems == 32) {
+    for (std::int64_t b = 0; b < blocks; ++b, tile += kLayout.record_bytes()) {
+      fetch_ahead<rows, kLayout.record_bytes()>(tile);
+      scales.step[0] = load_halves(tile);
+      if constexpr (kLayout.has_min) scales.min[0] = load_halves(tile + kTileRows * 2);
+      load_group<T>(tile + kLayout.head_bytes(), numbers);
+      visit(numbers, scales);
+    }
+  } else {
+    for (std::int64_t b = 0; b < blocks; b += 8) {
+      // Powers of two change nothing but the exponent: of `up`, and of starts that are 32 times a
+      // sum.
+      const __m512 step =
+          _mm512_mul_ps(load_halves(tile), _mm512_set1_ps(1.0F / (1 << kLayout.up)));
+      __m512 min = step;
+      if constexpr (kLayout.has_min) min = load_halves(tile + kTileRows * 2);
+      if constexpr (kLayout.has_min && kLayout.halves)
+        min = _mm512_mul_ps(min, _mm512_set1_ps(1.0F / 32));
+      tile += kLayout.head_bytes();
+      constexpr int kScales = kLayout.halves ? 2 : 1;
+      for (int g = 0; g < 8; ++g) {
+        fetch_ahead<rows, kLayout.scale_bytes() + kLayout.number_bytes()>(tile);
+        for (int s = 0; s < kScales; ++s) {
+          scales.step[s] = _mm512_mul_ps(step, load_bytes(tile + s * kTileRows));
+          if constexpr (kLayout.has_min)
+            scales.min[s] = _mm512_mul_ps(min, load_bytes(tile + (kScales + s) * kTileRows));
+        }
+        load_group<T>(tile + kLayout.scale_bytes(), numbers);
+        visit(numbers, scales);
+        tile += kLayout.scale_bytes() + kLayout.number_bytes();
+      }
+    }
+  }
+}
+
+// What is subtracted from a stored number.
+constexpr int bias_of(NumberBias bias) {
+  switch (bias) {
+    case NumberBias::By128:
+      return 128;
+    case NumberBias::By16:
+      return 16;
+    case NumberBias::By8:
+      return 8;
+    case NumberBias::Halves32:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+// Numbers become signed bytes, minimums additions.
+template <DType T>
+void open(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* out) {
+  constexpr QuantLayout kLayout = quant_layout(T);
+  constexpr int kScales = kLayout.halves ? 2 : 1;
+  constexpr bool kNegates = kLayout.subtracts_min && !kLayout.halves;
+  const __m512i bias = _mm512_set1_epi8(static_cast<char>(bias_of(kLayout.bias)));
+  each_group<T, 1>(
+      tile,
+      blocks, [&](const __m512i* numbers, const Scales& scales) __attribute__((always_inline)) {
+        const auto put = [&](__m512i vector) __attribute__((always_inline)) {
+          _mm512_store_si512(out, vector);
+          out += kVectorBytes;
+        };
+        for (int s = 0; s < kScales; ++s) put(_mm512_castps_si512(scales.step[s]));
+        if constexpr (kLayout.has_min) {
+          for (int s = 0; s < kScales; ++s) {
+            const __m512 min = scales.min[s];
+            put(_mm512_castps_si512(kNegates ? _mm512_xor_ps(min, _mm512_set1_ps(-0.0F)) : min));
+          }
+        }
 #pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r) sums[r] = add_block<T>(sums[r], numbers, scales, x[r]);
+        for (int s = 0; s < 8; ++s) put(_mm512_sub_epi8(numbers[s], bias));
+      });
 }
 
 struct Tiles {
   template <DType T, int Rows>
   static void quants(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
                      float* out) {
-    constexpr QuantLayout kLayout = quant_layout(T);
     __m512 sums[std::size_t{Rows}];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) sums[r] = _mm512_setzero_ps();
-    if constexpr (kLayout.elems == 32) {
-      for (std::int64_t b = 0; b < blocks; ++b, x += Rows, tile += kLayout.record_bytes()) {
-        fetch_ahead<Rows, kLayout.record_bytes()>(tile);
-        Scales scales;
-        scales.step[0] = load_halves(tile);
-        if constexpr (kLayout.has_min) scales.min[0] = load_halves(tile + kTileRows * 2);
-        add_group<T, Rows>(tile + kLayout.head_bytes(), scales, x, sums);
-      }
-    } else {
-      for (std::int64_t b = 0; b < blocks; b += 8) {
-        // Powers of two change nothing but the exponent: of `up`, and of starts that are 32 times a
-        // sum.
-        const __m512 step =
-            _mm512_mul_ps(load_halves(tile), _mm512_set1_ps(1.0F / (1 << kLayout.up)));
-        __m512 min = step;
-        if constexpr (kLayout.has_min) min = load_halves(tile + kTileRows * 2);
-        if constexpr (kLayout.has_min && kLayout.halves)
-          min = _mm512_mul_ps(min, _mm512_set1_ps(1.0F / 32));
-        tile += kLayout.head_bytes();
-        constexpr int kScales = kLayout.halves ? 2 : 1;
-        for (int g = 0; g < 8; ++g, x += Rows) {
-          fetch_ahead<Rows, kLayout.scale_bytes() + kLayout.number_bytes()>(tile);
-          Scales scales;
-          for (int s = 0; s < kScales; ++s) {
-            scales.step[s] = _mm512_mul_ps(step, load_bytes(tile + s * kTileRows));
-            if constexpr (kLayout.has_min)
-              scales.min[s] = _mm512_mul_ps(min, load_bytes(tile + (kScales + s) * kTileRows));
-          }
-          add_group<T, Rows>(tile + kLayout.scale_bytes(), scales, x, sums);
-          tile += kLayout.scale_bytes() + kLayout.number_bytes();
-        }
-      }
-    }
+    each_group<T, Rows>(
+        tile,
+        blocks, [&](const __m512i* numbers, const Scales& scales) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+          for (int r = 0; r < Rows; ++r)
+            sums[r] = add_block<quant_layout(T)>(sums[r], numbers, scales, x[r]);
+          x += Rows;
+        });
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) _mm512_storeu_ps(out + r * kTileRows, sums[r]);
   }
@@ -189,6 +243,7 @@ struct Tiles {
     }
     if (i < k) {
       const __m512 a = load_numbers<T>(tile);
+#pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r)
         even[r] = _mm512_fmadd_ps(a, _mm512_set1_ps(x[r * x_stride + i]), even[r]);
     }
@@ -314,12 +369,21 @@ const PackedKernels* packed_avx512() {
              : nullptr;
 }
 
+OpenTile open_avx512(DType dtype) {
+  OpenTile found = nullptr;
+  with_quant_type(dtype, [&](auto type) { found = open<type()>; });
+  return found;
+}
+
 }  // namespace llorch::compute
 
 #else
 
 namespace llorch::compute {
 const PackedKernels* packed_avx512() {
+  return nullptr;
+}
+OpenTile open_avx512(tensor::DType) {
   return nullptr;
 }
 }  // namespace llorch::compute

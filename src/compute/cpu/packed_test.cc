@@ -55,17 +55,22 @@ TEST(Packed, RowsComeOutAsTheyWentIn) {
 }
 
 TEST(Packed, PanelsCoverTheRowsInOrder) {
-  for (std::int64_t rows = 1; rows <= 70; ++rows) {
-    std::int64_t next = 0;
-    for (std::int64_t p = 0; p < num_panels(rows); ++p) {
-      const Panel panel = panel_at(rows, p);
-      EXPECT_EQ(panel.begin, next);
-      ASSERT_TRUE(panel.rows >= 1 && panel.rows <= kPanelRows);
-      for (std::int64_t row = next; row < next + panel.rows; ++row)
-        EXPECT_EQ(panel_of(rows, row).begin, panel.begin);
-      next += panel.rows;
+  for (const bool wide : {false, true}) {
+    for (std::int64_t rows = 1; rows <= 70; ++rows) {
+      const Panels panels = {rows, wide};
+      std::int64_t next = 0;
+      for (std::int64_t p = 0; p < panels.count(); ++p) {
+        const Panel panel = panels.at(p);
+        EXPECT_EQ(panel.begin, next);
+        ASSERT_TRUE(panel.rows >= 1 && panel.rows <= (wide ? kWideRows : kPanelRows));
+        ASSERT_GE(panel.stride, panel.rows);
+        ASSERT_LE(panel.begin + panel.stride, rows_of_blocks(rows));
+        for (std::int64_t row = next; row < next + panel.rows; ++row)
+          EXPECT_EQ(panels.of(row).begin, panel.begin);
+        next += panel.rows;
+      }
+      EXPECT_EQ(next, rows);
     }
-    EXPECT_EQ(next, rows);
   }
 }
 
@@ -134,7 +139,7 @@ TEST(Packed, TheSameBitsFromOneRowTo512OnEveryInstructionSet) {
     const BackendConfig best = {.label = "", .backend = "cpu", .isa = "", .threads = 1};
     const std::vector<float> all = product(best, dtype, kCols, kOutputs, x, kRows);
     for (const Isa& isa : available_isas()) {
-      for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64, 512}) {
+      for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 27, 64, 99, 512}) {
         if (rows > 9 && isa.packed == &kPackedPlain) continue;  // panels are panels
         const BackendConfig config = {.label = "",
                                       .backend = "cpu",

@@ -54,10 +54,10 @@ void CpuBackend::prepare_row(const ProductInput& input, std::int64_t row) const 
   if (input.rounded) round_input(*input_, row_of(input.plain, row), input.rounded.row<float>(row));
   if (input.blocks == nullptr) return;
   const std::int64_t cols = input.plain.dims[1];
-  const Panel panel = panel_of(input.plain.rows(), row);
+  const Panel panel = cut_rows(*isa_.packed, input.plain.rows()).of(row);
   isa_.packed->quantize(input.plain.row<float>(row), cols,
                         input.blocks + panel.begin * (cols / kInputBlock) + (row - panel.begin),
-                        panel.rows);
+                        panel.stride);
 }
 
 // Shares out [0, count) as work(input, thread, begin, end) on rows that are prepared once for all
@@ -157,7 +157,8 @@ void CpuBackend::multiply(const ProductInput& input, const LinearTarget& target,
                                           .bias = bias,
                                           .accumulate = target.accumulate,
                                           .out = out,
-                                          .out_stride = target.out.row_stride});
+                                          .out_stride = target.out.row_stride,
+                                          .room = room_to_open(thread)});
   }
   const bool needs_scratch = weight.dtype != DType::F32;
   kernels_.linear({.x = static_cast<const float*>(x.data),

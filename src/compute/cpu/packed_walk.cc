@@ -1,0 +1,164 @@
+// How a product walks through tiles and panels.
+#include <algorithm>
+
+#include "base/check.h"
+#include "compute/cpu/packed.h"
+
+namespace llorch::compute {
+namespace {
+
+// Tiles that stay in the second cache while all panels pass by.
+constexpr std::int64_t kGroupBytes = 192 * 1024;
+
+// Opened tiles that do, and the most of them.
+constexpr std::int64_t kOpenedBytes = 256 * 1024;
+constexpr std::int64_t kOpenedTiles = 16;
+// Groups of 32 k that one panel and one tile pass through at a time: both parts fit the first
+// cache.
+constexpr std::int64_t kOpenedGroups = 16;
+
+// A whole tile's sums to its columns; what does not change from row to row is known.
+template <bool has_bias, bool accumulate>
+void store_whole(const PackedRange& range, Panel panel, std::int64_t column, const float* sums) {
+  for (std::int64_t r = 0; r < panel.rows; ++r, sums += kTileRows) {
+    float* out = range.out + (panel.begin + r) * range.out_stride + column;
+    for (std::int64_t lane = 0; lane < kTileRows; ++lane) {
+      const float sum = has_bias ? sums[lane] + range.bias[column + lane] : sums[lane];
+      out[lane] = accumulate ? out[lane] + sum : sum;
+    }
+  }
+}
+
+// One tile's sums to those of its columns that are asked for.
+void store_sums(const PackedRange& range, Panel panel, std::int64_t tile, const float* sums) {
+  const std::int64_t column = tile * kTileRows;
+  const std::int64_t first = std::max<std::int64_t>(range.begin - column, 0);
+  const std::int64_t last = std::min(range.end - column, kTileRows);
+  const bool has_bias = range.bias != nullptr;
+  if (first == 0 && last == kTileRows) {
+    if (has_bias && range.accumulate) return store_whole<true, true>(range, panel, column, sums);
+    if (has_bias) return store_whole<true, false>(range, panel, column, sums);
+    if (range.accumulate) return store_whole<false, true>(range, panel, column, sums);
+    return store_whole<false, false>(range, panel, column, sums);
+  }
+  for (std::int64_t r = 0; r < panel.rows; ++r, sums += kTileRows) {
+    float* out = range.out + (panel.begin + r) * range.out_stride + column;
+    for (std::int64_t lane = first; lane < last; ++lane) {
+      const float sum = has_bias ? sums[lane] + range.bias[column + lane] : sums[lane];
+      out[lane] = range.accumulate ? out[lane] + sum : sum;
+    }
+  }
+}
+
+// The next tile of begin..end, or the next two; gives their number.
+std::int64_t multiply_tiles(const PackedKernels& kernels, const PackedRange& range, Panel panel,
+                            std::int64_t tile, std::int64_t end) {
+  alignas(64) float sums[kPanelRows * kTileRows];
+  const auto type = static_cast<std::size_t>(range.dtype);
+  std::int64_t count = 1;
+  const std::uint8_t* bytes = range.tiles + tile * tile_bytes(range.dtype, range.k);
+  if (kernels.quants[type] != nullptr) {
+    const std::int64_t blocks = range.k / kInputBlock;
+    kernels.quants[type][panel.rows - 1](bytes, range.blocks + panel.begin * blocks, blocks, sums);
+  } else if (panel.rows == 1 && tile + 1 < end && kernels.pairs[type] != nullptr) {
+    count = 2;
+    kernels.pairs[type](bytes, range.x + panel.begin * range.x_stride, range.x_stride, range.k,
+                        sums);
+  } else {
+    kernels.numbers[type][panel.rows - 1](bytes, range.x + panel.begin * range.x_stride,
+                                          range.x_stride, range.k, sums);
+  }
+  for (std::int64_t i = 0; i < count; ++i) store_sums(range, panel, tile + i, sums + i * kTileRows);
+  return count;
+}
+
+// All panels past the opened tiles first..last.
+void multiply_opened(const PackedKernels& kernels, const PackedRange& range, std::int64_t first,
+                     std::int64_t last) {
+  const OpenedLayout layout = opened_layout(quant_layout(range.dtype));
+  const std::int64_t blocks = range.k / kInputBlock;
+  const std::int64_t bytes = blocks * layout.group_bytes();
+  constexpr std::int64_t kSums = kWideRows * kTileRows;
+  alignas(64) float sums[kOpenedTiles * kSums];
+  const Panels panels = cut_rows(kernels, range.rows);
+  for (std::int64_t p = 0; p < panels.count(); ++p) {
+    const Panel panel = panels.at(p);
+    const InputBlock* x = range.blocks + panel.begin * blocks;
+    const OpenedTile multiply = kernels.opened[layout.index()];
+    std::fill_n(sums, (last - first) * kSums, 0.0F);
+    for (std::int64_t block = 0; block < blocks; block += kOpenedGroups) {
+      const std::int64_t count = std::min(kOpenedGroups, blocks - block);
+      for (std::int64_t tile = 0; tile < last - first; ++tile) {
+        multiply(range.room + tile * bytes + block * layout.group_bytes(), x + block * panel.stride,
+                 count, sums + tile * kSums);
+      }
+    }
+    for (std::int64_t tile = first; tile < last; ++tile)
+      store_sums(range, panel, tile, sums + (tile - first) * kSums);
+  }
+}
+
+void open_and_multiply(const PackedKernels& kernels, const PackedRange& range) {
+  CHECK(range.room != nullptr);
+  const OpenedLayout layout = opened_layout(quant_layout(range.dtype));
+  const std::int64_t blocks = range.k / kInputBlock;
+  const std::int64_t bytes = blocks * layout.group_bytes();
+  const std::int64_t group = std::clamp<std::int64_t>(kOpenedBytes / bytes, 1, kOpenedTiles);
+  const std::int64_t end = (range.end + kTileRows - 1) / kTileRows;
+  kernels.begin_opened(layout);
+  for (std::int64_t first = range.begin / kTileRows; first < end; first += group) {
+    const std::int64_t last = std::min(first + group, end);
+    for (std::int64_t tile = first; tile < last; ++tile) {
+      kernels.open[static_cast<std::size_t>(range.dtype)](
+          range.tiles + tile * tile_bytes(range.dtype, range.k), blocks,
+          range.room + (tile - first) * bytes);
+    }
+    multiply_opened(kernels, range, first, last);
+  }
+  kernels.end_opened();
+}
+
+}  // namespace
+
+std::int64_t room_for_opened(std::int64_t k) {
+  constexpr OpenedLayout kLargest = {.has_min = true, .halves = true};
+  return std::max(kOpenedBytes, (k + kInputBlock - 1) / kInputBlock * kLargest.group_bytes());
+}
+
+void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
+  const bool has_quants = kernels.quants[static_cast<std::size_t>(range.dtype)] != nullptr;
+  if (has_quants && opens_tiles(kernels, range.rows)) return open_and_multiply(kernels, range);
+  const std::int64_t first = range.begin / kTileRows;
+  const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
+  const std::int64_t group =
+      std::max<std::int64_t>(1, kGroupBytes / tile_bytes(range.dtype, range.k));
+  const Panels panels = {range.rows, false};
+  for (std::int64_t begin = first; begin < last; begin += group) {
+    const std::int64_t end = std::min(begin + group, last);
+    for (std::int64_t p = 0; p < panels.count(); ++p) {
+      const Panel panel = panels.at(p);
+      for (std::int64_t tile = begin; tile < end;)
+        tile += multiply_tiles(kernels, range, panel, tile, end);
+    }
+  }
+}
+
+Panel Panels::at(std::int64_t index) const {
+  if (wide) {
+    const std::int64_t begin = index * kWideRows;
+    return {begin, std::min(kWideRows, rows - begin), kWideRows};
+  }
+  const std::int64_t begin = rows * index / count();
+  const std::int64_t size = rows * (index + 1) / count() - begin;
+  return {begin, size, size};
+}
+
+Panel Panels::of(std::int64_t row) const {
+  if (wide) return at(row / kWideRows);
+  std::int64_t index = row * count() / rows;
+  while (at(index).begin > row) --index;
+  while (at(index).begin + at(index).rows <= row) ++index;
+  return at(index);
+}
+
+}  // namespace llorch::compute
