@@ -49,6 +49,10 @@ class ScriptedPool {
     });
     router.add(http::Method::Post, "/v2/workers/start", [this](const http::Request&) {
       const base::MutexLock lock(mutex_);
+      if (plans_killed > 0) {
+        --plans_killed;
+        return Result<http::Response>(Error{ErrorCode::Unavailable, "the planner was killed"});
+      }
       contract::PoolWorker worker;
       worker.id = "worker-cpu-" + std::to_string(state_.workers.size());
       worker.backend = "cpu";
@@ -104,6 +108,7 @@ class ScriptedPool {
   void stop() { server_->stop(); }
 
   std::atomic<bool> fails = false;
+  std::atomic<int> plans_killed = 0;  // so many starts are still 503
 
  private:
   base::Mutex mutex_;
@@ -207,6 +212,14 @@ TEST_F(PoolsTest, AFailedLoadEndsTheJobInTheWorkersWords) {
   EXPECT_EQ(sink.end->code, ErrorCode::LoadFailed);
   EXPECT_NE(sink.end->message.find("its weights are cursed"), std::string::npos)
       << sink.end->message;
+}
+
+TEST_F(PoolsTest, AStartThatIs503IsOrderedAgain) {
+  pool->plans_killed = 1;
+  ASSERT_TRUE(wait_until([this] { return core.is_ready(); }));
+  submit();
+  EXPECT_TRUE(wait_until([this] { return sink.attempts == 1; }));
+  EXPECT_EQ(pool->plans_killed, 0);
 }
 
 TEST_F(PoolsTest, AMissingModelIsFetchedAndWhoWaitsHearsHowFarItIs) {

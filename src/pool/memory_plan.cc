@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 
 #include "base/process.h"
 #include "base/terminal.h"
@@ -122,6 +123,12 @@ std::string_view last_line(std::string_view text) {
   return end == std::string_view::npos ? text : text.substr(end + 1);
 }
 
+// Somebody ended it from outside; a program that fails at a file ends by another signal.
+bool was_killed(const base::ExitStatus& exit) {
+  return exit.signal == SIGKILL || exit.signal == SIGTERM || exit.signal == SIGINT ||
+         exit.signal == SIGHUP || exit.signal == SIGQUIT;
+}
+
 Result<MemoryNeed> run_worker(const WorkerSurroundings& around, bool confine,
                               std::vector<std::string> arguments) {
   const fs::path& worker = around.program;
@@ -147,6 +154,11 @@ Result<MemoryNeed> run_worker(const WorkerSurroundings& around, bool confine,
   }
   const std::string output = (*process)->output_tail();
   std::string_view line = last_line(output);
+  if (was_killed(*exit)) {
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("{}, which was to say what the model needs, {}; try again",
+                             worker.string(), exit->describe())};
+  }
   if (!exit->success()) {
     const std::string name = worker.filename().string() + ": ";
     if (line.starts_with(name)) line.remove_prefix(name.size());

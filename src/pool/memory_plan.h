@@ -67,7 +67,8 @@ std::optional<Choice> choose(const contract::MemoryNeed& need, const PlanRequest
 
 // Asks the worker program itself ("--plan-memory"), which loads nothing: a few milliseconds. Finds
 // the largest context that fits where none was asked for. One plan for each device asked about. A
-// backend or GPU that is not here is an error with what there is instead.
+// backend or GPU that is not here is an error with what there is instead. Unavailable: somebody
+// killed the program, which says nothing about the model.
 struct Planner {
   std::filesystem::path worker_cpu;   // llorch-cpud
   std::filesystem::path worker_cuda;  // worker-orcd

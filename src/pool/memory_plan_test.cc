@@ -308,6 +308,19 @@ TEST_F(PlannerTest, AWorkerThatSpeaksNonsenseIsAnError) {
   }
 }
 
+TEST_F(PlannerTest, AProgramThatWasKilledSaysNothingAboutTheModel) {
+  for (const std::string_view signal : {"KILL", "TERM", "INT", "HUP"}) {
+    write_worker("kill -" + std::string(signal) + " $$\n");
+    const auto plans = planner_.plan(model_, request_, host_);
+    ASSERT_FALSE(plans.ok());
+    EXPECT_EQ(plans.error().code, ErrorCode::Unavailable) << signal;
+    EXPECT_THAT(plans.error().message, HasSubstr("try again"));
+  }
+  write_worker("kill -SEGV $$\n");
+  EXPECT_EQ(planner_.plan(model_, request_, host_).error().code, ErrorCode::Internal)
+      << "that one failed at the file";
+}
+
 TEST(Measurements, ManyWritersLoseNothingAndTheOldestGo) {
   const test::TempDir folder;
   const std::filesystem::path file = folder / "m.json";
