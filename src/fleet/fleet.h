@@ -12,6 +12,7 @@
 #include "fleet/events.h"
 #include "fleet/failover_policy.h"
 #include "fleet/handles.h"
+#include "fleet/host_memory.h"
 #include "fleet/host_policy.h"
 #include "fleet/key_policy.h"
 #include "fleet/placement.h"
@@ -263,6 +264,7 @@ struct Fleet {
 
   std::vector<Host> hosts;
   std::unordered_map<HostId, HostIndex> host_by_id;
+  HostMemory memory;
   std::vector<Device> devices;
   std::vector<Worker> workers;
   std::vector<WorkerIndex> free_workers;

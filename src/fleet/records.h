@@ -150,7 +150,8 @@ struct AnswerGroup {
 };
 
 // Small things by name, each with a revision.
-enum class Bucket : std::uint8_t { Hosts, Keys, Speeds, Usage, Audit, Settings };
+// Numbers are stored: added to at the end.
+enum class Bucket : std::uint8_t { Hosts, Keys, Speeds, Usage, Audit, Settings, HostModels };
 using Revision = std::uint64_t;
 struct Entry {
   std::string key;

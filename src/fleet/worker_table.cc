@@ -142,6 +142,21 @@ void apply_things(Fleet& fleet, HostIndex index, const PoolSeen& seen) {
   fleet.hosts[index].models = std::move(models);
 }
 
+void keep_changes(Turn& turn, const std::vector<HostMemory::Change>& changes) {
+  for (const HostMemory::Change& change : changes)
+    turn.effects.keep(Bucket::HostModels, change.host, change.text);
+}
+
+// For the time when it cannot be asked.
+void remember_models(Turn& turn, const PoolSeen& seen) {
+  std::vector<std::string> names;
+  for (const SeenModel& model : seen.models) {
+    if (model.missing_bytes == 0) names.push_back(model.name);
+  }
+  keep_changes(turn, turn.fleet.memory.note_seen(seen.host, std::move(names),
+                                                 wall_ms(turn.fleet, turn.now)));
+}
+
 void update_worker(Fleet& fleet, WorkerIndex index, const SeenWorker& seen, TimePoint now) {
   Worker& worker = fleet.workers[index];
   const bool became_ready = worker.state == SeenState::Loading && seen.state == SeenState::Serving;
@@ -300,6 +315,7 @@ void apply_pool(Turn& turn, const PoolSeen& seen) {
   row.revision = seen.revision;
   note_seen(row.facts, turn.now);
   apply_things(fleet, host, seen);
+  remember_models(turn, seen);
   advance_host(turn, host);
   apply_speeds(fleet, host, seen);
   for (const SeenWorker& worker : seen.workers) apply_worker(turn, host, worker);
@@ -361,6 +377,10 @@ void advance_host(Turn& turn, HostIndex index) {
   const HostStep step = next_step(fleet.hosts[index].facts, turn.now);
   for (const HostAction action : step.actions)
     turn.effects.step_host(fleet.hosts[index].id, action);
+  if (step.went_down || step.was_lost) {
+    const Host& host = fleet.hosts[index];
+    keep_changes(turn, fleet.memory.note_gone(host.id, wall_ms(fleet, host.facts.last_seen)));
+  }
   if (step.was_lost) {
     const std::vector<WorkerIndex> workers = fleet.hosts[index].workers;
     for (const WorkerIndex worker : workers) bury(turn, worker, LossCause::Host);

@@ -18,6 +18,7 @@
 #include "http/sse.h"
 #include "openai/errors.h"
 #include "orchestrator/endpoint_table.h"
+#include "orchestrator/find_model.h"
 #include "orchestrator/follower.h"
 #include "orchestrator/openai_fold.h"
 #include "orchestrator/openai_request.h"
@@ -63,6 +64,14 @@ http::Task<Result<std::vector<std::string>>> model_names(OpenAiParts parts, flee
     return names;
   };
   co_return co_await parts.core.ask_for<Names>(std::move(list));
+}
+
+http::Response no_such_model(const std::string& name, const std::vector<std::string>& names) {
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  return api::openai_error_response(
+      {ErrorCode::NotFound,
+       "no host of this fleet knows a model '" + name + "'" + base::did_you_mean(name, known)},
+      "model", "model_not_found");
 }
 
 // A request that was read.
@@ -257,20 +266,29 @@ http::Task<Status> answer_openai_models(OpenAiParts parts, Caller caller, const 
 http::Task<Status> answer_openai_model(OpenAiParts parts, Caller caller,
                                        const http::Request& request, http::Responder& responder) {
   const std::string name = request.path_params.at("model");
-  const Result<std::vector<std::string>> names = co_await model_names(parts, caller.key);
-  if (!names.ok()) co_return names.error();
-  const bool is_there = std::binary_search(names->begin(), names->end(), name);
-  http::Response response;
-  if (is_there) {
-    response = api::json_response(200, model_json(name));
-  } else {
-    const std::vector<std::string_view> known(names->begin(), names->end());
-    response = api::openai_error_response(
-        {ErrorCode::NotFound,
-         "no host of this fleet knows a model '" + name + "'" + base::did_you_mean(name, known)},
-        "model", "model_not_found");
+  for (const bool has_looked : {false, true}) {
+    const Result<std::vector<std::string>> names = co_await model_names(parts, caller.key);
+    if (!names.ok()) co_return names.error();
+    if (std::binary_search(names->begin(), names->end(), name)) {
+      http::Response response = api::json_response(200, model_json(name));
+      co_return co_await responder.send(std::move(response));
+    }
+    if (!has_looked) {
+      co_await parts.core.look_and_wait();  // it may have been registered a moment ago
+      continue;
+    }
+    std::function<Result<ModelSearch>(const fleet::Fleet&, fleet::TimePoint)> search =
+        [key = caller.key, name](const fleet::Fleet& fleet, fleet::TimePoint) {
+          return Result<ModelSearch>(find_model_by_name(fleet, name, key));
+        };
+    const Result<ModelSearch> away = co_await parts.core.ask_for<ModelSearch>(std::move(search));
+    if (!away.ok()) co_return away.error();
+    const bool is_away = !away->found && away->error.code == ErrorCode::Unavailable;
+    http::Response response =
+        is_away ? api::openai_error_response(away->error) : no_such_model(name, *names);
+    co_return co_await responder.send(std::move(response));
   }
-  co_return co_await responder.send(std::move(response));
+  co_return ok_status();
 }
 
 http::Task<Status> answer_openai(OpenAiParts parts, Caller caller, JobKind kind,

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/digest.h"
 #include "base/log.h"
-#include "base/similar_names.h"
+#include "orchestrator/find_model.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -24,6 +24,8 @@ constexpr std::chrono::milliseconds kTick{250};
 constexpr std::size_t kSubmissionsMax = 8192;
 constexpr std::size_t kWaitingMax = std::size_t{1} << 20U;
 constexpr double kStartingRetryMs = 1000;
+constexpr std::chrono::milliseconds kLookPause{250};
+constexpr std::size_t kLookWaitersMax = 1024;
 constexpr std::chrono::milliseconds kReplyPatience = std::chrono::hours(24);
 
 const base::Logger& logger() {
@@ -55,21 +57,6 @@ Reply refusal(const fleet::JobId& job, Error error, double retry_after_ms = 0) {
   return reply;
 }
 
-// A host that has not said yet which models it has.
-std::optional<Error> find_coming_host(const fleet::Fleet& fleet) {
-  for (const fleet::Host& host : fleet.hosts) {
-    const fleet::HostState state = host.facts.state;
-    const bool is_coming =
-        state == fleet::HostState::Preflight || state == fleet::HostState::Installing ||
-        state == fleet::HostState::Starting || state == fleet::HostState::Degraded;
-    if (is_coming && !host.was_seen) {
-      return Error{ErrorCode::Unavailable,
-                   "host " + host.id + " is still coming up and may have this model; try again"};
-    }
-  }
-  return std::nullopt;
-}
-
 http::Task<Reply> await_reply(std::shared_ptr<http::EventFeed<Reply>> feed) {
   auto next = co_await feed->next(kReplyPatience);
   if (next.item) co_return std::move(*next.item);
@@ -97,24 +84,6 @@ fleet::UnixMs wall_now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-Result<FoundModel> find_model_by_name(const fleet::Fleet& fleet, std::string_view name) {
-  const fleet::Model* best = nullptr;
-  std::vector<std::string_view> names;
-  for (const fleet::Model& model : fleet.models) {
-    if (model.hosts.empty() && model.views.empty()) continue;
-    names.push_back(model.name);
-    if (model.name != name && fleet::text(model.hash) != name) continue;
-    const auto rank = [](const fleet::Model& one) {
-      return std::pair(one.views.size(), one.hosts.size());
-    };
-    if (best == nullptr || rank(*best) < rank(model)) best = &model;
-  }
-  if (best != nullptr) return FoundModel{best->hash, best->name};
-  std::string message = "no host of this fleet knows a model '" + std::string(name) + "'";
-  message += names.empty() ? "; none has any model" : base::did_you_mean(name, names);
-  return Error{ErrorCode::NotFound, message + "; GET /v2/models lists them"};
 }
 
 Orchestrator::Orchestrator(fleet::FleetLimits limits, fleet::Boot boot) : fleet_(limits, boot) {}
@@ -200,7 +169,7 @@ void Orchestrator::submit(Submission submission, OnReply on_reply) {
   const auto shared = std::make_shared<Submission>(std::move(submission));
   const bool posted = loop_->run_or_post([this, shared, on_reply] {
     --submissions_waiting_;
-    take_submission(std::move(*shared), on_reply);
+    take_submission(std::move(*shared), on_reply, /*has_looked=*/false);
   });
   if (posted) return;
   --submissions_waiting_;
@@ -228,6 +197,15 @@ http::Task<Reply> Orchestrator::submit_and_wait(Submission submission) {
   co_return co_await await_reply(feed);
 }
 
+http::Task<void> Orchestrator::look_and_wait() {
+  const auto feed = std::make_shared<http::EventFeed<bool>>(1);
+  const auto wake = [feed] { [[maybe_unused]] const bool taken = feed->try_push(true); };
+  run_on_owner([this, wake] {
+    if (!look_first(wake)) wake();
+  });
+  co_await feed->next(kAnswerPatience);
+}
+
 http::Task<Reply> Orchestrator::stop_and_wait(fleet::JobId job, fleet::StopCause cause) {
   const auto feed = std::make_shared<http::EventFeed<Reply>>(1);
   ask_stop(job, cause, [feed](const Reply& reply) {
@@ -241,6 +219,7 @@ http::Task<Reply> Orchestrator::stop_and_wait(fleet::JobId job, fleet::StopCause
 void Orchestrator::take_up(const Recovered& recovered) {
   const fleet::TimePoint now = std::chrono::steady_clock::now();
   fleet::begin_recovery(fleet_, wall_now_ms(), now);
+  for (const auto& [host, models] : recovered.host_models) fleet_.memory.take_up(host, models);
   for (const Recovered::Host& host : recovered.hosts)
     decide(fleet::HostAsked{host.id, host.kind, fleet::HostWish::Up});
   for (const auto& [key, facts] : recovered.keys) decide(fleet::KeyChanged{key, facts});
@@ -284,7 +263,9 @@ base::OwnerLoop::Rest Orchestrator::turn() {
       logger().info("ready", {{"jobs", fleet_.job_by_id.size()}, {"hosts", fleet_.hosts.size()}});
     }
   }
-  return {next_tick_, {}};
+  begin_look();
+  const bool waits = !is_looking_ && !look_waiters_.empty();
+  return {waits ? std::min(next_tick_, next_look_) : next_tick_, {}};
 }
 
 RequestId Orchestrator::expect_reply(OnReply on_reply, bool is_submission) {
@@ -293,20 +274,45 @@ RequestId Orchestrator::expect_reply(OnReply on_reply, bool is_submission) {
   return request;
 }
 
-void Orchestrator::take_submission(Submission submission, OnReply on_reply) {
+// False: too many wait; what is known must do.
+bool Orchestrator::look_first(std::function<void()> then) {
+  if (look_waiters_.size() >= kLookWaitersMax) return false;
+  look_waiters_.push_back(std::move(then));
+  begin_look();
+  return true;
+}
+
+void Orchestrator::begin_look() {
+  const fleet::TimePoint now = std::chrono::steady_clock::now();
+  if (is_looking_ || look_waiters_.empty() || now < next_look_) return;
+  is_looking_ = true;
+  next_look_ = now + kLookPause;
+  // Those who come while it is under way wait for the next: it may have missed what they mean.
+  parts_.pools->look([this, waiters = std::exchange(look_waiters_, {})] {
+    is_looking_ = false;
+    for (const std::function<void()>& then : waiters) then();
+    begin_look();
+  });
+}
+
+void Orchestrator::take_submission(Submission submission, OnReply on_reply, bool has_looked) {
   if (!is_ready_) {
     return on_reply(refusal(submission.job,
                             {ErrorCode::Unavailable, "the orchestrator is starting; try again"},
                             kStartingRetryMs));
   }
-  Result<FoundModel> model = find_model_by_name(fleet_, submission.facts.model_name);
-  if (!model.ok()) {
-    const std::optional<Error> coming = find_coming_host(fleet_);
-    return on_reply(coming ? refusal(submission.job, *coming, kStartingRetryMs)
-                           : refusal(submission.job, model.error()));
+  ModelSearch model = find_model_by_name(fleet_, submission.facts.model_name, submission.facts.key);
+  if (!model.found && !has_looked) {
+    // It may have been registered a moment ago.
+    const auto shared = std::make_shared<Submission>(submission);
+    const bool looks = look_first(
+        [this, shared, on_reply] { take_submission(std::move(*shared), on_reply, true); });
+    if (looks) return;
   }
-  submission.facts.model = model->hash;
-  submission.facts.model_name = model->name;
+  if (!model.found)
+    return on_reply(refusal(submission.job, std::move(model.error), model.retry_after_ms));
+  submission.facts.model = model.found->hash;
+  submission.facts.model_name = model.found->name;
   submission.facts.submitted_ms = wall_now_ms();
   parts_.answers->open(submission.job, submission.facts, {});
   bodies_.emplace(submission.job, submission.body);

@@ -45,13 +45,6 @@ std::uint64_t make_seed();
 void hash_body(std::string_view body, std::uint64_t (&words)[4]);
 fleet::UnixMs wall_now_ms();
 
-// A model that somebody named. NotFound says which names are near.
-struct FoundModel {
-  fleet::ModelHash hash;
-  std::string name;  // as the catalogs call it
-};
-Result<FoundModel> find_model_by_name(const fleet::Fleet& fleet, std::string_view name);
-
 // What the core orders of pools. Called on the owner's thread, must not wait.
 class PoolOrders {
  public:
@@ -62,6 +55,9 @@ class PoolOrders {
   virtual void step_host(const fleet::HostId& host, fleet::HostAction action) = 0;
   // Nothing while it cannot be reached.
   virtual std::optional<PoolAddress> address_of(const fleet::HostId& host) const = 0;
+  // Asks the pools that answer what they have now. on_done is called once, on the owner's thread,
+  // when what they said has been decided; a second later at the latest.
+  virtual void look(std::function<void()> on_done) = 0;
 };
 
 // All of them outlive the orchestrator's thread.
@@ -83,7 +79,8 @@ struct Recovered {
   std::vector<Host> hosts;  // that are to be up, the local one too
   std::vector<std::pair<fleet::KeyId, fleet::KeyFacts>> keys;
   std::vector<std::pair<fleet::KeyId, fleet::KeyUsage>> usage;
-  std::vector<fleet::JobRecords> jobs;  // that had not ended
+  std::vector<fleet::JobRecords> jobs;                             // that had not ended
+  std::vector<std::pair<fleet::HostId, std::string>> host_models;  // fleet/host_memory.h
 };
 
 // How far a load has come, for those who wait for it.
@@ -136,9 +133,11 @@ class Orchestrator : private fleet::FleetEffects {
   using Question = std::function<void(const fleet::Fleet& fleet, fleet::TimePoint now)>;
   [[nodiscard]] bool ask(Question question);
 
-  // The same three for coroutines.
+  // The same for coroutines.
   http::Task<fleet::Reply> submit_and_wait(Submission submission);
   http::Task<fleet::Reply> stop_and_wait(fleet::JobId job, fleet::StopCause cause);
+  // Returns when the pools that answer have been asked what they have, after this was called.
+  http::Task<void> look_and_wait();
   // Unavailable where too much waits.
   template <class T>
   http::Task<Result<T>> ask_for(
@@ -177,7 +176,9 @@ class Orchestrator : private fleet::FleetEffects {
   // On the owner's thread.
   void take_up(const Recovered& recovered);
   void decide(const fleet::Event& event);
-  void take_submission(Submission submission, OnReply on_reply);
+  void take_submission(Submission submission, OnReply on_reply, bool has_looked);
+  bool look_first(std::function<void()> then);
+  void begin_look();
   fleet::RequestId expect_reply(OnReply on_reply, bool is_submission);
   void open_with_body(AttemptRequest request);
   http::Task<void> read_body(AttemptRequest request);
@@ -202,6 +203,11 @@ class Orchestrator : private fleet::FleetEffects {
   // Attempts whose bodies are being read; true: cut meanwhile.
   std::unordered_map<fleet::JobId, std::pair<fleet::AttemptId, bool>, fleet::JobIdHash> reading_;
   fleet::TimePoint next_tick_{};
+  // Looks at the pools before somebody hears that a model is unknown: one at a time, with a pause,
+  // for all who came before it began.
+  std::vector<std::function<void()>> look_waiters_;
+  bool is_looking_ = false;
+  fleet::TimePoint next_look_{};
 
   std::unique_ptr<base::OwnerLoop> loop_;  // last: its thread uses all of the above
 };

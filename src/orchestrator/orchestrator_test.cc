@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -51,6 +53,7 @@ class Written {
   std::vector<std::pair<JobId, fleet::JobNotice>> notices;
   std::vector<fleet::LoadPlan> loads;
   std::vector<fleet::HostAction> steps;
+  int looks = 0;
 
  private:
   base::Mutex mutex_;
@@ -85,6 +88,21 @@ class FakeParts final : public Attempts, public Answers, public PoolOrders {
   std::optional<PoolAddress> address_of(const fleet::HostId&) const override {
     return PoolAddress{"http://127.0.0.1:1", ""};
   }
+  void look(std::function<void()> on_done) override {
+    seen.note([&](Written& w) { ++w.looks; });
+    if (on_look) on_look();
+    if (holds_looks) {
+      held = std::move(on_done);
+    } else if (on_look) {
+      run_later(std::move(on_done));  // behind what on_look has posted
+    } else {
+      on_done();
+    }
+  }
+  std::function<void()> on_look;
+  std::function<void(std::function<void()>)> run_later;
+  std::atomic<bool> holds_looks = false;
+  std::function<void()> held;  // of the owner's thread
 
   Written seen;
 };
@@ -97,6 +115,7 @@ class Daemon {
     CHECK(opened.ok(), opened.error().message);
     store = opened.take();
     core = std::make_unique<Orchestrator>(limits, store->begin_boot().take());
+    parts.run_later = [this](std::function<void()> work) { core->run_on_owner(std::move(work)); };
     core->start({store.get(), &parts, &parts, &parts, &io, &threads});
     Recovered recovered;
     recovered.hosts = {{kLocal, fleet::HostKind::Local}};
@@ -113,12 +132,17 @@ class Daemon {
 
   // The local pool answers: it has one model, and a worker of it if wanted.
   void see_pool(bool with_worker) {
+    post_pool(with_worker);
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!core->is_ready() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  }
+  void post_pool(bool with_worker) {
     fleet::PoolSeen seen;
     seen.host = kLocal;
     seen.revision = ++revision;
     seen.devices = {{0, 1000, 1000, 50e9}};
     seen.models = {{.model = kTiny,
-                    .name = "tiny-llama",
+                    .name = model_name,
                     .weight_bytes = 100,
                     .need_bytes = 100,
                     .context = 1024,
@@ -133,8 +157,6 @@ class Daemon {
                        .exactness = 1}};
     }
     core->post(std::move(seen));
-    const auto until = std::chrono::steady_clock::now() + kPatience;
-    while (!core->is_ready() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
   }
 
   fleet::Reply submit(std::string model, std::string body, JobId* id = nullptr) {
@@ -170,6 +192,7 @@ class Daemon {
   std::unique_ptr<job_store::Store> store;
   std::unique_ptr<Orchestrator> core;
   std::uint64_t revision = 0;
+  std::string model_name = "tiny-llama";
 };
 
 TEST(Orchestrator, SendsADurableJobWithItsBodyAndTellsItsEnd) {
@@ -224,6 +247,44 @@ TEST(Orchestrator, AnUnknownModelIsToldTheNearestNames) {
   EXPECT_NE(reply.status.error().message.find("did you mean tiny-llama"), std::string::npos)
       << reply.status.error().message;
   EXPECT_TRUE(daemon.parts.seen.opened.empty());  // nobody was promised anything
+}
+
+TEST(Orchestrator, LooksAtThePoolsBeforeItSaysThatAModelIsUnknown) {
+  const test::TempDir folder;
+  Daemon daemon(folder / "db");
+  daemon.see_pool(/*with_worker=*/true);
+  EXPECT_EQ(daemon.submit("fresh", "{}").status.error().code, ErrorCode::NotFound);
+  EXPECT_EQ(daemon.parts.seen.looks, 1);
+  daemon.model_name = "fresh";  // registered since the pool was last heard
+  daemon.parts.on_look = [&daemon] { daemon.post_pool(/*with_worker=*/true); };
+  EXPECT_TRUE(daemon.submit("fresh", "{}").status.ok());
+  EXPECT_EQ(daemon.parts.seen.looks, 2);
+}
+
+TEST(Orchestrator, ManyUnknownNamesShareALook) {
+  const test::TempDir folder;
+  Daemon daemon(folder / "db");
+  daemon.see_pool(/*with_worker=*/true);
+  daemon.parts.holds_looks = true;
+  constexpr int kAsked = 200;
+  std::atomic<int> refused = 0;
+  for (int i = 0; i < kAsked; ++i) {
+    Submission submission;
+    submission.job = make_job_id();
+    submission.facts.model_name = "unknown-" + std::to_string(i);
+    submission.body = std::make_shared<const std::string>("{}");
+    daemon.core->submit(std::move(submission), [&refused](const fleet::Reply& reply) {
+      if (!reply.status.ok() && reply.status.error().code == ErrorCode::NotFound) ++refused;
+    });
+  }
+  ASSERT_TRUE(daemon.parts.seen.wait([](const Written& w) { return w.looks == 1; }));
+  // The first of them waits for the look that is under way; those who came after it for the next.
+  daemon.parts.holds_looks = false;
+  daemon.core->run_on_owner([&daemon] { daemon.parts.held(); });
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (refused < kAsked && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_EQ(refused, kAsked);
+  EXPECT_EQ(daemon.parts.seen.looks, 2);
 }
 
 TEST(Orchestrator, AcceptsNothingBeforeItsHostsHadTheirTime) {

@@ -59,6 +59,7 @@ class Pools : public PoolOrders {
   void stop_worker(const fleet::HostId& host, const fleet::WorkerId& worker) override;
   void step_host(const fleet::HostId& host, fleet::HostAction action) override;
   std::optional<PoolAddress> address_of(const fleet::HostId& host) const override;
+  void look(std::function<void()> on_done) override;
 
   const HostDetails* find_details(const fleet::HostId& host) const;
   std::vector<contract::FleetLoad> loads() const;  // under way
@@ -72,6 +73,7 @@ class Pools : public PoolOrders {
  private:
   struct Poll;  // one poller: its address, and whether it is still wanted
   struct Load;  // one order to load
+  struct Look;  // at all pools that answer
   using LoadPtr = std::shared_ptr<Load>;
   struct Row {
     std::shared_ptr<Poll> poll;
@@ -83,6 +85,7 @@ class Pools : public PoolOrders {
 
   // Coroutines; they touch nothing of the owner's.
   http::Task<void> run_poll(std::shared_ptr<Poll> poll);
+  http::Task<void> run_look(std::shared_ptr<Poll> poll, std::shared_ptr<Look> look);
   http::Task<Result<json::Value>> call(http::ClientRequest request);
   http::Task<void> run_load(LoadPtr load);
   http::Task<Result<contract::PoolWorker>> perform_load(LoadPtr load);

@@ -284,6 +284,7 @@ class OrchestratorProcess {
     for (const StoredKey& key : keys_->list()) recovered.keys.emplace_back(key.id, key.facts);
     if (Status read = read_usage(recovered); !read.ok()) return read.error();
     if (Status read = read_aliases(); !read.ok()) return read.error();
+    if (Status read = read_host_models(recovered); !read.ok()) return read.error();
     const Status loaded = store_->load_open(
         [&recovered](fleet::JobRecords job) { recovered.jobs.push_back(std::move(job)); });
     if (!loaded.ok()) return loaded.error();
@@ -307,6 +308,21 @@ class OrchestratorProcess {
         continue;
       }
       recovered.usage.emplace_back(*key, *usage);
+    }
+    return ok_status();
+  }
+
+  // What hosts had when they were last seen.
+  Status read_host_models(Recovered& recovered) const {
+    const Result<std::vector<fleet::Entry>> entries = store_->list(fleet::Bucket::HostModels);
+    if (!entries.ok()) return entries.error();
+    for (const fleet::Entry& entry : *entries) {
+      if (!entry.value.empty()) {
+        recovered.host_models.emplace_back(entry.key, entry.value);
+      } else if (Status gone = store_->erase(fleet::Bucket::HostModels, entry.key, std::nullopt);
+                 !gone.ok()) {
+        return gone;
+      }
     }
     return ok_status();
   }

@@ -104,6 +104,24 @@ TEST_F(Join, ItComesBackAfterItsPoolOrTheOrchestratorWasKilled) {
   EXPECT_THAT(story(), HasSubstr("data: [DONE]"));
 }
 
+TEST_F(Join, AModelOfAHostThatIsAwayIsNotUnknown) {
+  ASSERT_EQ(join("key").exit_code, 0);
+  ASSERT_TRUE(is_connected());
+  EXPECT_THAT(story(), HasSubstr("data: [DONE]"));
+  ASSERT_EQ(pool({"stop"}).exit_code, 0);
+  orchestrator_->signal(SIGKILL);
+  orchestrator_->wait();
+  const std::string port = url_.substr(url_.rfind(':') + 1);
+  ASSERT_EQ(start({"--host", address_, "--local-pool", "false"}, port), url_);
+  EXPECT_TRUE(eventually([this] {
+    return story().find("model 'builtin' is on host attic, which is not connected since 20") !=
+           std::string::npos;
+  })) << story();
+  ASSERT_EQ(pool({"start"}).exit_code, 0);
+  EXPECT_TRUE(is_connected());
+  EXPECT_THAT(story(), HasSubstr("data: [DONE]"));
+}
+
 TEST_F(Join, WhoMayNotIsToldSo) {
   const ProgramOutcome wrong = join("wrong");
   EXPECT_EQ(wrong.exit_code, 1);
