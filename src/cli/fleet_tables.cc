@@ -163,6 +163,14 @@ std::string loads_text(const std::vector<contract::FleetLoad>& loads, const View
   return text;
 }
 
+// " (anna worker-cpu-0, bert load on device 0, …)", or nothing.
+std::string candidates_text(const contract::WhyRefusal& refusal) {
+  if (refusal.candidates.empty()) return {};
+  const bool has_more = refusal.count > static_cast<std::int64_t>(refusal.candidates.size());
+  return fmt::format(" ({}{})", printable(fmt::format("{}", fmt::join(refusal.candidates, ", "))),
+                     has_more ? ", …" : "");
+}
+
 }  // namespace
 
 std::size_t terminal_width() {
@@ -333,7 +341,8 @@ std::string why_text(const contract::WhyView& why, const View& view) {
     text += "\nnow:\n" + table.render(2, view.color);
   }
   for (const contract::WhyRefusal& refusal : why.refused)
-    text += fmt::format("  {} refused: {}\n", refusal.count, printable(refusal.reason));
+    text += fmt::format("  {} refused: {}{}\n", refusal.count, printable(refusal.reason),
+                        candidates_text(refusal));
   const auto add_sheet = [&text](std::string_view sheet) {
     while (!sheet.empty()) {
       const std::size_t end = std::min(sheet.size(), sheet.find('\n'));
@@ -341,13 +350,15 @@ std::string why_text(const contract::WhyView& why, const View& view) {
       sheet.remove_prefix(std::min(sheet.size(), end + 1));
     }
   };
+  // One that is live shows its candidates above.
+  if (why.candidates.empty() && why.refused.empty()) add_sheet(why.sheet);
   for (const contract::WhyDispatch& dispatch : why.dispatches) {
     text +=
         fmt::format("\ntry {} went to {}/{} at {}:\n", dispatch.attempt, printable(dispatch.host),
                     printable(dispatch.worker), printable(dispatch.at));
     add_sheet(dispatch.sheet);
   }
-  if (why.candidates.empty() && why.refused.empty() && why.dispatches.empty())
+  if (why.candidates.empty() && why.refused.empty() && why.dispatches.empty() && why.sheet.empty())
     text += "nothing is known about where it could go\n";
   return text;
 }

@@ -214,6 +214,7 @@ void describe(V& v, T& value) {
 struct WhyRefusal {
   std::string reason;
   std::int64_t count = 0;
+  std::vector<std::string> candidates;  // the first few of them: host and worker, or device
 
   friend bool operator==(const WhyRefusal&, const WhyRefusal&) = default;
 };
@@ -221,6 +222,7 @@ template <class V, Described<WhyRefusal> T>
 void describe(V& v, T& value) {
   v("reason", value.reason);
   v("count", value.count);
+  v("candidates", value.candidates);
 }
 // What was thought when it was sent somewhere.
 struct WhyDispatch {

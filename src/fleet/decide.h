@@ -15,6 +15,8 @@ void decide(Fleet& fleet, const Event& event, TimePoint now, FleetEffects& effec
 // Why a live job is or would be placed where: every candidate of now.
 ScoreSheet explain(const Fleet& fleet, const JobId& job, TimePoint now);
 std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet);
+// The first few that were refused for this reason: "anna worker-cpu-0", "anna load on device 0".
+std::vector<std::string> name_refused(const Fleet& fleet, const ScoreSheet& sheet, Refusal refusal);
 
 // After a start, before the first event: begin, then every job that the store calls open, then
 // every key's usage. Nothing is sent before each known host has answered, at most kRecoveryHold

@@ -55,6 +55,28 @@ TEST_F(DecideLoad, AJobThatNobodyCouldTakeEndsWithTheReasons) {
   EXPECT_THAT(told_end().message, HasSubstr("label"));
 }
 
+TEST_F(DecideLoad, OneThatWaitedWhenItEndedHasItsSheetWithNames) {
+  add_host("a", {worker("w")});
+  add_host("b", {worker("v")});
+  const JobId id = submit_task({.labels = {"gpu9"}});
+  feed(StopAsked{id, StopCause::Asked, 0});
+  ASSERT_FALSE(out.writes.empty());
+  const std::string why = std::get<EndedRecord>(out.writes.back().record).why;
+  EXPECT_THAT(why, HasSubstr("a w"));
+  EXPECT_THAT(why, HasSubstr("b v"));
+  EXPECT_THAT(why, HasSubstr("b load on device 0"));
+  EXPECT_THAT(why, HasSubstr("refused: "));
+}
+
+TEST_F(DecideLoad, ARefusalNamesAFewAndCountsTheRest) {
+  for (const char* host : {"a", "b", "c", "d", "e", "f"}) add_host(host, {worker("w")});
+  const JobId id = submit_task({.labels = {"gpu9"}});
+  const ScoreSheet sheet = explain(fleet, id, now);
+  EXPECT_THAT(name_refused(fleet, sheet, Refusal::Labels), SizeIs(4));
+  EXPECT_THAT(sheet_text(fleet, sheet), HasSubstr("12 refused"));
+  EXPECT_THAT(sheet_text(fleet, sheet), HasSubstr(", …)"));
+}
+
 TEST_F(DecideLoad, AFailedLoadIsTriedElsewhereAndThenSaid) {
   add_host("a", {});
   add_host("b", {});

@@ -167,6 +167,9 @@ void finish(Turn& turn, Job& job, EndedRecord end) {
   CHECK(job.phase != Phase::Closing, "a job ends once");
   CHECK(job.worker == kNone, "a job ends after its attempt");
   Fleet& fleet = turn.fleet;
+  const bool has_waited = job.phase == Phase::Queued || job.phase == Phase::Moving;
+  if (has_waited && fleet.limits.keeps_why)
+    end.why = sheet_text(fleet, explain(fleet, job.id, turn.now));
   fleet.queue.take(index_of(fleet, job));
   job.is_parked = false;
   end.prompt_tokens = job.prompt_tokens;

@@ -155,8 +155,8 @@ template <class Io, class R>
 void ended(Io& io, R& r) {
   io.field(r.state, JobState::Cancelled);
   io.field(r.code, ErrorCode::Unsupported);
-  all(io, r.message, r.stop_reason, r.prompt_tokens, r.tokens_out, r.attempts, r.device_ms,
-      r.at_ms);
+  all(io, r.message, r.stop_reason, r.prompt_tokens, r.tokens_out, r.attempts, r.device_ms, r.at_ms,
+      r.why);
 }
 
 template <class Io, class R>

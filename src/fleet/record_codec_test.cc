@@ -29,13 +29,13 @@ std::vector<Record> samples() {
                             .body_hash = {1, 2, 3, 4},
                             .idempotency = "once",
                             .correlation_id = "c-1"};
-  return {
-      submitted,
-      DispatchedRecord{3, 1, "gpu1", "worker-cuda-0", "why", 17},
-      StartedRecord{3, 1, 12, 8, 18},
-      LostRecord{3, 1, LossCause::Hang, 1, 2, 19},
-      StopRecord{StopCause::Deadline, 20},
-      EndedRecord{JobState::Failed, ErrorCode::DeadlineExceeded, "too late", "", 12, 5, 2, -1, 21}};
+  return {submitted,
+          DispatchedRecord{3, 1, "gpu1", "worker-cuda-0", "why", 17},
+          StartedRecord{3, 1, 12, 8, 18},
+          LostRecord{3, 1, LossCause::Hang, 1, 2, 19},
+          StopRecord{StopCause::Deadline, 20},
+          EndedRecord{JobState::Failed, ErrorCode::DeadlineExceeded, "too late", "", 12, 5, 2, -1,
+                      21, "a refused"}};
 }
 
 TEST(RecordCodec, EveryRecordComesBackTheSame) {
@@ -61,6 +61,7 @@ TEST(RecordCodec, FieldsArriveInTheirPlaces) {
   const Result<Record> ended = decode_record(5, encode_record(samples()[5]));
   ASSERT_TRUE(ended.ok());
   EXPECT_EQ(std::get<EndedRecord>(*ended).device_ms, -1);
+  EXPECT_EQ(std::get<EndedRecord>(*ended).why, "a refused");
 }
 
 TEST(RecordCodec, AShorterRecordOfAnOlderProgramKeepsDefaults) {

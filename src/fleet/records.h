@@ -112,6 +112,7 @@ struct EndedRecord {
   std::uint32_t attempts = 0;
   std::int64_t device_ms = 0;
   UnixMs at_ms = 0;
+  std::string why;  // of one that waited when it ended: the score sheet then, for people
 };
 
 // The index is stored as the record's kind: add at the end.

@@ -264,8 +264,9 @@ contract::WhyView explain_job(const fleet::Fleet& fleet, const fleet::Job& job,
   }
   for (std::size_t i = 1; i < fleet::kRefusals; ++i) {
     if (sheet.refusals[i] == 0) continue;
-    view.refused.push_back(
-        {std::string(fleet::name(static_cast<fleet::Refusal>(i))), sheet.refusals[i]});
+    const auto refusal = static_cast<fleet::Refusal>(i);
+    view.refused.push_back({std::string(fleet::name(refusal)), sheet.refusals[i],
+                            fleet::name_refused(fleet, sheet, refusal)});
   }
   view.sheet = fleet::sheet_text(fleet, sheet);
   return view;
@@ -273,6 +274,8 @@ contract::WhyView explain_job(const fleet::Fleet& fleet, const fleet::Job& job,
 
 void add_dispatches(const fleet::JobRecords& records, contract::WhyView& view) {
   for (const fleet::Record& record : records.records) {
+    if (const auto* end = std::get_if<fleet::EndedRecord>(&record); end && !end->why.empty())
+      view.sheet += (view.sheet.empty() ? "" : "\n") + end->why;
     const auto* sent = std::get_if<fleet::DispatchedRecord>(&record);
     if (sent == nullptr) continue;
     view.dispatches.push_back(
