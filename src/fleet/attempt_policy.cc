@@ -55,6 +55,8 @@ void note_answer(Fleet& fleet, Job& job, const Worker& worker, std::uint64_t tol
 void learn(Turn& turn, const Job& job, const Worker& worker, const AttemptEnded& event) {
   Fleet& fleet = turn.fleet;
   if (worker.view == kNone) return;  // it died: its times are not a measure
+  if (event.end == AttemptEnd::Completed && job.attempts == 1)
+    fleet.speeds.learn_slot(job.line, predict_cost_s(fleet, job, 0), job.device_ms / 1000);
   const SpeedIndex speed = fleet.models[worker.model].views[worker.view].speed;
   const double read = static_cast<double>(event.prompt_tokens);
   if (event.prefill_ms > 0 && event.prompt_tokens >= kTokensToLearn) {
@@ -128,7 +130,7 @@ void move_or_fail(Turn& turn, Job& job) {
     case LossVerdict::Move:
       ++job.moves;
       ++fleet.counters.moves;
-      job.cost_s = predict_cost_s(fleet, job);
+      job.cost_s = predict_cost_s(fleet, job, job.told);
       fleet.queue.push_mover(waiting_of(fleet, job), replay_tokens(job));
       return;
     case LossVerdict::Poison:
@@ -226,9 +228,6 @@ void dispatch(Turn& turn, Job& job, const Decision& decision) {
   const bool is_moved = job.moves > 0;
   ++job.attempts;
   ++fleet.counters.attempts;
-  if (job.attempts == 1)
-    fleet.speeds.learn_wait(job.line, job.predicted_wait_ms,
-                            millis_between(job.submitted, turn.now));
   job.worker = decision.worker;
   job.is_cut = false;
   job.cut_cause.reset();

@@ -33,7 +33,7 @@ void tell_etas(Turn& turn) {
     const QueuePlace place = fleet.queue.find_place(fleet.eta_cursor++);
     const bool listens = place.position > 0 && job.facts.holder != Holder::Detached;
     if (!listens || turn.now - job.told_eta_at < kEtaPause) continue;
-    const double eta_ms = predict_wait_ms(fleet, job, place.ahead_s);
+    const double eta_ms = predict_wait_ms(fleet, job, place.ahead_s, turn.now);
     if (std::abs(eta_ms - job.told_eta_ms) <= kEtaChange * job.told_eta_ms) continue;
     job.told_eta_ms = eta_ms;
     job.told_eta_at = turn.now;

@@ -31,6 +31,14 @@ TEST_F(DecideLoad, OneLoadServesManyWaiters) {
   EXPECT_EQ(out.attempts.back().worker, "new");
 }
 
+TEST_F(DecideLoad, AJobBehindALoadCountsTheSlotsThatAreToCome) {
+  add_host("a", {});
+  for (int i = 0; i < 8; ++i) submit_task();
+  ASSERT_THAT(out.loads, SizeIs(1));
+  // Two seconds to load, then seven jobs of two seconds each in four slots.
+  EXPECT_NEAR(out.replies.at(next_job).predicted_start_ms, 2000 + 7 * 2010 / 4, 100);
+}
+
 TEST_F(DecideLoad, TheFirstJobOfALoadedWorkerKnowsItsArithmetic) {
   add_host("a", {});
   const JobId first = submit_task();

@@ -295,28 +295,13 @@ bool pump_line(Turn& turn, LineIndex index) {
 
 }  // namespace
 
-double predict_cost_s(const Fleet& fleet, const Job& job) {
+double predict_cost_s(const Fleet& fleet, const Job& job, std::uint64_t told) {
   const SpeedRow& row = fleet.speeds.row(fleet.models[job.model].speed);
   const double output =
       fleet.speeds.expected_output(job.facts.key, job.model, job.facts.max_tokens);
   const std::uint64_t prompt = std::max(job.prompt_tokens, job.facts.prompt_tokens);
-  return static_cast<double>(prompt + job.told) / row.prefill_tps +
+  return static_cast<double>(prompt + told) / row.prefill_tps +
          output * std::max(1U, job.facts.choices) / row.decode_tps[0];
-}
-
-double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s) {
-  const Model& model = fleet.models[job.model];
-  if (model.free_slots > 0 && ahead_s <= 0) return 0;
-  const double line_ms = 1000 * ahead_s / std::max(1U, model.slots);
-  double first_ms = std::numeric_limits<double>::infinity();  // until a slot is free
-  for (std::size_t i = 0; i < std::min<std::size_t>(model.views.size(), 64); ++i) {
-    const double free_ms = millis_between(job.submitted, model.views[i].next_free);
-    if (model.views[i].closed == Refusal::None)
-      first_ms = std::min(first_ms, std::max(0.0, free_ms));
-  }
-  if (first_ms == std::numeric_limits<double>::infinity())
-    first_ms = fleet.speeds.row(model.speed).start_ms;
-  return (line_ms + first_ms) * fleet.speeds.wait_ratio(job.line);
 }
 
 std::vector<std::string> name_refused(const Fleet& fleet, const ScoreSheet& sheet,

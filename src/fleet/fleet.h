@@ -181,6 +181,7 @@ struct Model {
   SpeedIndex speed = 0;           // over all devices
   std::vector<WorkerView> views;  // of its workers
   std::uint32_t slots = 0;        // of those that take work
+  std::uint16_t slots_seen = 0;   // of its newest worker; 0: there was none
   std::uint32_t free_slots = 0;
   std::vector<HostIndex> hosts;  // that know it
   std::vector<DeviceView> devices;

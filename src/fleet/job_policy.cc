@@ -220,7 +220,7 @@ void await_follower(Turn& turn, Job& job) {
 void accept(Turn& turn, Job& job) {
   CHECK(job.phase == Phase::Accepting, "a job is accepted once");
   const QueuePlace place = turn.fleet.queue.place_at_end(job.line, job.key, job.facts.cls);
-  job.predicted_wait_ms = predict_wait_ms(turn.fleet, job, place.ahead_s);
+  job.predicted_wait_ms = predict_wait_ms(turn.fleet, job, place.ahead_s, turn.now);
   if (job.submit_request != 0) {
     turn.effects.answer(
         job.submit_request,
@@ -294,7 +294,7 @@ Job& add_job(Fleet& fleet, const JobId& id, SubmittedRecord facts) {
   if (job.facts.mode == Mode::Pin) job.pin = find_host(fleet, job.facts.pin_host);
   job.line = line_for(fleet, job.model, job.pin, job.labels);
   job.tokens_reserved = tokens_at_most(fleet, job.facts, job.model);
-  job.cost_s = predict_cost_s(fleet, job);
+  job.cost_s = predict_cost_s(fleet, job, job.told);
   Key& key = fleet.keys[job.key];
   ++key.jobs;
   key.body_bytes += job.facts.body_bytes;

@@ -194,6 +194,11 @@ void Queue::push_mover(const Waiting& waiting, std::uint64_t replay_tokens) {
 JobIndex Queue::front(LineIndex line, TimePoint now) {
   if (line >= lines_.size()) return kNone;
   age(line, now);
+  return peek(line);
+}
+
+JobIndex Queue::peek(LineIndex line) const {
+  if (line >= lines_.size()) return kNone;
   const Line& here = lines_[line];
   if (!here.movers.empty()) return here.movers.begin()->second;
   for (const Turns& turns : here.levels) {

@@ -48,6 +48,8 @@ class Queue {
 
   // The next one of this line; kNone: nobody waits.
   JobIndex front(LineIndex line, TimePoint now);
+  // The same as of the last change, for those who only look.
+  JobIndex peek(LineIndex line) const;
   // Takes a job out, wherever it is. False: it does not wait.
   bool take(JobIndex job);
   // A key has been given slot time (or, negative, was charged too much before).

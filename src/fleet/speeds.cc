@@ -19,7 +19,9 @@ constexpr double kGuessedStartMs = 5000;
 constexpr double kReadBytesPerMs = 1e6;  // weights from disk
 constexpr double kGuessedOutput = 256;
 constexpr std::size_t kOutputsMax = 65536;
-constexpr double kWaitRatioMax = 8;
+constexpr KeyId kAnyKey{~std::uint64_t{0}};  // no key's: what is known of a model
+constexpr double kSlotRatioMax = 64;
+constexpr std::uint16_t kSlotsToSettle = 16;
 
 // The mean moves by the weight; the first measurement replaces the guess.
 void learn(double& value, std::uint16_t& samples, double measured) {
@@ -89,7 +91,8 @@ void Speeds::learn_start(SpeedIndex index, double millis) {
 }
 
 double Speeds::expected_output(KeyId key, ModelIndex model, std::uint32_t most) const {
-  const auto found = outputs_.find(output_key(key, model));
+  auto found = outputs_.find(output_key(key, model));
+  if (found == outputs_.end()) found = outputs_.find(output_key(kAnyKey, model));
   const double tokens =
       found == outputs_.end() ? kGuessedOutput : std::exp(static_cast<double>(found->second));
   return most == 0 ? tokens : std::min(tokens, static_cast<double>(most));
@@ -98,22 +101,25 @@ double Speeds::expected_output(KeyId key, ModelIndex model, std::uint32_t most) 
 void Speeds::learn_output(KeyId key, ModelIndex model, std::uint32_t tokens) {
   const auto measured = static_cast<float>(std::log(std::max(1.0, static_cast<double>(tokens))));
   if (outputs_.size() >= kOutputsMax) outputs_.erase(outputs_.begin());
-  const auto [found, is_new] = outputs_.try_emplace(output_key(key, model), measured);
-  if (!is_new) found->second += static_cast<float>(kWeight) * (measured - found->second);
+  for (const KeyId whose : {key, kAnyKey}) {
+    const auto [found, is_new] = outputs_.try_emplace(output_key(whose, model), measured);
+    if (!is_new) found->second += static_cast<float>(kWeight) * (measured - found->second);
+  }
 }
 
-double Speeds::wait_ratio(ModelIndex model) const {
-  return model < wait_log_ratio_.size() ? std::exp(wait_log_ratio_[model]) : 1;
+double Speeds::slot_ratio(LineIndex line) const {
+  return line < slot_ratio_.size() ? std::exp(slot_ratio_[line].log) : 1;
 }
 
-void Speeds::learn_wait(ModelIndex model, double predicted_ms, double actual_ms) {
-  if (predicted_ms < 1) return;  // it did not have to wait: nothing was predicted
-  if (model >= wait_log_ratio_.size()) wait_log_ratio_.resize(std::size_t{model} + 1);
-  // The prediction already contains the ratio of then, so the rest is what was still wrong.
-  const double limit = std::log(kWaitRatioMax);
-  const double rest = std::log(std::max(1.0, actual_ms) / predicted_ms);
-  double& ratio = wait_log_ratio_[model];
-  ratio = std::clamp(ratio + kWeight * std::clamp(rest, -limit, limit), -limit, limit);
+void Speeds::learn_slot(LineIndex line, double predicted_s, double actual_s) {
+  if (predicted_s <= 0 || actual_s <= 0) return;
+  if (line >= slot_ratio_.size()) slot_ratio_.resize(std::size_t{line} + 1);
+  const double limit = std::log(kSlotRatioMax);
+  const double measured = std::clamp(std::log(actual_s / predicted_s), -limit, limit);
+  Ratio& ratio = slot_ratio_[line];
+  // The first few count as their mean: a burst is told about before many of it have ended.
+  if (ratio.samples < kSlotsToSettle) ++ratio.samples;
+  ratio.log += (measured - ratio.log) / ratio.samples;
 }
 
 }  // namespace llorch::fleet

@@ -52,15 +52,21 @@ class Speeds {
   double expected_output(KeyId key, ModelIndex model, std::uint32_t most) const;
   void learn_output(KeyId key, ModelIndex model, std::uint32_t tokens);
 
-  // Actual waiting over predicted waiting, for each model.
-  double wait_ratio(ModelIndex model) const;
-  void learn_wait(ModelIndex model, double predicted_ms, double actual_ms);
+  // How long jobs of a line hold their slots, over what was predicted when they came. It is learnt
+  // from slots and not from waiting times: those come a whole queue too late, and correcting by
+  // them swings from far too long to far too short.
+  double slot_ratio(LineIndex line) const;
+  void learn_slot(LineIndex line, double predicted_s, double actual_s);
 
  private:
   std::vector<SpeedRow> rows_;
   std::unordered_map<std::uint64_t, SpeedIndex> by_pair_;  // (model, device)
   std::unordered_map<std::uint64_t, float> outputs_;       // hash of (key, model) → ln tokens
-  std::vector<double> wait_log_ratio_;                     // by model
+  struct Ratio {
+    double log = 0;
+    std::uint16_t samples = 0;
+  };
+  std::vector<Ratio> slot_ratio_;  // by line
 };
 
 }  // namespace llorch::fleet

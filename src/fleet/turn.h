@@ -27,8 +27,11 @@ void look_at_parked(Turn& turn);
 LineIndex line_for(Fleet& fleet, ModelIndex model, HostIndex pin, std::uint64_t labels);
 // The sheet for people: the best candidates with their terms, the others by reason.
 std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet);
-double predict_cost_s(const Fleet& fleet, const Job& job);
-double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s);
+// Slot time, with so much of its answer told before.
+double predict_cost_s(const Fleet& fleet, const Job& job, std::uint64_t told);
+
+// eta.cc: how long a job that waits will wait, given the slot time of those before it.
+double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s, TimePoint now);
 
 // job_policy.cc: the state machine of one job.
 void submit(Turn& turn, const Submitted& event);

@@ -163,6 +163,7 @@ void update_worker(Fleet& fleet, WorkerIndex index, const SeenWorker& seen, Time
   WorkerView& view = fleet.models[worker.model].views[worker.view];
   count_slots(fleet.models[worker.model], view, /*add=*/false);
   view.slots = std::max<std::uint16_t>(1, seen.slots);
+  fleet.models[worker.model].slots_seen = view.slots;
   view.context = seen.context;
   view.exactness = seen.exactness;
   view.can_resume = seen.can_resume;
