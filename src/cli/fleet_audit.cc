@@ -22,9 +22,9 @@ constexpr const char* kFooter = R"(Examples:
   llorch audit list --limit 200 --json | jq -r 'select(.action == "key.add") | .object'
   llorch audit verify
 
-Keys made and revoked, hosts up and down, jobs cancelled by others, requests refused for
-their key, starts and stops, restores. It is read where the orchestrator keeps its files,
-also while that does not run. Never in it: prompts, answers, keys.)";
+Keys made and revoked, hosts up and down, workers started and stopped by command, jobs
+cancelled by others, requests refused for their key, starts and stops, restores. It is read
+where the orchestrator keeps its files, also while that does not run. Never in it: prompts, answers, keys.)";
 
 constexpr const char* kVerifyFooter = R"(Examples:
   llorch audit verify || mail -s 'audit log' root

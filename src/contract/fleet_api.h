@@ -230,11 +230,12 @@ void describe(V& v, T& value) {
   v("workers", value.workers);
 }
 
-// A model on its way to a worker: being fetched, or being loaded.
+// A model on its way to a worker or to a disk, by whomever that was ordered.
 struct FleetLoad {
   std::string host;
   std::string model;
-  std::string stage;               // "making room", "fetching", "loading"
+  std::string
+      stage;  // "making room", "fetching", "loading"; of a pool's own: "queued", "verifying"
   std::optional<double> progress;  // 0..1 of that stage
   double eta_ms = 0;               // until the stage is done; 0: not known
 

@@ -56,6 +56,7 @@ void Pools::start_worker(const fleet::HostId& host, const fleet::LoadPlan& plan)
   load->is_missing = std::find(row.downloaded.begin(), row.downloaded.end(), plan.model_name) ==
                      row.downloaded.end();
   load->known_before = row.workers;
+  for (const fleet::WorkerId& worker : plan.first_stop) row.watch.note_own_stop(worker);
   load->progress = {.host = host, .model = plan.model};
   load->progress.stage = !plan.first_stop.empty() ? "making room"
                          : load->is_missing       ? "fetching"
@@ -72,6 +73,8 @@ http::Task<void> Pools::run_load(LoadPtr load) {
 void Pools::end_load(const LoadPtr& load, const Result<contract::PoolWorker>& worker) {
   const auto found = rows_.find(load->host);
   if (found != rows_.end()) std::erase(found->second.loads, load);
+  if (found != rows_.end() && worker.ok())
+    found->second.watch.note_own_start(worker->id, worker->start);
   fleet::LoadEnded ended{.host = load->host, .load = load->plan.load};
   if (worker.ok()) {
     ended.worker = worker->id;
@@ -100,6 +103,13 @@ std::vector<contract::FleetLoad> Pools::loads() const {
                                 load->progress.eta_ms};
       if (load->progress.progress >= 0) shown.progress = load->progress.progress;
       loads.push_back(std::move(shown));
+    }
+    if (!row.poll || !row.poll->is_answering) continue;
+    for (const contract::FleetLoad& download : row.downloads) {
+      const bool is_ours =
+          std::any_of(row.loads.begin(), row.loads.end(),
+                      [&](const LoadPtr& load) { return load->plan.model_name == download.model; });
+      if (!is_ours) loads.push_back(download);
     }
   }
   std::sort(loads.begin(), loads.end(), [](const auto& a, const auto& b) {

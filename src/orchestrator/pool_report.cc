@@ -7,6 +7,7 @@
 
 #include "base/digest.h"
 #include "contract/backend_kind.h"
+#include "contract/download_event.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -169,6 +170,40 @@ fleet::SeenWorker make_seen_worker(const contract::PoolWorker& worker, ModelBook
   seen.token_age_ms = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(worker.last_token_age_ms.value_or(0), 0, 0x7fffffff));
   return seen;
+}
+
+std::vector<contract::FleetLoad> list_downloads(const fleet::HostId& host,
+                                                const json::Value& state) {
+  std::vector<contract::FleetLoad> shown;
+  const json::Object* object = state.if_object();
+  const json::Value* list = object == nullptr ? nullptr : object->if_contains("downloads");
+  if (list == nullptr || !list->is_array()) return shown;
+  for (const json::Value& entry : list->get_array()) {
+    const json::Object* download = entry.if_object();
+    if (download == nullptr || shown.size() == kDownloadsShown) break;
+    const auto text = [download](std::string_view name) -> std::string_view {
+      const json::Value* field = download->if_contains(name);
+      return field != nullptr && field->is_string() ? std::string_view(field->get_string())
+                                                    : std::string_view();
+    };
+    const bool is_running = text("state") == "running";
+    if (!is_running && text("state") != "queued") continue;
+    contract::FleetLoad load;
+    load.host = host;
+    load.model = text("model");
+    load.stage = !is_running ? "queued" : text("kind") == "verify" ? "verifying" : "fetching";
+    const json::Value* field = download->if_contains("progress");
+    if (field != nullptr && field->is_object()) {
+      const auto progress = contract::read_download_event(field->get_object());
+      if (progress.bytes_total > 0) {
+        load.progress =
+            static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
+      }
+      load.eta_ms = 1000 * progress.seconds_left.value_or(0);
+    }
+    shown.push_back(std::move(load));
+  }
+  return shown;
 }
 
 fleet::PoolSeen make_pool_seen(const fleet::HostId& host, const contract::PoolState& state,

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
+#include "contract/fleet_api.h"
 #include "contract/pool_state.h"
 #include "fleet/events.h"
 
@@ -46,6 +48,12 @@ fleet::PoolSeen make_pool_seen(const fleet::HostId& host, const contract::PoolSt
                                ModelBook& book);
 
 fleet::SeenWorker make_seen_worker(const contract::PoolWorker& worker, ModelBook& book);
+
+// Downloads and verifications that are under way, by whomever they were begun, from the whole of
+// GET /v2/state; at most kDownloadsShown.
+inline constexpr std::size_t kDownloadsShown = 64;
+std::vector<contract::FleetLoad> list_downloads(const fleet::HostId& host,
+                                                const json::Value& state);
 
 // Whether a worker that did not come up says nothing about its model: it was killed or stopped,
 // hung or ran out of memory.

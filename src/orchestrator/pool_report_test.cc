@@ -50,6 +50,25 @@ TEST(ModelBook, TwoModelsOfOneNameAreTwo) {
   EXPECT_NE(book.find(model("m", kOther, true)), first);
 }
 
+TEST(PoolReport, ListsDownloadsThatAreUnderWay) {
+  const Result<json::Value> state = json::parse(R"({"downloads":[
+    {"id":"d-1","kind":"download","model":"a","state":"running",
+     "progress":{"event":"progress","bytes_done":25,"bytes_total":100,"seconds_left":3}},
+    {"id":"d-2","kind":"verify","model":"b","state":"running","progress":null},
+    {"id":"d-3","kind":"download","model":"c","state":"queued"},
+    {"id":"d-4","kind":"download","model":"d","state":"done"},
+    {"id":"d-5","kind":"download","model":"e","state":"failed"}]})");
+  ASSERT_TRUE(state.ok());
+  const std::vector<contract::FleetLoad> loads = list_downloads("box2", *state);
+  ASSERT_EQ(loads.size(), 3U);
+  EXPECT_EQ(loads[0], (contract::FleetLoad{"box2", "a", "fetching", 0.25, 3000}));
+  EXPECT_EQ(loads[1], (contract::FleetLoad{"box2", "b", "verifying", std::nullopt, 0}));
+  EXPECT_EQ(loads[2], (contract::FleetLoad{"box2", "c", "queued", std::nullopt, 0}));
+  for (const std::string_view odd : {"{}", "[]", R"({"downloads":3})", R"({"downloads":[3]})",
+                                     R"({"downloads":[{"state":"running","progress":3}]})"})
+    EXPECT_LE(list_downloads("box2", *json::parse(odd)).size(), 1U) << odd;
+}
+
 TEST(PoolReport, SaysWhatPlacementNeeds) {
   contract::PoolState state;
   state.pool_start = 5;

@@ -66,8 +66,7 @@ http::Task<void> Pools::run_poll(std::shared_ptr<Poll> poll) {
         fmt::format("/v2/state?since={}&wait_ms={}", since, options_.poll_wait.count()));
     request.total_timeout = options_.poll_wait + kCallTimeout;
     Result<json::Value> state = co_await call(std::move(request));
-    Result<contract::PoolState> report = state.ok() ? contract::parse_pool_state(*state)
-                                                    : Result<contract::PoolState>(state.error());
+    Result<Report> report = read_report(poll->host, state);
     if (!poll->is_wanted) co_return;
     poll->is_answering = report.ok();
     if (!report.ok()) {
@@ -79,8 +78,8 @@ http::Task<void> Pools::run_poll(std::shared_ptr<Poll> poll) {
     }
     failures = 0;
     pause = kFirstPause;
-    since = report->revision;
-    const auto shared = std::make_shared<const contract::PoolState>(report.take());
+    since = report->state.revision;
+    const auto shared = std::make_shared<const Report>(report.take());
     orchestrator_.run_on_owner([this, poll, shared] { take_report(poll, *shared); });
     if (since == 0) co_await pause_for(options_.poll_pause);
   }
@@ -106,8 +105,7 @@ http::Task<void> Pools::run_look(std::shared_ptr<Poll> poll, std::shared_ptr<Loo
   http::ClientRequest request = make_request(http::Method::Get, poll->pool, "/v2/state");
   request.total_timeout = kLookTimeout;
   const Result<json::Value> state = co_await call(std::move(request));
-  const auto report = std::make_shared<const Result<contract::PoolState>>(
-      state.ok() ? contract::parse_pool_state(*state) : Result<contract::PoolState>(state.error()));
+  const auto report = std::make_shared<const Result<Report>>(read_report(poll->host, state));
   orchestrator_.run_on_owner([this, poll, look, report] {
     if (report->ok()) take_report(poll, **report);
     // Behind what the report has just posted.
@@ -126,7 +124,16 @@ bool Pools::is_hidden(const Row& row, const contract::PoolWorker& reported) cons
   });
 }
 
-void Pools::take_report(const std::shared_ptr<Poll>& poll, const contract::PoolState& state) {
+Result<Pools::Report> Pools::read_report(const fleet::HostId& host,
+                                         const Result<json::Value>& state) {
+  if (!state.ok()) return state.error();
+  Result<contract::PoolState> parsed = contract::parse_pool_state(*state);
+  if (!parsed.ok()) return parsed.error();
+  return Report{parsed.take(), list_downloads(host, *state)};
+}
+
+void Pools::take_report(const std::shared_ptr<Poll>& poll, const Report& report) {
+  const contract::PoolState& state = report.state;
   const auto found = rows_.find(poll->host);
   if (found == rows_.end() || found->second.poll != poll) return;
   Row& row = found->second;
@@ -140,6 +147,10 @@ void Pools::take_report(const std::shared_ptr<Poll>& poll, const contract::PoolS
   contract::PoolState shown = state;
   std::erase_if(shown.workers,
                 [&](const contract::PoolWorker& worker) { return is_hidden(row, worker); });
+  row.downloads = report.downloads;
+  for (const WorkerAct& act : row.watch.take(state.pool_start, shown.workers)) {
+    if (options_.on_worker_act) options_.on_worker_act(poll->host, act);
+  }
   orchestrator_.post(make_pool_seen(poll->host, shown, models_));
   for (const auto& [hash, stands_for] : models_.take_new_aliases())
     orchestrator_.keep_setting("model." + fleet::text(hash), fleet::text(stands_for));
@@ -178,7 +189,9 @@ const HostDetails* Pools::find_details(const fleet::HostId& host) const {
 
 void Pools::stop_worker(const fleet::HostId& host, const fleet::WorkerId& worker) {
   const std::optional<PoolAddress> pool = address_of(host);
-  if (pool) io_.spawn([this, pool = *pool, worker] { return run_stop(pool, worker); });
+  if (!pool) return;
+  rows_[host].watch.note_own_stop(worker);
+  io_.spawn([this, pool = *pool, worker] { return run_stop(pool, worker); });
 }
 
 http::Task<void> Pools::run_stop(PoolAddress pool, fleet::WorkerId worker) {
@@ -192,6 +205,7 @@ http::Task<void> Pools::run_stop(PoolAddress pool, fleet::WorkerId worker) {
 }
 
 void Pools::step_host(const fleet::HostId& host, fleet::HostAction action) {
+  if (action == fleet::HostAction::Stop) rows_[host].watch.note_own_end();
   if (host == kLocalHost) {
     io_.spawn([this, host, action] { return run_local_step(host, action); });
     return;

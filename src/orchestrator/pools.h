@@ -20,6 +20,7 @@
 #include "orchestrator/orchestrator.h"
 #include "orchestrator/pool_report.h"
 #include "orchestrator/ports.h"
+#include "orchestrator/worker_watch.h"
 
 namespace llorch::orchestrator {
 
@@ -30,7 +31,9 @@ struct PoolsOptions {
   fleet::Boot boot = 0;
   // Finds the pool of this machine, starting one where there is none; blocks.
   std::function<Result<PoolAddress>()> start_local;
-  HostSteps* steps = nullptr;                       // null: no other host can be reached
+  HostSteps* steps = nullptr;  // null: no other host can be reached
+  // Somebody else than us started, drained or stopped a worker there. On the owner's thread.
+  std::function<void(const fleet::HostId& host, const WorkerAct& act)> on_worker_act;
   std::chrono::milliseconds poll_wait{5'000};       // how long a poll waits for a change
   std::chrono::milliseconds poll_pause{1'000};      // between polls of a pool that cannot wait
   std::chrono::milliseconds look_pause{100};        // at a worker that loads
@@ -62,7 +65,8 @@ class Pools : public PoolOrders {
   void look(std::function<void()> on_done) override;
 
   const HostDetails* find_details(const fleet::HostId& host) const;
-  std::vector<contract::FleetLoad> loads() const;  // under way
+  // Under way, also what pools do by themselves.
+  std::vector<contract::FleetLoad> loads() const;
   ModelBook& models() { return models_; }
 
   // A pool that is reached at this address from now on. Before the start, for tests and for pools
@@ -73,14 +77,17 @@ class Pools : public PoolOrders {
  private:
   struct Poll;  // one poller: its address, and whether it is still wanted
   struct Load;  // one order to load
+  struct Report;
   struct Look;  // at all pools that answer
   using LoadPtr = std::shared_ptr<Load>;
   struct Row {
     std::shared_ptr<Poll> poll;
     HostDetails details;
-    std::vector<LoadPtr> loads;           // under way
-    std::vector<std::string> downloaded;  // ids of models that are on its disk
-    std::vector<std::string> workers;     // that were last seen
+    std::vector<LoadPtr> loads;                  // under way
+    std::vector<std::string> downloaded;         // ids of models that are on its disk
+    std::vector<std::string> workers;            // that were last seen
+    std::vector<contract::FleetLoad> downloads;  // of its own, likewise
+    WorkerWatch watch;
   };
 
   // Coroutines; they touch nothing of the owner's.
@@ -99,7 +106,8 @@ class Pools : public PoolOrders {
                                    std::string_view path) const;
 
   // On the owner's thread, but note_progress.
-  void take_report(const std::shared_ptr<Poll>& poll, const contract::PoolState& state);
+  static Result<Report> read_report(const fleet::HostId& host, const Result<json::Value>& state);
+  void take_report(const std::shared_ptr<Poll>& poll, const Report& report);
   void end_load(const LoadPtr& load, const Result<contract::PoolWorker>& worker);
   void note_progress(const LoadPtr& load, LoadProgress progress);
   void stop_local(const fleet::HostId& host);

@@ -31,6 +31,12 @@ struct Pools::Load {
   std::vector<std::string> known_before;  // workers that were there when it was ordered
 };
 
+// One answer of a pool.
+struct Pools::Report {
+  contract::PoolState state;
+  std::vector<contract::FleetLoad> downloads;
+};
+
 inline http::Task<void> pause_for(std::chrono::milliseconds time) {
   http::Waker waker;
   const auto until = std::chrono::steady_clock::now() + time;

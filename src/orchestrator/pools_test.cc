@@ -45,7 +45,12 @@ class ScriptedPool {
     http::Router router;
     router.add(http::Method::Get, "/v2/state", [this](const http::Request&) {
       const base::MutexLock lock(mutex_);
-      return Result<http::Response>(api::json_response(200, contract::to_json(state_)));
+      json::Object state = contract::to_json(state_);
+      if (fetches) {
+        state["downloads"] =
+            json::Array{json::Object{{"kind", "download"}, {"model", "big"}, {"state", "running"}}};
+      }
+      return Result<http::Response>(api::json_response(200, state));
     });
     router.add(http::Method::Post, "/v2/workers/start", [this](const http::Request&) {
       const base::MutexLock lock(mutex_);
@@ -107,6 +112,23 @@ class ScriptedPool {
 
   void stop() { server_->stop(); }
 
+  // As `llorch-pool worker spawn` and `worker stop` there.
+  void spawn(const std::string& id) {
+    const base::MutexLock lock(mutex_);
+    contract::PoolWorker worker;
+    worker.id = id;
+    worker.backend = "cpu";
+    worker.model = "tiny";
+    worker.start = 7;
+    worker.state = contract::PoolWorkerState::Ready;
+    state_.workers.push_back(worker);
+  }
+  void remove(const std::string& id) {
+    const base::MutexLock lock(mutex_);
+    std::erase_if(state_.workers, [&](const auto& worker) { return worker.id == id; });
+  }
+
+  std::atomic<bool> fetches = false;  // somebody downloads a model with llorch-pool
   std::atomic<bool> fails = false;
   std::atomic<int> plans_killed = 0;  // so many starts are still 503
 
@@ -143,6 +165,10 @@ class PoolsTest : public ::testing::Test {
             }).take();
     PoolsOptions options;
     options.start_local = [this]() -> Result<PoolAddress> { return current.load()->address(); };
+    options.on_worker_act = [this](const fleet::HostId& host, const WorkerAct& act) {
+      const base::MutexLock lock(sink.mutex);
+      acts.push_back(std::string(act.action) + " " + host + "/" + act.worker);
+    };
     options.poll_pause = std::chrono::milliseconds(20);
     options.look_pause = std::chrono::milliseconds(5);
     pools = std::make_unique<Pools>(core, io, threads, options);
@@ -191,6 +217,7 @@ class PoolsTest : public ::testing::Test {
   http::WorkThreads threads{2};
   http::IoThreads io{1};
   std::unique_ptr<Pools> pools;
+  std::vector<std::string> acts;  // guarded by the sink's mutex
 };
 
 TEST_F(PoolsTest, ConnectsToTheLocalPoolAndLoadsOnDemand) {
@@ -232,6 +259,35 @@ TEST_F(PoolsTest, AMissingModelIsFetchedAndWhoWaitsHearsHowFarItIs) {
   EXPECT_TRUE(wait_until([this] { return sink.attempts == 1; }));
   const base::MutexLock lock(sink.mutex);
   EXPECT_EQ(sink.fetched, 0.25);
+}
+
+TEST_F(PoolsTest, WorkersOfOthersAreToldAndOurOwnAreNot) {
+  ASSERT_TRUE(wait_until([this] { return core.is_ready(); }));
+  submit();
+  ASSERT_TRUE(wait_until([this] { return sink.attempts == 1; }));
+  pool->spawn("by-hand");
+  ASSERT_TRUE(wait_until([this] { return host().workers.size() == 2; }));
+  pool->remove("by-hand");
+  ASSERT_TRUE(wait_until([this] { return host().workers.size() == 1; }));
+  const base::MutexLock lock(sink.mutex);
+  EXPECT_EQ(acts,
+            (std::vector<std::string>{"worker.start local/by-hand", "worker.stop local/by-hand"}));
+}
+
+TEST_F(PoolsTest, ADownloadThatThePoolBeganIsShown) {
+  const auto loads = [this] {
+    std::promise<std::vector<contract::FleetLoad>> promise;
+    core.run_on_owner([&] { promise.set_value(pools->loads()); });
+    return promise.get_future().get();
+  };
+  ASSERT_TRUE(wait_until([this] { return host_state() == fleet::HostState::Connected; }));
+  EXPECT_TRUE(loads().empty());
+  pool->fetches = true;
+  ASSERT_TRUE(wait_until([&] { return !loads().empty(); }));
+  EXPECT_EQ(loads().front().model, "big");
+  EXPECT_EQ(loads().front().stage, "fetching");
+  pool->fetches = false;
+  EXPECT_TRUE(wait_until([&] { return loads().empty(); }));
 }
 
 TEST_F(PoolsTest, ALostPoolIsFoundAgain) {

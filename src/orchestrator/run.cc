@@ -190,6 +190,12 @@ class OrchestratorProcess {
     pools.start_local = [local = LocalPoolOptions{home_, options_.pool, *pool_token}] {
       return find_or_start_local_pool(local);
     };
+    pools.on_worker_act = [audit = audit_.get()](const fleet::HostId& host, const WorkerAct& act) {
+      audit->note({.actor = "host:" + host,
+                   .action = std::string(act.action),
+                   .object = host + "/" + act.worker,
+                   .detail = "model " + act.model});
+    };
     make_host_steps(post);
     pools.steps = steps_.get();
     pools_ = std::make_unique<Pools>(*core_, *io_, *threads_, std::move(pools));
