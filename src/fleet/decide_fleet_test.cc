@@ -39,6 +39,54 @@ TEST_F(DecideLoad, AJobBehindALoadCountsTheSlotsThatAreToCome) {
   EXPECT_NEAR(out.replies.at(next_job).predicted_start_ms, 2000 + 7 * 2010 / 4, 100);
 }
 
+TEST_F(DecideLoad, AWorkerWithoutWorkLeavesAfterAQuarterOfAnHour) {
+  SeenWorker by_hand = worker("pinned");
+  by_hand.is_pinned = true;
+  add_host("a", {worker("w"), by_hand});
+  add_host("b", {worker("busy")});
+  submit_task({.mode = Mode::Pin, .pin_host = "b"});
+  begin_attempt();
+  const auto live_on = [this](seconds time) {
+    for (seconds passed{0}; passed < time; passed += seconds(5)) {
+      now += seconds(5);
+      for (const char* host : {"a", "b"}) {
+        PoolSeen seen = report(host, *host == 'a' ? std::vector{worker("w"), worker("pinned")}
+                                                  : std::vector{worker("busy")});
+        if (*host == 'a') seen.workers[1].is_pinned = true;
+        feed(seen);
+      }
+      feed(Tick{wall()});
+    }
+  };
+  live_on(seconds(895));
+  EXPECT_THAT(out.stops, IsEmpty());
+  live_on(seconds(10));
+  EXPECT_THAT(out.stops, ::testing::ElementsAre("w"))
+      << "once, and neither the busy nor the pinned";
+  live_on(seconds(20));
+  EXPECT_THAT(out.stops, SizeIs(1));
+}
+
+TEST_F(DecideLoad, ABatchJobIsServedAlthoughOthersKeepComing) {
+  add_host("a", {worker("w", 1, /*slots=*/1)});
+  submit_task();
+  const JobId batch = submit_task({.cls = JobClass::Batch});
+  // One interactive job always waits; each takes ten seconds.
+  int served_before = 0;
+  while (phase(batch) == Phase::Queued && served_before < 20) {
+    submit_task();
+    now += seconds(10);
+    feed(report("a", {worker("w", 1, 1)}));
+    feed(Tick{wall()});
+    begin_attempt();
+    end_attempt(AttemptEnd::Completed, 5);
+    sync();
+    ++served_before;
+  }
+  EXPECT_GE(served_before, 6) << "interactive ones first";
+  EXPECT_LE(served_before, 8) << "but after a minute it is one of them, and the oldest";
+}
+
 TEST_F(DecideLoad, TheFirstJobOfALoadedWorkerKnowsItsArithmetic) {
   add_host("a", {});
   const JobId first = submit_task();
