@@ -2,7 +2,7 @@
 # Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
 CTEST_FLAGS ?= --output-on-failure
 
-.PHONY: run demo test storm setup build clean asan tsan clang headers cuda portable fuzz format check
+.PHONY: run demo test storm setup build clean asan tsan clang headers cuda portable fuzz format check check-arm64
 
 run: setup
 	@scripts/build.sh release
@@ -52,6 +52,10 @@ cuda: setup
 portable:
 	@scripts/build_portable.sh
 
+# The kernels' tests for 64-bit ARM, under an emulator.
+check-arm64:
+	@scripts/check_arm64.sh
+
 # Builds the fuzzers; `scripts/fuzz.sh [SECONDS]` runs them all.
 fuzz: setup
 	@scripts/setup.sh clang
@@ -63,6 +67,7 @@ check: test
 	@$(MAKE) --no-print-directory clang
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory tsan
+	@$(MAKE) --no-print-directory check-arm64
 
 # `make test` fails when this would change a file.
 format:

@@ -17,8 +17,12 @@ find_package(CURL REQUIRED)
 find_package(LibArchive REQUIRED)
 find_package(Boost 1.81 REQUIRED)  # headers only: Asio, Beast and JSON are compiled into our own objects
 if(LLORCH_BUILD_TESTS)
-  find_package(GTest REQUIRED)
-  find_package(benchmark REQUIRED)
+  if(CMAKE_CROSSCOMPILING)  # from the source that its package brings along
+    add_subdirectory(/usr/src/googletest ${CMAKE_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+  else()
+    find_package(GTest REQUIRED)
+    find_package(benchmark REQUIRED)
+  endif()
   include(GoogleTest)
 endif()
 

@@ -5,6 +5,7 @@
 #   scripts/setup.sh test     also clang-format 14, node and the npm packages that are clients in tests, sshd, and shells that
 #                             logins may have
 #   scripts/setup.sh portable-x86-64, portable-arm64   only what builds portable programs for that architecture
+#   scripts/setup.sh check-arm64   that, and what runs tests for 64-bit ARM here
 # Quick and offline when nothing is missing.
 set -euo pipefail
 
@@ -15,9 +16,10 @@ packages=(g++ cmake ninja-build ccache pkg-config python3 git
 need_boost=yes
 case "${1:-}" in
   clang) packages+=(clang clang-tidy clang-format) ;;
-  portable-*)  # the libraries are in a folder of their own
+  portable-* | check-arm64)  # the libraries are in a folder of their own
     packages=(g++ cmake ninja-build ccache pkg-config python3 git dpkg-dev)
     need_boost=no
+    [ "$1" != check-arm64 ] || { packages+=(libgtest-dev qemu-user); set -- portable-arm64; }
     if [ "$1" != "portable-$(uname -m | sed 's/x86_64/x86-64/; s/aarch64/arm64/')" ]; then
       packages+=("g++-$(sed 's/portable-//; s/x86-64/x86-64-linux-gnu/; s/arm64/aarch64-linux-gnu/' <<<"$1")")
     fi

@@ -36,11 +36,10 @@ TEST(MakeBackend, ForcesAnInstructionSet) {
     const auto with_more = make_backend("cpu", {.threads = 2, .isa = isa.name});
     EXPECT_EQ(with_more.value()->device_class(), backend.value()->device_class());
   }
-  EXPECT_EQ(available_isas().back().name, "scalar");
   const auto unknown = make_backend("cpu", {.isa = "mmx"});
   ASSERT_FALSE(unknown.ok());
   EXPECT_THAT(unknown.error().message, HasSubstr("no instruction set 'mmx'"));
-  EXPECT_THAT(unknown.error().message, HasSubstr("scalar"));
+  EXPECT_THAT(unknown.error().message, HasSubstr(std::string(available_isas().back().name)));
 }
 
 TEST(MakeBackend, SaysWhatThereIsInsteadOfFallingBack) {

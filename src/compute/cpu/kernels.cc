@@ -63,6 +63,8 @@ std::vector<Isa> list_isas() {
   add(HWY_SSE4, {"sse4", "SSE4", "sse4", &N_SSE4::kKernels, &kPackedPlain});
 #endif
 #if HWY_TARGETS & HWY_NEON
+  if (const PackedKernels* neon = packed_neon())
+    add(HWY_NEON, {"dotprod", "NEON with dotprod", "neon", &N_NEON::kKernels, neon});
   add(HWY_NEON, {"neon", "NEON", "neon", &N_NEON::kKernels, &kPackedPlain});
 #endif
 #if HWY_TARGETS & HWY_EMU128

@@ -299,6 +299,7 @@ extern const PackedKernels kPackedPlain;
 // Null where the build or the machine has none.
 const PackedKernels* packed_avx2();
 const PackedKernels* packed_avx512();
+const PackedKernels* packed_neon();
 // Asks the kernel for the tile registers.
 const PackedKernels* packed_amx();
 // packed_avx512.cc's part of it.
