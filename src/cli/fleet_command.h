@@ -24,6 +24,7 @@ struct FleetContext {
   std::string ca_file;  // --ca-file, LLORCH_CA_FILE: whom alone to believe about it
   // Set by the command that was named; run after parsing. Returns the exit code.
   std::function<int()> chosen;
+  bool runs_unprepared = false;  // it also runs where complete() fails, which is its business then
 };
 
 FleetTarget target_of(const FleetContext& context);
@@ -48,6 +49,7 @@ void add_backup_commands(CLI::App& app, FleetContext& context);  // backup resto
 void add_audit_commands(CLI::App& app, FleetContext& context);   // audit …
 void add_ca_command(CLI::App& app, FleetContext& context);       // ca
 void add_completion_command(CLI::App& app, FleetContext& context);
+void add_doctor_command(CLI::App& app, FleetContext& context);
 void add_top_command(CLI::App& app, FleetContext& context);
 
 // `llorch up HOST…` and `down HOST…`; the exit code.

@@ -327,11 +327,12 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   add_ca_command(app, fleet);
   add_audit_commands(app, fleet);
   add_top_command(app, fleet);
+  add_doctor_command(app, fleet);
   add_completion_command(app, fleet);
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;
   if (fleet.chosen) {
     const Status completed = complete(fleet);
-    return completed.ok() ? fleet.chosen() : fail(completed.error());
+    return completed.ok() || fleet.runs_unprepared ? fleet.chosen() : fail(completed.error());
   }
   if (const Status config = base::check_config(environment); !config.ok())
     return fail(config.error());
