@@ -49,6 +49,7 @@ void add_backup_commands(CLI::App& app, FleetContext& context);  // backup resto
 void add_audit_commands(CLI::App& app, FleetContext& context);   // audit …
 void add_ca_command(CLI::App& app, FleetContext& context);       // ca
 void add_completion_command(CLI::App& app, FleetContext& context);
+void add_bench_command(CLI::App& app, FleetContext& context);
 void add_doctor_command(CLI::App& app, FleetContext& context);
 void add_top_command(CLI::App& app, FleetContext& context);
 

@@ -6,35 +6,28 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
-#include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
-#include "base/own_program.h"
 #include "base/result.h"
 #include "base/settings.h"
 #include "base/terminal.h"
-#include "base/utf8.h"
 #include "base/version.h"
-#include "catalog/model_catalog.h"
 #include "cli/ask_flags.h"
 #include "cli/chat_command.h"
 #include "cli/fleet_command.h"
 #include "cli/output.h"
 #include "cli/parse_words.h"
 #include "cli/run_command.h"
-#include "contract/backend_kind.h"
+#include "cli/worker_flags.h"
 #include "contract/limits.h"
-#include "contract/model_entry.h"
 
 namespace llorch::cli {
 namespace {
 
 constexpr std::int32_t kMaxTokens = 400;
-constexpr std::string_view kOwnPool = "own";
 
 constexpr const char* kRunFooter = R"(Examples:
   llorch run "Once upon a time"
@@ -92,14 +85,6 @@ constexpr const char* kFooter = R"(Examples:
 llorch COMMAND --help shows a command's options and examples.
 Models and workers of this host: llorch-pool --help.)";
 
-// What the parser fills for every command that asks a worker.
-struct WorkerArguments {
-  WorkerChoice choice;
-  std::string worker;
-  std::string pool;    // empty: a worker of our own; kOwnPool or a URL
-  bool local = false;  // never the fleet
-};
-
 struct RunArguments {
   WorkerArguments worker;
   RunOptions options;
@@ -111,33 +96,6 @@ struct ChatArguments {
   WorkerArguments worker;
   ChatOptions options;
 };
-
-void add_worker_flags(CLI::App& run, WorkerArguments& arguments) {
-  WorkerChoice& choice = arguments.choice;
-  run.add_option(
-         "-m,--model", choice.model,
-         "a .gguf, .safetensors or PyTorch file, a folder in\nHugging Face layout, a name of "
-         "the catalog, or builtin\n(the default)")
-      ->type_name("MODEL");
-  run.add_option("--threads", choice.threads, "threads of the worker")
-      ->type_name("N")
-      ->check(CLI::Range(1, 4096).description(""));
-  run.add_option("--ctx", choice.context, "context length, at most the model's")
-      ->type_name("N")
-      ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()).description(""));
-  run.add_option("--worker", arguments.worker, "the worker's program (llorch-cpud beside llorch)")
-      ->type_name("PATH");
-  run.add_flag("--pool{" + std::string(kOwnPool) + "}", arguments.pool,
-               "let a worker of this host's pool answer, or of the pool at\n--pool=URL; -m is then "
-               "an ID of its catalog, and the worker\nstays")
-      ->type_name("URL");
-  run.add_flag("--local", arguments.local,
-               "a worker of this command's own, also where an\norchestrator runs");
-  run.add_option("--backend", choice.backend,
-                 "of a worker that the pool starts: cpu (default), cuda")
-      ->type_name("NAME")
-      ->check(CLI::IsMember(contract::backend_names()).description(""));
-}
 
 void add_run_flags(CLI::App& run, RunArguments& arguments) {
   RunOptions& options = arguments.options;
@@ -182,81 +140,6 @@ std::vector<std::string> join_pool_url(int argc, const char* const* argv) {
     }
   }
   return words;
-}
-
-// The pool that --pool, --pool=URL or LLORCH_POOL mean.
-Result<PoolTarget> pool_target(const std::string& flag, const base::Environment& environment) {
-  const auto text_of = [&environment](const char* name) -> std::string {
-    const char* value = environment(name);
-    return value != nullptr ? value : "";
-  };
-  const Result<base::Home> home = base::find_home(environment);
-  if (!home.ok()) return home.error();
-  PoolTarget target{environment, *home, flag, text_of("LLORCH_TOKEN")};
-  target.ca_file = text_of("LLORCH_CA_FILE");
-  if (flag == kOwnPool) target.url = text_of("LLORCH_POOL");
-  return target;
-}
-
-// What a worker of our own loads: a path as it is, else the files of that name in the catalog.
-Result<std::string> find_model_files(const std::string& model,
-                                     const base::Environment& environment) {
-  std::error_code ignored;
-  if (std::filesystem::exists(model, ignored) || model.find('/') != std::string::npos) return model;
-  const Result<base::Home> home = base::find_home(environment);
-  if (!home.ok()) return model;
-  const Result<contract::ModelEntry> entry =
-      catalog::ModelCatalog(home->catalog_file()).find(model);
-  if (!entry.ok()) {
-    return Error{entry.error().code,
-                 fmt::format("{} is no file, and {}", base::quoted(model), entry.error().message)};
-  }
-  if (entry->id == contract::kBuiltinModel) return model;
-  if (!entry->downloaded) {
-    return Error{
-        ErrorCode::NotFound,
-        fmt::format("{} is in the catalog, but its files are not here: `llorch-pool models "
-                    "download {}` fetches them",
-                    model, model)};
-  }
-  return entry->path;
-}
-
-// Which worker it is, once everything is parsed.
-Result<WorkerChoice> find_choice(const WorkerArguments& arguments,
-                                 const base::Environment& environment) {
-  WorkerChoice choice = arguments.choice;
-  choice.worker = arguments.worker.empty()
-                      ? base::own_folder() / contract::find_backend_kind(contract::kCpu)->program
-                      : std::filesystem::path(arguments.worker);
-  if (!arguments.pool.empty()) {
-    Result<PoolTarget> target = pool_target(arguments.pool, environment);
-    if (!target.ok()) return target.error();
-    choice.pool = target.take();
-  } else if (arguments.worker.empty()) {  // a program that the user names knows its own models
-    Result<std::string> files = find_model_files(choice.model, environment);
-    if (!files.ok()) return files.error();
-    choice.model = files.take();
-  }
-  return choice;
-}
-
-// The orchestrator of this home, where it runs and nothing was said that only a worker of our own
-// can do: files, a program, threads, a context, a pool.
-std::optional<FleetTarget> find_fleet(const WorkerArguments& arguments,
-                                      const base::Environment& environment) {
-  const WorkerChoice& choice = arguments.choice;
-  std::error_code ignored;
-  const bool names_files =
-      choice.model.find('/') != std::string::npos || std::filesystem::exists(choice.model, ignored);
-  if (arguments.local || names_files || !arguments.worker.empty() || !arguments.pool.empty() ||
-      choice.threads || choice.context)
-    return std::nullopt;
-  FleetContext context;
-  context.environment = environment;
-  if (!complete(context).ok()) return std::nullopt;
-  if (context.url.empty() && !read_orchestrator_address(context.home)) return std::nullopt;
-  return target_of(context);
 }
 
 // What `llorch run` and `llorch chat` settle alike once everything is parsed; 0, or the code to
@@ -327,6 +210,7 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   add_ca_command(app, fleet);
   add_audit_commands(app, fleet);
   add_top_command(app, fleet);
+  add_bench_command(app, fleet);
   add_doctor_command(app, fleet);
   add_completion_command(app, fleet);
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;

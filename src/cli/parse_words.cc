@@ -7,7 +7,6 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "base/similar_names.h"
@@ -121,6 +120,16 @@ std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
       complain(mistake);
     return kUsage;
   }
+}
+
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(','));
+    if (!word.empty()) words.emplace_back(word);
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+  }
+  return words;
 }
 
 }  // namespace llorch::cli

@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace llorch::cli {
@@ -13,5 +14,8 @@ namespace llorch::cli {
 // help or version on stdout, or on stderr what is wrong. An unknown command or option is named
 // with the nearest one.
 std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words);
+
+// "a,b" as its words, in order; empty ones are left out.
+std::vector<std::string> split_words(std::string_view text);
 
 }  // namespace llorch::cli
