@@ -51,6 +51,7 @@ void add_ca_command(CLI::App& app, FleetContext& context);       // ca
 void add_completion_command(CLI::App& app, FleetContext& context);
 void add_bench_command(CLI::App& app, FleetContext& context);
 void add_doctor_command(CLI::App& app, FleetContext& context);
+void add_matrix_command(CLI::App& app, FleetContext& context);
 void add_top_command(CLI::App& app, FleetContext& context);
 
 // `llorch up HOST…` and `down HOST…`; the exit code.

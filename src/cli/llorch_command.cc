@@ -211,6 +211,7 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   add_audit_commands(app, fleet);
   add_top_command(app, fleet);
   add_bench_command(app, fleet);
+  add_matrix_command(app, fleet);
   add_doctor_command(app, fleet);
   add_completion_command(app, fleet);
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;

@@ -38,6 +38,8 @@ class LocalWorker {
   Result<std::string> wait_ready(
       const std::function<void(std::optional<double> progress)>& on_tick);
 
+  int pid() const { return process_->pid(); }
+
   // Ends the worker now, and with it whatever waits for it.
   void interrupt();
 

@@ -1,0 +1,218 @@
+#include "cli/matrix.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace llorch::cli {
+namespace {
+
+constexpr double kAlwaysAllowed = 0.03;
+constexpr std::size_t kFileBytesMax = std::size_t{64} << 20;
+
+Error broken(std::string_view what) {
+  return {ErrorCode::Corrupt,
+          fmt::format("this is no file of `llorch matrix --json`: {}; move it away or name another",
+                      what)};
+}
+
+std::string text_in(const json::Object& object, std::string_view field) {
+  const json::Value* value = object.if_contains(field);
+  return value != nullptr && value->is_string() ? std::string(json::view(value->get_string()))
+                                                : std::string();
+}
+
+std::int64_t number_in(const json::Object& object, std::string_view field) {
+  const json::Value* value = object.if_contains(field);
+  return value != nullptr && value->is_int64() ? value->get_int64() : 0;
+}
+
+const json::Array& list_in(const json::Object& object, std::string_view field) {
+  static const json::Array kNone;
+  const json::Value* value = object.if_contains(field);
+  return value != nullptr && value->is_array() ? value->get_array() : kNone;
+}
+
+std::optional<CheckState> state_named(std::string_view text) {
+  for (const CheckState state : {CheckState::Passed, CheckState::Failed, CheckState::Skipped})
+    if (name(state) == text) return state;
+  return std::nullopt;
+}
+
+json::Object cell_json(const MatrixCell& cell) {
+  json::Array checks;
+  for (const CheckResult& check : cell.checks)
+    checks.push_back(
+        json::Object{{"name", check.name}, {"state", name(check.state)}, {"detail", check.detail}});
+  json::Array figures;
+  for (const Figure& figure : cell.figures) figures.push_back(to_json(figure));
+  return {{"model", cell.name.model},
+          {"backend", cell.name.backend},
+          {"host", cell.name.host},
+          {"state", name(cell.state())},
+          {"quant", cell.quant},
+          {"device_class", cell.device_class},
+          {"build", cell.build},
+          {"context", cell.context},
+          {"parameters", cell.parameters},
+          {"size_bytes", cell.size_bytes},
+          {"checks", std::move(checks)},
+          {"figures", std::move(figures)},
+          {"ids", json::Array(cell.ids.begin(), cell.ids.end())}};
+}
+
+Result<MatrixCell> read_cell(const json::Value& value) {
+  const json::Object* object = value.if_object();
+  if (object == nullptr) return broken("a cell is no object");
+  MatrixCell cell;
+  cell.name = {text_in(*object, "model"), text_in(*object, "backend"), text_in(*object, "host")};
+  if (cell.name.model.empty() || cell.name.backend.empty() || cell.name.host.empty())
+    return broken("a cell has no model, backend or host");
+  cell.quant = text_in(*object, "quant");
+  cell.device_class = text_in(*object, "device_class");
+  cell.build = text_in(*object, "build");
+  cell.context = number_in(*object, "context");
+  cell.parameters = number_in(*object, "parameters");
+  cell.size_bytes = number_in(*object, "size_bytes");
+  for (const json::Value& check : list_in(*object, "checks")) {
+    const json::Object* fields = check.if_object();
+    const auto state = fields != nullptr ? state_named(text_in(*fields, "state")) : std::nullopt;
+    if (!state) return broken(fmt::format("a check of {} has no state", text_of(cell.name)));
+    cell.checks.push_back({text_in(*fields, "name"), *state, text_in(*fields, "detail")});
+  }
+  for (const json::Value& entry : list_in(*object, "figures")) {
+    std::optional<Figure> figure = read_figure(entry);
+    if (!figure) return broken(fmt::format("a figure of {} is none", text_of(cell.name)));
+    cell.figures.push_back(std::move(*figure));
+  }
+  for (const json::Value& id : list_in(*object, "ids"))
+    if (id.is_int64()) cell.ids.push_back(static_cast<std::int32_t>(id.get_int64()));
+  return cell;
+}
+
+void compare_figures(const MatrixCell& now, const MatrixCell& before,
+                     std::vector<Difference>& differences) {
+  for (const Figure& figure : now.figures) {
+    const Figure* was = before.find_figure(figure.name);
+    if (was == nullptr || was->unit != figure.unit || was->median() <= 0) continue;
+    const double change = figure.median() / was->median() - 1;
+    const double worse = figure.is_better_when_more() ? -change : change;
+    const double allowed = allowed_change(figure, *was);
+    if (worse <= allowed && -worse <= allowed) continue;
+    differences.push_back(
+        {now.name, figure.name,
+         fmt::format("{}: {:.4g} {}, was {:.4g} ({:+.1f} %, ± {:.1f} % is noise)", figure.name,
+                     figure.median(), figure.unit, was->median(), change * 100, allowed * 100),
+         worse > 0});
+  }
+}
+
+void compare_checks(const MatrixCell& now, const MatrixCell& before,
+                    std::vector<Difference>& differences) {
+  for (const CheckResult& check : now.checks) {
+    const CheckResult* was = before.find_check(check.name);
+    if (was == nullptr || was->state == CheckState::Skipped || was->state == check.state ||
+        check.state == CheckState::Skipped)
+      continue;
+    differences.push_back({now.name, check.name,
+                           fmt::format("{} {}, was {}: {}", check.name, name(check.state),
+                                       name(was->state), check.detail),
+                           check.state == CheckState::Failed});
+  }
+}
+
+}  // namespace
+
+std::string_view name(CheckState state) {
+  constexpr std::array<std::string_view, 3> kNames = {"passed", "failed", "skipped"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+std::string text_of(const CellName& cell) {
+  return fmt::format("{} on {} of {}", cell.model, cell.backend, cell.host);
+}
+
+CheckState MatrixCell::state() const {
+  if (count(CheckState::Failed) > 0) return CheckState::Failed;
+  return count(CheckState::Passed) > 0 ? CheckState::Passed : CheckState::Skipped;
+}
+
+const CheckResult* MatrixCell::find_check(std::string_view check) const {
+  const auto found = std::find_if(checks.begin(), checks.end(),
+                                  [&](const CheckResult& one) { return one.name == check; });
+  return found != checks.end() ? &*found : nullptr;
+}
+
+const Figure* MatrixCell::find_figure(std::string_view figure) const {
+  const auto found = std::find_if(figures.begin(), figures.end(),
+                                  [&](const Figure& one) { return one.name == figure; });
+  return found != figures.end() ? &*found : nullptr;
+}
+
+std::size_t MatrixCell::count(CheckState state) const {
+  return static_cast<std::size_t>(std::count_if(
+      checks.begin(), checks.end(), [&](const CheckResult& one) { return one.state == state; }));
+}
+
+const MatrixCell* MatrixResult::find(const CellName& cell) const {
+  const auto found = std::find_if(cells.begin(), cells.end(),
+                                  [&](const MatrixCell& one) { return one.name == cell; });
+  return found != cells.end() ? &*found : nullptr;
+}
+
+std::size_t MatrixResult::count(CheckState state) const {
+  return static_cast<std::size_t>(std::count_if(
+      cells.begin(), cells.end(), [&](const MatrixCell& one) { return one.state() == state; }));
+}
+
+json::Object to_json(const MatrixResult& result) {
+  json::Array cells;
+  for (const MatrixCell& cell : result.cells) cells.push_back(cell_json(cell));
+  return {{"kind", "llorch matrix"},   {"version", result.version}, {"made_at", result.made_at},
+          {"machine", result.machine}, {"quick", result.quick},     {"cells", std::move(cells)}};
+}
+
+Result<MatrixResult> parse_matrix(std::string_view text) {
+  const Result<json::Value> value = json::parse(text, {.max_bytes = kFileBytesMax});
+  if (!value.ok()) return broken(value.error().message);
+  const json::Object* object = value->if_object();
+  if (object == nullptr || text_in(*object, "kind") != "llorch matrix")
+    return broken("\"kind\" is not \"llorch matrix\"");
+  MatrixResult result;
+  result.version = text_in(*object, "version");
+  result.made_at = text_in(*object, "made_at");
+  result.machine = text_in(*object, "machine");
+  const json::Value* quick = object->if_contains("quick");
+  result.quick = quick != nullptr && quick->is_bool() && quick->get_bool();
+  for (const json::Value& entry : list_in(*object, "cells")) {
+    Result<MatrixCell> cell = read_cell(entry);
+    if (!cell.ok()) return cell.error();
+    result.cells.push_back(cell.take());
+  }
+  return result;
+}
+
+double allowed_change(const Figure& now, const Figure& before) {
+  return kAlwaysAllowed + 2 * (now.noise() + before.noise());
+}
+
+std::vector<Difference> compare(const MatrixResult& now, const MatrixResult& before) {
+  std::vector<Difference> differences;
+  for (const MatrixCell& cell : now.cells) {
+    const MatrixCell* was = before.find(cell.name);
+    if (was == nullptr) continue;
+    compare_checks(cell, *was, differences);
+    compare_figures(cell, *was, differences);
+    const bool same_machine = cell.build == was->build && cell.device_class == was->device_class;
+    if (same_machine && !cell.build.empty() && !cell.ids.empty() && !was->ids.empty() &&
+        cell.ids != was->ids) {
+      differences.push_back({cell.name, "ids",
+                             "the greedy ids are others, though build and device are the same",
+                             true});
+    }
+  }
+  return differences;
+}
+
+}  // namespace llorch::cli

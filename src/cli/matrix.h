@@ -1,0 +1,85 @@
+// What `llorch matrix` finds out: for each model, backend and host a cell with checks and figures.
+// Values, their JSON, and what they mean beside an earlier run. No effects. Private to cli/.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "cli/measure.h"
+
+namespace llorch::cli {
+
+enum class CheckState : std::uint8_t { Passed, Failed, Skipped };
+std::string_view name(CheckState state);  // "passed", "failed", "skipped"
+
+struct CheckResult {
+  std::string name;  // "plan", "load", "ids", …: see matrix_checks.cc
+  CheckState state = CheckState::Skipped;
+  std::string detail;  // what was seen; of a failed one what was expected, of a skipped one why
+};
+
+// Which cell it is. The three together are its key.
+struct CellName {
+  std::string model;    // for people; never a path
+  std::string backend;  // "cpu", "cuda"
+  std::string host;     // "local": a worker of our own; else a host of the fleet
+
+  friend bool operator==(const CellName&, const CellName&) = default;
+};
+std::string text_of(const CellName& name);  // "tinyllama on cpu of local"
+
+struct MatrixCell {
+  CellName name;
+  std::string quant;         // of the weights, as the worker says
+  std::string device_class;  // "cpu-avx512"
+  std::string build;
+  std::int64_t context = 0;
+  std::int64_t parameters = 0;
+  std::int64_t size_bytes = 0;
+  std::vector<CheckResult> checks;
+  std::vector<Figure> figures;
+  std::vector<std::int32_t> ids;  // of one greedy answer, for comparing
+
+  // Failed when a check is; skipped when nothing was tried.
+  CheckState state() const;
+  const CheckResult* find_check(std::string_view check) const;  // null: none of that name
+  const Figure* find_figure(std::string_view figure) const;     // likewise
+  std::size_t count(CheckState state) const;
+};
+
+struct MatrixResult {
+  std::string version;
+  std::string made_at;  // RFC 3339
+  std::string machine;  // "AMD EPYC …, AVX-512, 2 cores"
+  bool quick = false;
+  std::vector<MatrixCell> cells;
+
+  const MatrixCell* find(const CellName& name) const;  // null: none
+  std::size_t count(CheckState state) const;           // cells
+};
+
+json::Object to_json(const MatrixResult& result);
+// Of a file that this program wrote; Corrupt says what is wrong with another.
+Result<MatrixResult> parse_matrix(std::string_view text);
+
+// --- beside an earlier run ---
+
+struct Difference {
+  CellName cell;
+  std::string what;      // "decode_tps_16", "ids", "cancel in decode"
+  std::string sentence;  // with both values and what would have been within the noise
+  bool is_regression = false;
+};
+// What became worse by more than both runs' own noise, checks that passed before and fail now, ids
+// that are others on the same build and device; and, as no regression, what became better by as
+// much. Cells and figures that only one of them has are left out.
+std::vector<Difference> compare(const MatrixResult& now, const MatrixResult& before);
+// The part by which a figure may be worse than before: twice what both runs saw of noise, and 3 %.
+double allowed_change(const Figure& now, const Figure& before);
+
+}  // namespace llorch::cli

@@ -1,0 +1,174 @@
+// Checks of the matrix that start programs beside us: the checkpoints, and workers that must not
+// start.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <vector>
+
+#include "base/process.h"
+#include "base/terminal.h"
+#include "cli/matrix_checks.h"
+#include "contract/backend_kind.h"
+
+namespace llorch::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kCheckpointsPatience{600'000};
+constexpr milliseconds kRefusalPatience{60'000};
+constexpr milliseconds kTick{50};
+constexpr std::uintmax_t kCutFileMax = std::uintmax_t{1} << 30;
+constexpr std::size_t kDetailBytes = 300;
+
+// A folder that is gone with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::error_code failed;
+    std::string pattern = (fs::temp_directory_path(failed) / "llorch-matrix-XXXXXX").string();
+    if (!failed && ::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const fs::path& path() const { return path_; }  // empty: it could not be made
+
+ private:
+  fs::path path_;
+};
+
+struct Outcome {
+  std::optional<base::ExitStatus> exit;  // none: it was ended here
+  std::string output;                    // its last part
+};
+
+Result<Outcome> run(const fs::path& program, std::vector<std::string> arguments,
+                    milliseconds patience, const std::stop_token& stop) {
+  base::ProcessOptions options;
+  options.program = program;
+  options.arguments = std::move(arguments);
+  options.dies_with_parent = true;
+  Result<std::unique_ptr<base::Process>> process = base::Process::spawn(options);
+  if (!process.ok()) return process.error();
+  const auto until = std::chrono::steady_clock::now() + patience;
+  Outcome outcome;
+  while (!outcome.exit && !stop.stop_requested() && std::chrono::steady_clock::now() < until)
+    outcome.exit = (*process)->wait_for(kTick);
+  if (!outcome.exit) (*process)->stop(milliseconds(0));
+  outcome.output = (*process)->output_tail();
+  return outcome;
+}
+
+std::string last_line(std::string_view text) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  const std::size_t begin = text.rfind('\n');
+  return base::printable(text.substr(begin == std::string_view::npos ? 0 : begin + 1))
+      .substr(0, kDetailBytes);
+}
+
+// A worker that is given this path must say why it does not start, and end with 1.
+CheckResult expect_refusal(const Subject& subject, const fs::path& model) {
+  const Result<Outcome> outcome =
+      run(subject.program,
+          {"--worker-id", "matrix", "--port", "0", "--model", model.string(), "--callback-url",
+           "http://localhost:9999/ready"},
+          kRefusalPatience, subject.stop);
+  if (!outcome.ok()) return failed(outcome.error().message);
+  if (!outcome->exit)
+    return failed(fmt::format("the worker still ran after {} s, expected exit code 1",
+                              kRefusalPatience.count() / 1000));
+  std::string said = last_line(outcome->output);
+  // What it says may name a temporary folder, which is nobody's business.
+  const std::string folder = model.parent_path().string() + "/";
+  for (std::size_t at = said.find(folder); at != std::string::npos; at = said.find(folder))
+    said.erase(at, folder.size());
+  if (outcome->exit->signal != 0 || outcome->exit->code != 1)
+    return failed(
+        fmt::format("the worker {}, expected exit code 1: {}", outcome->exit->describe(), said));
+  if (said.empty()) return failed("the worker ended without a word");
+  return passed(said);
+}
+
+// "cuda:0" of "cuda:0 (NVIDIA H200)".
+std::string checkpoints_device(const Subject& subject) {
+  if (subject.backend == contract::kCpu) return subject.backend;
+  const std::string& device = subject.facts.device;
+  return device.empty() ? subject.backend : device.substr(0, device.find(' '));
+}
+
+// "10 of 12 passed; failed: rope (3.1e-02, at most 1e-04)" of what llorch-checkpoints --json says.
+std::string failed_rungs(std::string_view output) {
+  const std::size_t begin = output.find('{');
+  const Result<json::Value> value =
+      json::parse(begin == std::string_view::npos ? "" : output.substr(begin));
+  if (!value.ok() || !value->is_object()) return last_line(output);
+  const json::Value* rungs = value->get_object().if_contains("checkpoints");
+  if (rungs == nullptr || !rungs->is_array()) return last_line(output);
+  std::string names;
+  for (const json::Value& rung : rungs->get_array()) {
+    const json::Object* object = rung.if_object();
+    const json::Value* good = object != nullptr ? object->if_contains("passed") : nullptr;
+    const json::Value* label = object != nullptr ? object->if_contains("name") : nullptr;
+    if (good == nullptr || !good->is_bool() || good->get_bool() || label == nullptr ||
+        !label->is_string())
+      continue;
+    names += (names.empty() ? "" : ", ") + base::printable(json::view(label->get_string()));
+  }
+  return names.empty() ? last_line(output) : "failed: " + names;
+}
+
+}  // namespace
+
+CheckResult check_checkpoints(Subject& subject, MatrixCell&) {
+  if (subject.files.empty()) return skipped(why_no_files(subject));
+  std::error_code ignored;
+  const fs::path program = subject.tools / "llorch-checkpoints";
+  if (!fs::exists(program, ignored)) return skipped("llorch-checkpoints is not installed");
+  const Result<Outcome> outcome =
+      run(program,
+          {"--model", subject.files.string(), "--backend", checkpoints_device(subject), "--json"},
+          kCheckpointsPatience, subject.stop);
+  if (!outcome.ok()) return failed(outcome.error().message);
+  if (!outcome->exit)
+    return skipped(fmt::format("took longer than {} s", kCheckpointsPatience.count() / 1000));
+  if (!outcome->exit->success()) return failed(failed_rungs(outcome->output));
+  return passed("all twelve");
+}
+
+CheckResult check_bad_path(Subject& subject, MatrixCell&) {
+  if (subject.program.empty()) return skipped("the worker is another host's");
+  const TemporaryFolder folder;
+  if (folder.path().empty()) return skipped("no temporary folder could be made");
+  return expect_refusal(subject, folder.path() / "no-such-model.gguf");
+}
+
+CheckResult check_cut_file(Subject& subject, MatrixCell&) {
+  if (subject.program.empty()) return skipped("the worker is another host's");
+  std::error_code failed_to_look;
+  if (subject.files.empty()) return skipped(why_no_files(subject));
+  if (!fs::is_regular_file(subject.files, failed_to_look))
+    return skipped("the model is a folder, not one file");
+  const std::uintmax_t size = fs::file_size(subject.files, failed_to_look);
+  if (failed_to_look || size > kCutFileMax) return skipped("the file is larger than 1 GiB");
+  const TemporaryFolder folder;
+  if (folder.path().empty()) return skipped("no temporary folder could be made");
+  const fs::path cut = folder.path() / ("cut" + subject.files.extension().string());
+  fs::copy_file(subject.files, cut, failed_to_look);
+  if (!failed_to_look)
+    fs::permissions(cut, fs::perms::owner_read | fs::perms::owner_write, failed_to_look);
+  if (!failed_to_look) fs::resize_file(cut, size * 2 / 3, failed_to_look);
+  if (failed_to_look) return skipped("no copy could be made: " + failed_to_look.message());
+  return expect_refusal(subject, cut);
+}
+
+}  // namespace llorch::cli

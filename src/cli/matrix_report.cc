@@ -1,0 +1,182 @@
+#include "cli/matrix_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/terminal.h"
+
+namespace llorch::cli {
+namespace {
+
+using base::Color;
+using base::TextTable;
+using Align = TextTable::Align;
+
+// The figures of a row, in the order of its columns.
+constexpr std::string_view kColumns[] = {"first_token_ms", "prefill_tps",   "decode_tps_1",
+                                         "decode_tps_4",   "decode_tps_16", "peak_memory"};
+
+Color color_of(CheckState state) {
+  switch (state) {
+    case CheckState::Passed:
+      return Color::Green;
+    case CheckState::Failed:
+      return Color::Red;
+    case CheckState::Skipped:
+      return Color::Dim;
+  }
+  return Color::None;
+}
+
+std::string checks_text(const MatrixCell& cell) {
+  std::string text = std::to_string(cell.count(CheckState::Passed));
+  if (const std::size_t bad = cell.count(CheckState::Failed); bad > 0)
+    text += fmt::format(", {} failed", bad);
+  if (const std::size_t left = cell.count(CheckState::Skipped); left > 0)
+    text += fmt::format(", {} skipped", left);
+  return text;
+}
+
+// Markdown's own characters in text from elsewhere.
+std::string plain(std::string_view text) {
+  std::string out;
+  for (const char c : base::printable(text)) {
+    if (c == '|' || c == '`' || c == '*' || c == '_' || c == '<' || c == '[') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// Reasons with the cells that share them, in the order in which they first came.
+std::vector<std::pair<std::string, std::vector<std::string>>> by_reason(const MatrixResult& result,
+                                                                        CheckState state) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> all;
+  for (const MatrixCell& cell : result.cells) {
+    for (const CheckResult& check : cell.checks) {
+      if (check.state != state) continue;
+      const std::string reason = fmt::format("{}: {}", check.name, check.detail);
+      auto found = std::find_if(all.begin(), all.end(),
+                                [&](const auto& entry) { return entry.first == reason; });
+      if (found == all.end()) found = all.insert(all.end(), {reason, {}});
+      found->second.push_back(cell.name.host == "local"
+                                  ? fmt::format("{} ({})", cell.name.model, cell.name.backend)
+                                  : text_of(cell.name));
+    }
+  }
+  return all;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string reasons_markdown(const MatrixResult& result, CheckState state, std::string_view title) {
+  const auto reasons = by_reason(result, state);
+  if (reasons.empty()) return {};
+  std::string text = fmt::format("\n## {}\n\n", title);
+  for (const auto& [reason, cells] : reasons)
+    text += fmt::format("* {} – {}\n", plain(reason), plain(joined(cells)));
+  return text;
+}
+
+}  // namespace
+
+std::string figure_cell(const Figure* figure) {
+  if (figure == nullptr) return "-";
+  const double median = figure->median();
+  if (figure->unit == "bytes") return base::human_bytes(static_cast<std::int64_t>(median));
+  if (figure->unit == "ms" && median >= 1000) return fmt::format("{:.2f} s", median / 1000);
+  const std::string number = fmt::format("{:.{}f}", median, median < 10 ? 1 : 0);
+  return figure->unit == "ms" ? number + " ms" : number;
+}
+
+std::string matrix_table(const MatrixResult& result, const std::vector<CellName>& wanted,
+                         const MatrixMoment* now, bool color) {
+  TextTable table({Align::Left, Align::Left, Align::Left, Align::Left, Align::Left, Align::Right,
+                   Align::Right, Align::Right, Align::Right, Align::Right, Align::Right});
+  table.add_row({"MODEL", "BACKEND", "HOST", "STATE", "CHECKS", "FIRST", "PREFILL", "DECODE", "×4",
+                 "×16", "PEAK"},
+                Color::Bold);
+  for (const CellName& name : wanted) {
+    std::vector<std::string> row = {base::printable(name.model), name.backend,
+                                    base::printable(name.host)};
+    const MatrixCell* cell = result.find(name);
+    Color paint = Color::None;
+    if (cell != nullptr) {
+      paint = cell->state() == CheckState::Passed ? Color::None : color_of(cell->state());
+      row.emplace_back(llorch::cli::name(cell->state()));
+      row.push_back(checks_text(*cell));
+      for (const std::string_view figure : kColumns)
+        row.push_back(figure_cell(cell->find_figure(figure)));
+    } else if (now != nullptr && now->cell == name) {
+      row.emplace_back("runs");
+      row.push_back(fmt::format("{}/{} {}", now->number, now->count, now->check));
+      row.resize(11);
+      paint = Color::Yellow;
+    } else {
+      row.emplace_back("waits");
+      row.resize(11);
+      paint = Color::Dim;
+    }
+    table.add_row(std::move(row), paint);
+  }
+  return table.render(0, color);
+}
+
+std::string matrix_remarks(const MatrixResult& result, bool color) {
+  std::string text;
+  for (const CheckState state : {CheckState::Failed, CheckState::Skipped}) {
+    for (const auto& [reason, cells] : by_reason(result, state)) {
+      text += fmt::format("{} {}\n          {}\n",
+                          base::paint(fmt::format("{:<9}", name(state)), color_of(state), color),
+                          base::printable(reason), base::printable(joined(cells)));
+    }
+  }
+  return text;
+}
+
+std::string matrix_markdown(const MatrixResult& result) {
+  std::string text = "# Models that were tried\n\n";
+  text += fmt::format(
+      "Made by `llorch matrix{} --markdown docs/MODEL_SUPPORT.md`, version {}, {}, on {}.\n"
+      "{} cells passed, {} failed, {} were skipped. Speeds are medians in tokens a second (first "
+      "token: milliseconds),\nmeasured through the worker's own door on a machine that did other "
+      "things meanwhile; they compare rows, not machines.\n\n",
+      result.quick ? " --quick" : "", result.version, result.made_at.substr(0, 10),
+      plain(result.machine), result.count(CheckState::Passed), result.count(CheckState::Failed),
+      result.count(CheckState::Skipped));
+  text +=
+      "| model | weights | size | backend | host | state | checks | first token | prefill | decode "
+      "| 4 streams | 16 streams | peak memory |\n"
+      "|---|---|---:|---|---|---|---|---:|---:|---:|---:|---:|---:|\n";
+  for (const MatrixCell& cell : result.cells) {
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |", plain(cell.name.model),
+                        cell.quant.empty() ? "-" : plain(cell.quant),
+                        cell.size_bytes > 0 ? base::human_bytes(cell.size_bytes) : "-",
+                        cell.name.backend, plain(cell.name.host), name(cell.state()),
+                        checks_text(cell));
+    for (const std::string_view figure : kColumns)
+      text += fmt::format(" {} |", figure_cell(cell.find_figure(figure)));
+    text += "\n";
+  }
+  text += reasons_markdown(result, CheckState::Failed, "Failed");
+  text += reasons_markdown(result, CheckState::Skipped, "Not tried, and why");
+  text +=
+      "\n## What is tried\n\n"
+      "plan: would it fit. load: a worker with exactly that plan. checkpoints: twelve stages from "
+      "the first norm to ids, against a slow\nreference in double precision. ids: a greedy answer "
+      "twice and among others, the same ids. golden: the ids that transformers\ncontinues with. "
+      "chat: through OpenAI's endpoint. cancel: in a long prompt and while writing; slots are free "
+      "and the greedy ids\nthe same afterwards. Then an empty prompt, the longest and one token "
+      "more, unicode, a stop text across two tokens, eight\ncancels in a row, a path without a "
+      "model, a file cut at two thirds, bursts of 10 and 64, a soak whose second half\nmust not "
+      "grow, speeds, and the peak of memory against the plan.\n";
+  return text;
+}
+
+}  // namespace llorch::cli

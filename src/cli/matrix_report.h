@@ -1,0 +1,39 @@
+// The matrix for people: a table in a terminal, a page of Markdown, a page of HTML. Pure. Private
+// to cli/.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/matrix.h"
+
+namespace llorch::cli {
+
+// What is being done now.
+struct MatrixMoment {
+  CellName cell;
+  std::string check;
+  std::size_t number = 0;  // of the check
+  std::size_t count = 1;   // checks
+};
+
+// A row for each cell that is wanted: those of the result, the one that runs, those that wait.
+// `now`: null when nothing runs.
+std::string matrix_table(const MatrixResult& result, const std::vector<CellName>& wanted,
+                         const MatrixMoment* now, bool color);
+// What failed and what was skipped, with the reasons; empty when there is nothing to say.
+std::string matrix_remarks(const MatrixResult& result, bool color);
+
+// docs/MODEL_SUPPORT.md: what runs, how fast, what was not tried and why.
+std::string matrix_markdown(const MatrixResult& result);
+
+// One page without anything from elsewhere: numbers, charts, every check with what was seen. Light
+// and dark as the reader's system is.
+std::string matrix_html(const MatrixResult& result, const std::vector<Difference>& differences);
+
+// "1.24 s", "870 ms", "171", "89.6 MiB": a figure without its unit where the column says it.
+std::string figure_cell(const Figure* figure);
+
+}  // namespace llorch::cli

@@ -1,0 +1,184 @@
+// llorch bench and llorch matrix as a user types them, with the real worker and the built-in model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.h"
+#include "base/process_table.h"
+#include "support/child_process.h"
+#include "support/run_program.h"
+#include "support/test_paths.h"
+
+namespace llorch::cli {
+namespace {
+
+using test::ProgramOutcome;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class Home {
+ public:
+  std::vector<std::string> environment() const {
+    return {"LLORCH_HOME=" + folder_.path().string(),
+            "LLORCH_ORCHESTRATOR=", "LLORCH_POOL=", "LLORCH_CONFIG=", "LLORCH_TOKEN="};
+  }
+  ProgramOutcome llorch(std::vector<std::string> words) const {
+    return test::run_program(LLORCH, std::move(words), environment());
+  }
+  std::filesystem::path operator/(std::string_view name) const { return folder_ / name; }
+  std::vector<int> processes() const {
+    return base::processes_with_variable(environment().front());
+  }
+
+ private:
+  test::TempDir folder_;
+};
+
+std::string read(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+TEST(Bench, MeasuresAWorkerOfItsOwn) {
+  const Home home;
+  const std::vector<std::string> small = {"bench", "--streams", "1,2",      "-n", "4",
+                                          "-p",    "8",         "--repeat", "2"};
+  const ProgramOutcome text = home.llorch(small);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  for (const char* words : {"builtin", "this machine, cpu", "first token", "prefill",
+                            "decode, 1 stream ", "decode, 2 streams", "tokens/s ± "})
+    EXPECT_THAT(text.out, HasSubstr(words));
+  std::vector<std::string> as_json = small;
+  as_json.emplace_back("--json");
+  const ProgramOutcome object = home.llorch(as_json);
+  ASSERT_EQ(object.exit_code, 0) << object.err;
+  const Result<json::Value> answer = json::parse(object.out);
+  ASSERT_TRUE(answer.ok()) << object.out;
+  const json::Array& places = answer->at("places").get_array();
+  ASSERT_EQ(places.size(), 1U);
+  const json::Array& figures = places[0].at("figures").get_array();
+  ASSERT_EQ(figures.size(), 4U);
+  for (const json::Value& figure : figures)
+    EXPECT_EQ(figure.at("samples").get_array().size(), 2U) << figure.at("name").get_string();
+  EXPECT_THAT(home.processes(), IsEmpty());
+}
+
+TEST(Bench, MistakesAreNamed) {
+  const Home home;
+  const ProgramOutcome streams = home.llorch({"bench", "--streams", "0"});
+  EXPECT_EQ(streams.exit_code, 2);
+  EXPECT_THAT(streams.err, HasSubstr("expected numbers from 1 to 64"));
+  const ProgramOutcome host = home.llorch({"bench", "--host", "anna"});
+  EXPECT_EQ(host.exit_code, 1);
+  EXPECT_THAT(host.err, HasSubstr("`llorch up` starts one"));
+  const ProgramOutcome model = home.llorch({"bench", "-m", "nothing-here"});
+  EXPECT_EQ(model.exit_code, 1);
+  EXPECT_THAT(model.err, HasSubstr("nothing-here"));
+}
+
+TEST(Bench, CtrlCEndsItAndItsWorker) {
+  const Home home;
+  test::ChildProcess bench(LLORCH, {"bench", "-n", "400", "--repeat", "50"}, home.environment());
+  while (home.processes().size() < 2) ASSERT_TRUE(bench.is_running());
+  bench.signal(SIGINT);
+  EXPECT_EQ(bench.wait(std::chrono::seconds(60)), 130);
+  EXPECT_EQ(bench.out(), "");
+  EXPECT_THAT(home.processes(), IsEmpty());
+}
+
+TEST(Matrix, TriesTheBuiltinModelAndWritesItDown) {
+  const Home home;
+  const std::string state = (home / "matrix.json").string();
+  const std::vector<std::string> words = {"matrix",     "--quick",
+                                          "--soak",     "8",
+                                          "--json",     state,
+                                          "--html",     (home / "matrix.html").string(),
+                                          "--markdown", (home / "matrix.md").string()};
+  const ProgramOutcome first = home.llorch(words);
+  ASSERT_EQ(first.exit_code, 0) << first.out << first.err;
+  EXPECT_THAT(first.err, HasSubstr("builtin on cpu of local: passed"));
+  EXPECT_THAT(first.out, HasSubstr("builtin"));
+  EXPECT_THAT(first.out, Not(HasSubstr("failed")));
+  // Files of the built-in model are inside the program.
+  EXPECT_THAT(first.out, HasSubstr("skipped   checkpoints: "));
+  const Result<json::Value> result = json::parse(read(home / "matrix.json"));
+  ASSERT_TRUE(result.ok());
+  const json::Value& cell = result->at("cells").get_array()[0];
+  EXPECT_EQ(cell.at("checks").get_array().size(), 20U);
+  EXPECT_GE(cell.at("figures").get_array().size(), 6U);
+  EXPECT_THAT(read(home / "matrix.md"), HasSubstr("| builtin | "));
+  EXPECT_THAT(read(home / "matrix.html"), HasSubstr("<svg"));
+  EXPECT_THAT(home.processes(), IsEmpty());
+
+  // What is done is kept: the same command measures nothing again.
+  const ProgramOutcome second = home.llorch(words);
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.err, Not(HasSubstr("builtin on cpu of local")));
+  EXPECT_EQ(json::parse(read(home / "matrix.json"))->at("cells").get_array()[0], cell);
+
+  // Beside an earlier run that was twice as fast, it is worse.
+  json::Object faster = result->get_object();
+  for (json::Value& figure : faster["cells"].at(0).at("figures").get_array())
+    for (json::Value& sample : figure.at("samples").get_array())
+      sample = sample.to_number<double>() * (figure.at("unit") == "tokens/s" ? 50 : 0.02);
+  std::ofstream(home / "before.json") << json::serialize(faster);
+  std::vector<std::string> beside = words;
+  beside.insert(beside.end(), {"--baseline", (home / "before.json").string()});
+  const ProgramOutcome worse = home.llorch(beside);
+  EXPECT_EQ(worse.exit_code, 1);
+  EXPECT_THAT(worse.out, HasSubstr("worse     builtin on cpu of local: prefill_tps"));
+}
+
+TEST(Matrix, AFailedCellStopsNothingAndIsTriedAgainWhenAsked) {
+  const Home home;
+  std::ofstream(home / "broken.gguf") << "GGUF is what this is not";
+  const std::string state = (home / "matrix.json").string();
+  const std::vector<std::string> words = {
+      "matrix",     "--models", "broken=" + (home / "broken.gguf").string() + ",none=/no/such/file",
+      "--backends", "cpu",      "--json",
+      state};
+  const ProgramOutcome outcome = home.llorch(words);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("broken on cpu of local: failed"));
+  EXPECT_THAT(outcome.err, HasSubstr("none on cpu of local: failed"));
+  EXPECT_THAT(outcome.out, HasSubstr("failed    plan: "));
+  EXPECT_THAT(home.llorch(words).err, IsEmpty());
+  std::vector<std::string> again = words;
+  again.emplace_back("--again");
+  EXPECT_THAT(home.llorch(again).err, HasSubstr("broken on cpu of local: failed"));
+  const ProgramOutcome printed =
+      home.llorch({"matrix", "--models", "none=/no/such/file", "--backends", "cpu", "--json", "-"});
+  EXPECT_EQ(printed.exit_code, 1);
+  EXPECT_TRUE(json::parse(printed.out).ok()) << printed.out;
+}
+
+TEST(Matrix, WhatIsNotHereIsSkippedWithTheReason) {
+  const Home home;
+  const ProgramOutcome outcome =
+      home.llorch({"matrix", "--models", "tinyllama", "--hosts", "local,anna"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("`llorch-pool models download tinyllama` fetches them"));
+  EXPECT_THAT(outcome.out, HasSubstr("no orchestrator is running"));
+}
+
+TEST(Matrix, AFileOfAnotherKindIsLeftAlone) {
+  const Home home;
+  std::ofstream(home / "other.json") << "{\"mine\":1}";
+  const ProgramOutcome outcome = home.llorch({"matrix", "--json", (home / "other.json").string()});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("no file of `llorch matrix --json`"));
+  EXPECT_EQ(read(home / "other.json"), "{\"mine\":1}");
+  const ProgramOutcome backend = home.llorch({"matrix", "--backends", "abacus"});
+  EXPECT_EQ(backend.exit_code, 1);
+  EXPECT_THAT(backend.err, HasSubstr("abacus"));
+  const ProgramOutcome twice = home.llorch({"matrix", "--models", "a=/x,a=/y"});
+  EXPECT_THAT(twice.err, HasSubstr("two models are called a"));
+}
+
+}  // namespace
+}  // namespace llorch::cli
