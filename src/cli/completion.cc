@@ -133,6 +133,7 @@ void add_completion_command(CLI::App& app, FleetContext& context) {
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells)))
                   .description(""));
   command->callback([&app, &context, shell] {
+    context.runs_unprepared = true;
     context.chosen = [&app, shell] { return print(completion_script(app, *shell)); };
   });
 }

@@ -18,6 +18,7 @@
 #include "cli/ask_flags.h"
 #include "cli/chat_command.h"
 #include "cli/fleet_command.h"
+#include "cli/manual.h"
 #include "cli/output.h"
 #include "cli/parse_words.h"
 #include "cli/run_command.h"
@@ -214,6 +215,10 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   add_matrix_command(app, fleet);
   add_doctor_command(app, fleet);
   add_completion_command(app, fleet);
+  add_manual_command(app, [&fleet](std::function<int()> print) {
+    fleet.runs_unprepared = true;
+    fleet.chosen = std::move(print);
+  });
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;
   if (fleet.chosen) {
     const Status completed = complete(fleet);
