@@ -2,7 +2,7 @@
 # Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
 CTEST_FLAGS ?= --output-on-failure
 
-.PHONY: run demo test storm setup build clean asan tsan clang headers cuda portable fuzz format check check-arm64
+.PHONY: run demo test storm setup build install package clean asan tsan clang headers cuda portable fuzz format check check-arm64
 
 run: setup
 	@scripts/build.sh release
@@ -27,6 +27,17 @@ storm:
 
 setup:
 	@scripts/setup.sh
+
+# Programs, manual pages, completions, units: `sudo make install`, `make install PREFIX=$HOME/.local`, `make install DESTDIR=/tmp/x PREFIX=/usr`.
+PREFIX ?= /usr/local
+install:
+	@[ -x build/release/bin/llorch ] || { scripts/setup.sh && scripts/build.sh release programs; }
+	@scripts/install.sh build/release/bin --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
+
+# Debian packages and a tarball, in build/packages.
+package: setup
+	@scripts/build.sh release programs
+	@scripts/package.sh build/release/bin
 
 # Sanitizer builds run the same tests.
 asan tsan: setup
