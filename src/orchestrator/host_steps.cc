@@ -67,6 +67,7 @@ HostSteps::Outcome preflight(HostSession& session) {
 HostSteps::Outcome open_pool(HostSession& session) {
   const Result<remote::RemotePool> pool = session.start_pool();
   if (!pool.ok()) return failed(pool.error().message, false);
+  logger().info("its pool runs", {{"host", session.host().name()}, {"as", pool->runs_as}});
   const Result<remote::Tunnel> tunnel = session.open_tunnel(*pool);
   if (!tunnel.ok()) return failed(tunnel.error().message, false);
   HostSteps::Outcome outcome{{.ok = true}, {}};

@@ -20,6 +20,7 @@
 
 #include "base/digest.h"
 #include "base/json.h"
+#include "remote/service_plan.h"
 
 namespace llorch::remote {
 namespace {
@@ -294,12 +295,15 @@ StepOutcome HostSession::roll_back() {
 }
 
 Result<RemotePool> HostSession::start_pool() {
+  // Whatever becomes of that: a pool that runs is found, and none is started as a process.
+  const Result<SshOutcome> service = run_script(start_service_script(), kStartPatience);
+  const ServiceAnswer answered = parse_service(service.ok() ? service->output : std::string());
   const Result<SshOutcome> done =
       run({.words = {"llorch-pool", "start", "--json"}, .environment = {}}, kStartPatience);
   if (!done.ok()) return done.error();
   const std::optional<json::Object> answer = find_object(done->output);
   if (!done->success() || !answer) return failure_of("llorch-pool start", host_, *done);
-  RemotePool pool{text_in(*answer, "url"), text_in(*answer, "socket")};
+  RemotePool pool{text_in(*answer, "url"), text_in(*answer, "socket"), answered.sentence};
   if (pool.url.empty()) return failure_of("llorch-pool start", host_, *done);
   return pool;
 }
@@ -309,7 +313,8 @@ StepOutcome HostSession::stop_pool() {
       run({.words = {"llorch-pool", "stop"}, .environment = {}}, kStopPatience);
   if (!done.ok()) return problem_of(done.error());
   if (!done->success()) return problem_of(failure_of("llorch-pool stop", host_, *done));
-  return std::nullopt;
+  const Result<SshOutcome> ended = run_script(end_service_script(), kStartPatience);
+  return ended.ok() ? std::nullopt : StepOutcome(problem_of(ended.error()));
 }
 
 Result<Tunnel> HostSession::open_tunnel(const RemotePool& pool) {

@@ -35,8 +35,9 @@ using StepOutcome = std::optional<StepProblem>;  // nothing: it is done
 
 // A pool that runs there.
 struct RemotePool {
-  std::string url;     // on its own loopback
-  std::string socket;  // absolute; empty: it has none
+  std::string url;      // on its own loopback
+  std::string socket;   // absolute; empty: it has none
+  std::string runs_as;  // for people: a service, or a process of its own and why
 };
 
 struct Tunnel {
@@ -68,7 +69,8 @@ class HostSession {
   StepOutcome install(const OnFile& on_file);
   StepOutcome roll_back();
 
-  // Finds or starts the pool there.
+  // Finds or starts the pool there: as a service of its user's systemd where that can be, else as
+  // a process of its own.
   Result<RemotePool> start_pool();
   StepOutcome stop_pool();
   // A way to it from here: to its socket, or to its port where the other sshd forwards no sockets.

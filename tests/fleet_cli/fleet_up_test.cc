@@ -278,5 +278,84 @@ TEST(FleetUp, AHostWhereOnlySshdRuns) {
   })) << "nothing stays there";
 }
 
+// A user's systemd as far as a pool needs one; what it is asked for stands in ~/calls.
+void write_fake_systemd(const fs::path& home) {
+  fs::create_directories(home / "bin");
+  const auto write = [&home](const char* name, std::string_view body) {
+    std::ofstream(home / "bin" / name)
+        << "#!/bin/sh\necho \"" << name << " $*\" >> \"$HOME/calls\"\n"
+        << body;
+    fs::permissions(home / "bin" / name, fs::perms(0700));
+  };
+  write("getent", "echo \"me:x:1:1::$HOME:/bin/sh\"\n");
+  write("loginctl", "test ! -e \"$HOME/no-linger\"\n");
+  write("systemctl", R"(u="$HOME/.config/systemd/user/$3"
+case "$2" in
+  enable) test -e "$u" ;;
+  start)
+    program=$(sed -n "s|^ExecStart=||p" "$u" | sed "s|%h|$HOME|g")
+    setsid $program >/dev/null 2>&1 </dev/null &
+    echo $! > "$HOME/service.pid"
+    until "$HOME/.local/lib/llorch/current/llorch-pool" health >/dev/null 2>&1; do sleep 0.1; done ;;
+esac
+)");
+}
+
+std::string content_of(const fs::path& file) {
+  const std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+TEST(FleetUp, AHostWithSystemdForItsUserRunsThePoolAsAService) {
+  const auto sshd = test::TestSshd::start();
+  if (sshd == nullptr) GTEST_SKIP() << "no sshd";
+  const test::TempDir programs;
+  const fs::path there = sshd->home();
+  fs::create_directories(there / ".config" / "llorch");
+  std::ofstream(there / ".config" / "llorch" / "config.toml") << "[pool]\nport = 0\n";
+  write_fake_systemd(there);
+  const char* path = std::getenv("PATH");
+  const FleetHome home(
+      {"LLORCH_HOST_PROGRAMS=" + strip_programs(programs.path()),
+       fmt::format("PATH={}:{}", sshd->ssh().parent_path().string(), path != nullptr ? path : ""),
+       "XDG_CONFIG_HOME=", "XDG_DATA_HOME=", "XDG_STATE_HOME=", "XDG_CACHE_HOME="});
+  const fs::path unit = there / ".config/systemd/user/llorch-pool.service";
+
+  // Where a service would end with the login, there is none.
+  std::ofstream(there / "no-linger") << "";
+  const ProgramOutcome refused = home.llorch({"up", "testhost"});
+  ASSERT_EQ(refused.exit_code, 0) << refused.out << refused.err;
+  EXPECT_FALSE(fs::exists(unit));
+  EXPECT_THAT(content_of(there / "calls"), Not(HasSubstr("systemctl --user enable")));
+  EXPECT_THAT(content_of(home.path() / "logs" / "orchestrator.log"),
+              HasSubstr("enable-linger was refused"));
+  ASSERT_EQ(home.llorch({"down", "testhost"}).exit_code, 0);
+
+  fs::remove(there / "no-linger");
+  const ProgramOutcome up = home.llorch({"up", "testhost"});
+  ASSERT_EQ(up.exit_code, 0) << up.out << up.err;
+  EXPECT_THAT(content_of(there / "calls"), HasSubstr("loginctl enable-linger"));
+  EXPECT_THAT(content_of(there / "calls"),
+              HasSubstr("systemctl --user enable llorch-pool.service"));
+  EXPECT_THAT(content_of(unit), HasSubstr("current/pool-managerd"));
+  const std::string pid = content_of(there / "service.pid");
+  ASSERT_FALSE(pid.empty()) << "it was started by systemctl";
+  EXPECT_THAT(content_of("/proc/" + pid.substr(0, pid.find('\n')) + "/cmdline"),
+              HasSubstr("pool-managerd"));
+  const json::Value told = home.json({"jobs", "submit", "-m", "builtin", "-p", "Once upon a time",
+                                      "-n", "4", "--pin", "testhost"});
+  EXPECT_EQ(told.at("status"), "completed");
+
+  ASSERT_EQ(home.llorch({"down", "testhost"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(unit));
+  EXPECT_THAT(content_of(there / "calls"),
+              HasSubstr("systemctl --user disable --now llorch-pool.service"));
+  EXPECT_TRUE(eventually([&there] {
+    return base::processes_with_variable("HOME=" + there.string()).empty();
+  })) << "nothing stays there";
+}
+
 }  // namespace
 }  // namespace llorch

@@ -68,7 +68,7 @@ bool TestSshd::write_files(const std::string& shell) {
     return false;
   }
   write(folder_ / "login",
-        fmt::format("#!/bin/sh\nexport HOME='{0}'\ncd '{0}' || exit 1\n"
+        fmt::format("#!/bin/sh\nexport HOME='{0}' PATH='{0}/bin':\"$PATH\"\ncd '{0}' || exit 1\n"
                     "exec {1} -c \"$SSH_ORIGINAL_COMMAND\"\n",
                     home_.string(), shell),
         fs::perms(0700));
