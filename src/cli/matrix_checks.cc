@@ -423,7 +423,7 @@ CheckResult check_memory(Subject& subject, MatrixCell& cell) {
   return passed(seen);
 }
 
-constexpr std::array<Check, 18> kChecks = {{
+constexpr std::array<Check, 19> kChecks = {{
     {"checkpoints", check_checkpoints},
     {"ids", check_ids},
     {"golden", check_golden},
@@ -441,6 +441,7 @@ constexpr std::array<Check, 18> kChecks = {{
     {"burst of 64", check_burst_64},
     {"soak", check_soak},
     {"speeds", check_speeds},
+    {"energy", check_energy},
     {"peak memory", check_memory},
 }};
 

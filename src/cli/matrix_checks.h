@@ -36,6 +36,7 @@ struct Subject {
   std::filesystem::path tools{};    // the folder of llorch-checkpoints
   int pid = 0;                      // of a worker of our own
   std::int64_t planned_bytes = 0;
+  std::filesystem::path root = "/";  // in front of /sys
   // Filled on the way.
   Asked story{};   // a text that the model goes on with for a while: choose_story
   Heard greedy{};  // its answer, that others are held against
@@ -63,5 +64,9 @@ Result<Asked> choose_story(const ModelClient& client, const std::stop_token& sto
 CheckResult check_checkpoints(Subject& subject, MatrixCell& cell);
 CheckResult check_bad_path(Subject& subject, MatrixCell& cell);
 CheckResult check_cut_file(Subject& subject, MatrixCell& cell);
+
+// --- where there is a counter (matrix_energy.cc) ---
+
+CheckResult check_energy(Subject& subject, MatrixCell& cell);
 
 }  // namespace llorch::cli

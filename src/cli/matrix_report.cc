@@ -155,6 +155,7 @@ std::string matrix_markdown(const MatrixResult& result) {
       "| 4 streams | 16 streams | peak memory |\n"
       "|---|---|---:|---|---|---|---|---:|---:|---:|---:|---:|---:|\n";
   for (const MatrixCell& cell : result.cells) {
+    if (cell.state() == CheckState::Skipped) continue;  // told below, with the reason
     text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |", plain(cell.name.model),
                         cell.quant.empty() ? "-" : plain(cell.quant),
                         cell.size_bytes > 0 ? base::human_bytes(cell.size_bytes) : "-",
@@ -175,7 +176,7 @@ std::string matrix_markdown(const MatrixResult& result) {
       "and the greedy ids\nthe same afterwards. Then an empty prompt, the longest and one token "
       "more, unicode, a stop text across two tokens, eight\ncancels in a row, a path without a "
       "model, a file cut at two thirds, bursts of 10 and 64, a soak whose second half\nmust not "
-      "grow, speeds, and the peak of memory against the plan.\n";
+      "grow, speeds, joules where they are counted, and the peak of memory against the plan.\n";
   return text;
 }
 

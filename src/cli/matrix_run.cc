@@ -29,6 +29,12 @@ void add(MatrixCell& cell, std::string_view check, CheckResult result) {
   cell.checks.push_back(std::move(result));
 }
 
+void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  for (std::size_t at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + with.size()))
+    text.replace(at, what.size(), with);
+}
+
 const MatrixModel* find_model(const MatrixWish& wish, const std::string& name) {
   const auto found = std::find_if(wish.models.begin(), wish.models.end(),
                                   [&](const MatrixModel& model) { return model.name == name; });
@@ -279,6 +285,9 @@ MatrixCell run_cell(const MatrixWish& wish, const CellName& name, const MatrixPl
     run_local(*model, wish, place, on_check, stop, cell);
   else
     run_in_fleet(*model, wish, place, on_check, stop, cell);
+  // Where its files lie is nobody's business who reads the table.
+  if (model != nullptr && model->ref.find('/') != std::string::npos)
+    for (CheckResult& check : cell.checks) replace_all(check.detail, model->ref, model->name);
   return cell;
 }
 

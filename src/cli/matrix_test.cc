@@ -210,6 +210,30 @@ TEST(MatrixChecks, GoldenIdsAreThoseBesideTheWeights) {
   EXPECT_EQ(run_check(model, "golden", subject, cell).state, CheckState::Skipped);
 }
 
+TEST(MatrixChecks, JoulesComeFromTheProcessorsCounter) {
+  const test::TempDir root;
+  const auto folder = root / "sys/class/powercap/intel-rapl:0";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "max_energy_range_uj") << 1'000'000'000;
+  std::ofstream(folder / "energy_uj") << 999'000'000;
+  CountingModel model;
+  // 128 joules in each round of 4 answers of 32 tokens, over the end of the counter too.
+  std::atomic<std::int64_t> joules = 999;
+  model.spoil = [&](const Asked&, Heard&, int) {
+    joules = (joules + 32) % 1000;
+    std::ofstream(folder / "energy_uj") << joules * 1'000'000;
+  };
+  Subject subject{.client = model, .backend = "cpu", .pid = 1, .root = root.path()};
+  subject.known = {1, 2, 3};
+  MatrixCell cell;
+  EXPECT_EQ(run_check(model, "energy", subject, cell).state, CheckState::Passed);
+  ASSERT_THAT(cell.figures, SizeIs(1));
+  EXPECT_THAT(cell.figures[0].samples, ElementsAre(1, 1, 1));
+  EXPECT_FALSE(cell.figures[0].is_better_when_more());
+  std::filesystem::remove(folder / "energy_uj");
+  EXPECT_EQ(run_check(model, "energy", subject, cell).state, CheckState::Skipped);
+}
+
 MatrixResult sample_result() {
   MatrixResult result;
   result.version = "0.1.0";
@@ -340,6 +364,8 @@ TEST(MatrixReport, MarkdownAndHtmlTrustNoText) {
   const std::string page = matrix_markdown(result);
   EXPECT_THAT(page, HasSubstr("| tiny\\_model | Q4\\_K\\_M | - | cpu | local | passed |"));
   EXPECT_THAT(page, HasSubstr("a \\| b \\<img"));
+  EXPECT_THAT(page, Not(HasSubstr("| cuda |")));
+  EXPECT_THAT(page, HasSubstr("* plan: no NVIDIA driver – tiny\\_model (cuda)"));
   EXPECT_THAT(page, HasSubstr("1 cells passed, 1 failed, 1 were skipped"));
   const std::vector<Difference> worse = {{{"m", "cpu", "local"}, "x", "x <b>", true}};
   const std::string html = matrix_html(result, worse);

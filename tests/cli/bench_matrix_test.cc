@@ -109,7 +109,7 @@ TEST(Matrix, TriesTheBuiltinModelAndWritesItDown) {
   const Result<json::Value> result = json::parse(read(home / "matrix.json"));
   ASSERT_TRUE(result.ok());
   const json::Value& cell = result->at("cells").get_array()[0];
-  EXPECT_EQ(cell.at("checks").get_array().size(), 20U);
+  EXPECT_EQ(cell.at("checks").get_array().size(), 21U);
   EXPECT_GE(cell.at("figures").get_array().size(), 6U);
   EXPECT_THAT(read(home / "matrix.md"), HasSubstr("| builtin | "));
   EXPECT_THAT(read(home / "matrix.html"), HasSubstr("<svg"));
@@ -147,6 +147,7 @@ TEST(Matrix, AFailedCellStopsNothingAndIsTriedAgainWhenAsked) {
   EXPECT_THAT(outcome.err, HasSubstr("broken on cpu of local: failed"));
   EXPECT_THAT(outcome.err, HasSubstr("none on cpu of local: failed"));
   EXPECT_THAT(outcome.out, HasSubstr("failed    plan: "));
+  EXPECT_THAT(outcome.out, Not(HasSubstr((home / "").string()))) << "where files lie";
   EXPECT_THAT(home.llorch(words).err, IsEmpty());
   std::vector<std::string> again = words;
   again.emplace_back("--again");
