@@ -78,18 +78,23 @@ Status repeat(Course& course, Figure figure, std::string_view what, const Once& 
   return ok_status();
 }
 
+// Until the first token; an answer that is nothing but the model's end makes no event of one.
+double first_ms(const Heard& heard) {
+  return heard.first_ms > 0 ? heard.first_ms : heard.total_ms;
+}
+
 Result<double> first_token(Course& course) {
   const Result<Heard> heard = course.client.ask(course.make(kShortPrompt, 1), course.stop);
   if (!heard.ok()) return heard.error();
-  return heard->first_ms;
+  return first_ms(*heard);
 }
 
 // Tokens of the prompt a second, from the request to the first token.
 Result<double> prefill(Course& course, std::size_t tokens) {
   const Result<Heard> heard = course.client.ask(course.make(tokens, 1), course.stop);
   if (!heard.ok()) return heard.error();
-  if (heard->first_ms <= 0) return 0.0;
-  return static_cast<double>(heard->prompt_tokens - heard->cached_tokens) * 1000 / heard->first_ms;
+  if (first_ms(*heard) <= 0) return 0.0;
+  return static_cast<double>(heard->prompt_tokens - heard->cached_tokens) * 1000 / first_ms(*heard);
 }
 
 Result<double> decode(Course& course, std::int32_t streams) {

@@ -155,6 +155,24 @@ TEST(MeasureModel, ALongPromptFitsAShortContext) {
   EXPECT_EQ(longest, 32U);
 }
 
+TEST(MeasureModel, AnAnswerWithoutATokenOfTextCountsToItsEnd) {
+  class Silent : public ScriptedModel {
+   public:
+    Result<Heard> ask(const Asked& asked, std::stop_token stop) const override {
+      Result<Heard> heard = ScriptedModel::ask(asked, std::move(stop));
+      if (asked.max_tokens == 1) heard->first_ms = 0;
+      heard->total_ms = 20;
+      return heard;
+    }
+  } model;
+  const auto measured =
+      measure_model(model, {.repeats = 1, .prefill_tokens = 32, .streams = {1}}, kSilent, {});
+  ASSERT_TRUE(measured.ok());
+  ASSERT_THAT(measured->figures, SizeIs(3));
+  EXPECT_EQ(measured->figures[0].median(), 20);
+  EXPECT_EQ(measured->figures[1].median(), 1600);  // 32 tokens in 20 ms
+}
+
 TEST(MeasureModel, NothingIsBegunAfterItsTime) {
   const ScriptedModel model;
   const auto measured = measure_model(

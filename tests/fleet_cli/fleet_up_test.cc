@@ -242,6 +242,19 @@ TEST(FleetUp, AHostWhereOnlySshdRuns) {
   EXPECT_EQ(plan.exit_code, 0) << plan.err << plan.out;
   EXPECT_THAT(plan.out, HasSubstr("testhost"));
 
+  // Measured and tried there, through the orchestrator.
+  const json::Value bench = home.json({"bench", "--host", "local,testhost", "--streams", "1,2",
+                                       "-n", "4", "-p", "8", "--repeat", "1"});
+  ASSERT_EQ(bench.at("places").as_array().size(), 2U);
+  for (const json::Value& place : bench.at("places").as_array())
+    EXPECT_EQ(place.at("figures").as_array().size(), 4U) << json::serialize(place);
+  const ProgramOutcome matrix =
+      home.llorch({"matrix", "--quick", "--soak", "4", "--models", "builtin", "--backends", "cpu",
+                   "--hosts", "testhost"});
+  EXPECT_EQ(matrix.exit_code, 0) << matrix.out << matrix.err;
+  EXPECT_THAT(matrix.err, HasSubstr("builtin on cpu of testhost: passed"));
+  EXPECT_THAT(matrix.out, HasSubstr("checkpoints: the model's files are on another host"));
+
   // The connection is cut; it heals, and work goes on there.
   const auto masters = [&home] {
     std::vector<int> found;
