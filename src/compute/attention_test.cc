@@ -32,6 +32,7 @@ struct Case {
   bool shuffle_blocks = true;
   std::int64_t ask_before_end = 0;  // the asking rows stop this many tokens before the end
   std::int64_t changed_tokens = 0;  // the last tokens of a sequence have other keys and values
+  bool changed_to_nan = false;
   bool want_scores = false;
   std::int64_t only_row = -1;  // call with this row alone
 };
@@ -88,6 +89,8 @@ void fill_cache(Device& device, const Case& c, const Paging& paging, const KvLay
       for (std::int64_t i = 0; i < c.kv_heads * c.head_dim; ++i) {
         keys.push_back(random.number(2.0F));
         values.push_back(random.number());
+        if (!changed || !c.changed_to_nan) continue;
+        keys.back() = values.back() = std::numeric_limits<float>::quiet_NaN();
       }
       const std::int64_t at = static_cast<std::int64_t>(s) * paging.blocks_max + p / c.block_tokens;
       slots.push_back(static_cast<std::int32_t>(
@@ -307,6 +310,48 @@ TEST_P(Attention, TheFutureChangesNothing) {
   // Rows that come after the change do see it, or this would prove nothing.
   c.ask_before_end = other.ask_before_end = 0;
   EXPECT_NE(run(*backend_, other), run(*backend_, c));
+}
+
+// Also where rows that come later are in the same call, and are no numbers.
+TEST_P(Attention, AFutureOfNansChangesNothing) {
+  for (const DType dtype : {DType::F32, DType::F16, DType::Q8_0}) {
+    Case c;
+    c.cache_dtype = dtype;
+    c.lengths = {75};
+    const std::vector<float> sound = run(*backend_, c);
+    c.changed_tokens = 2;
+    c.changed_to_nan = true;
+    const std::vector<float> found = run(*backend_, c);
+    const auto kept = static_cast<std::size_t>((c.rows_per_sequence - 2) * c.heads * c.head_dim);
+    expect_same_bits(std::span(found).first(kept), std::span(sound).first(kept), "rows before");
+    for (std::size_t i = kept; i < found.size(); ++i) ASSERT_TRUE(std::isnan(found[i])) << i;
+  }
+}
+
+// A prompt in one call has the bits of its rows one after the other, across several tiles of keys.
+TEST_P(Attention, APromptEqualsItsRowsOneByOne) {
+  for (const DType dtype : {DType::F16, DType::Q8_0}) {
+    for (const std::int32_t window : {0, 40}) {
+      for (const auto& [heads, kv_heads] : {std::pair{14, 2}, {2, 2}, {70, 1}}) {
+        Case c;
+        c.cache_dtype = dtype;
+        c.heads = heads;
+        c.kv_heads = kv_heads;
+        c.head_dim = 32;
+        c.window = window;
+        c.lengths = {150};
+        c.rows_per_sequence = 150;
+        const std::vector<float> together = run(*backend_, c);
+        const auto width = static_cast<std::size_t>(c.heads * c.head_dim);
+        for (const std::size_t row : {0U, 1U, 39U, 40U, 63U, 64U, 65U, 127U, 128U, 149U}) {
+          c.only_row = static_cast<std::int64_t>(row);
+          expect_same_bits(run(*backend_, c), std::span(together).subspan(row * width, width),
+                           fmt::format("{} {}/{} heads, window {}, row {}", tensor::name(dtype),
+                                       heads, kv_heads, window, row));
+        }
+      }
+    }
+  }
 }
 
 TEST_P(Attention, RowsDoNotDependOnTheirNeighboursOrThreads) {

@@ -21,9 +21,10 @@ namespace llorch::compute {
 
 // The largest step that ops will be asked for; reserve() turns it into scratch memory once.
 struct StepLimits {
-  std::int64_t rows = 0;     // rows of one call
-  std::int64_t inputs = 0;   // widest row that a linear op multiplies, or that embed looks up
-  std::int64_t context = 0;  // longest sequence, in tokens
+  std::int64_t rows = 0;        // rows of one call
+  std::int64_t inputs = 0;      // widest row that a linear op multiplies, or that embed looks up
+  std::int64_t context = 0;     // longest sequence, in tokens
+  std::int64_t head_dim = 256;  // widest head that attention will see
 };
 
 // What one step is about to compute. Which kernels run for a row never follows from these numbers:

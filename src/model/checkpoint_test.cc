@@ -265,11 +265,17 @@ TEST(CheckpointNegative, C03StaleCache) {
 TEST(CheckpointNegative, C04NoMask) {
   expect_first_failure(4, [](BrokenBackend& backend) {
     auto last = std::make_shared<std::vector<std::int32_t>>();
-    backend.on_attention = [last](compute::AttentionArgs& args) {
+    auto runs = std::make_shared<std::vector<compute::SequenceRun>>();
+    backend.on_attention = [last, runs](compute::AttentionArgs& args) {
       const std::int32_t* positions = ints(args.positions);
       const std::int64_t rows = args.positions.rows();
       last->assign(static_cast<std::size_t>(rows), positions[rows - 1]);
       args.positions.data = last->data();
+      // A row at a time, or they would go on from there.
+      runs->clear();
+      for (std::int32_t row = 0; row < rows; ++row)
+        runs->push_back({ints(args.sequences)[row], row, 1, last->back()});
+      args.runs = *runs;
     };
   });
 }

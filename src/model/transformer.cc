@@ -113,8 +113,10 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   buffers.host_hidden_.resize(static_cast<std::size_t>(buffers.picked_.elements()));
   buffers.host_argmax_.resize(static_cast<std::size_t>(limits.logit_rows));
   const std::int64_t inputs = std::max({config.hidden_dim, config.q_width(), config.ffn_dim});
-  const Status reserved =
-      backend.reserve({.rows = rows, .inputs = inputs, .context = config.context_length});
+  const Status reserved = backend.reserve({.rows = rows,
+                                           .inputs = inputs,
+                                           .context = config.context_length,
+                                           .head_dim = config.head_dim});
   if (!reserved.ok()) return reserved.error();
   return buffers;
 }

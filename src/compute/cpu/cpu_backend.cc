@@ -172,7 +172,7 @@ Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_thread
     return value >= 0 && value <= max;
   };
   if (!within(limits.rows, kRowsMax) || !within(limits.inputs, kFloatsMax) ||
-      !within(limits.context, kFloatsMax)) {
+      !within(limits.context, kFloatsMax) || !within(limits.head_dim, kFloatsMax)) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("cannot reserve {} rows of {} values and {} tokens of context",
                              limits.rows, limits.inputs, limits.context)};
@@ -187,7 +187,8 @@ Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_thread
       .inputs = limits.inputs,
       .rows = limits.rows,
       .num_threads = num_threads,
-      .decoded = std::max(padded_floats(kTileCols * limits.inputs), padded_floats(limits.context)),
+      .decoded =
+          std::max(padded_floats(kTileCols * limits.inputs), attention_floats(limits.head_dim)),
       .own_plain = padded_floats(kEachFloats),
       // Few rows are filled up to at most twice as many.
       .own_blocks = has_blocks ? padded_floats(kEachFloats) : 0,

@@ -21,7 +21,7 @@ InputForm cpu_input_form(std::optional<InputForm> wish, tensor::DType weight);
 bool cpu_has_tiles(std::optional<InputForm> wish, tensor::DType weight, WeightUse use);
 
 // Enough rows for a weight to be read once for many of them; more gain little.
-inline constexpr std::int32_t kCpuStepRows = 64;
+inline constexpr std::int32_t kCpuStepRows = 128;
 
 // How load_weight would keep a matrix; fails as it does.
 struct CpuPlacement {
@@ -37,7 +37,7 @@ struct CpuWorkspace {
   std::int64_t inputs = 0;  // as in StepLimits
   std::int64_t rows = 0;    // as in StepLimits
   std::int64_t num_threads = 0;
-  // Of each thread: to decode weights or hold scores in; an own copy of few rows, their blocks
+  // Of each thread: to decode weights or attend in; an own copy of few rows, their blocks
   // and their rounded form; opened tiles.
   std::int64_t decoded = 0, own_plain = 0, own_blocks = 0, own_rounded = 0, opened = 0;
   // The prepared input of a linear op: as blocks, and in another form where one was wished for.

@@ -139,7 +139,8 @@ class CpuBackend final : public HostBackend {
                 std::int64_t end, int thread) const;
   void multiply_across(const ProductInput& input, std::span<const LinearTarget> targets,
                        std::int64_t begin, std::int64_t end, int thread) const;
-  void attend(const AttentionArgs& args, std::int64_t row, std::int64_t head, int thread) const;
+  struct QueryTile;
+  void attend(const AttentionArgs& args, const QueryTile& tile, int thread) const;
   void rotate_row(const RopeArgs& args, std::int64_t row) const;
   void write_row(const WriteKvArgs& args, std::int64_t row) const;
 

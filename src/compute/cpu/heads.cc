@@ -112,59 +112,104 @@ void CpuBackend::place_heads(const PlaceHeadsArgs& args) {
   });
 }
 
-// Rows of a prompt differ in length, so (row, head) pairs are dealt out in turn.
+// Rows of one sequence and query heads of one key head: what one call of the kernel takes.
+struct CpuBackend::QueryTile {
+  std::int64_t sequence, first_row, rows, first_position;
+  std::int64_t first_head, heads;
+};
+
+// Rows of a prompt share the keys that they see, and so do the heads of a group. Where there are
+// fewer such tiles than threads, groups are taken apart.
 void CpuBackend::attention(const AttentionArgs& args) {
   check_args(args);
-  const std::int64_t heads = args.q.dims[1];
-  const std::int64_t tasks = args.q.rows() * heads;
-  const std::int64_t threads = std::min<std::int64_t>(tasks, pool_.num_threads());
-  pool_.parallel_for(threads, [&](int thread, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t share = begin; share < end; ++share) {
-      for (std::int64_t task = share; task < tasks; task += threads) {
-        attend(args, task / heads, task % heads, thread);
-      }
+  const std::int64_t kv_heads = args.cache.keys.dims[1];
+  const std::int64_t group = args.q.dims[1] / kv_heads;
+  const auto num_tiles = [&](const SequenceRun& run, std::int64_t heads) {
+    const std::int64_t rows = std::max<std::int64_t>(1, kQueryTile / heads);
+    return (run.rows + rows - 1) / rows;
+  };
+  const auto num_tasks = [&](std::int64_t heads) {
+    std::int64_t tiles = 0;
+    for (const SequenceRun& run : args.runs) tiles += num_tiles(run, heads);
+    return tiles * kv_heads * ((group + heads - 1) / heads);
+  };
+  std::int64_t heads = std::min(group, kQueryTile);
+  while (heads > 1 && num_tasks(heads) < pool_.num_threads()) heads = (heads + 1) / 2;
+  const std::int64_t parts = (group + heads - 1) / heads;
+
+  // The task'th tile: runs one after the other, their rows, then key heads and parts of groups.
+  const auto tile_at = [&](std::int64_t task) {
+    const std::int64_t part = task % parts;
+    const std::int64_t kv_head = task / parts % kv_heads;
+    std::int64_t index = task / parts / kv_heads;
+    const SequenceRun* run = args.runs.data();
+    for (; index >= num_tiles(*run, heads); ++run) index -= num_tiles(*run, heads);
+    const std::int64_t tiles = num_tiles(*run, heads);
+    const std::int64_t begin = run->rows * index / tiles;
+    return QueryTile{.sequence = run->sequence,
+                     .first_row = run->first_row + begin,
+                     .rows = run->rows * (index + 1) / tiles - begin,
+                     .first_position = run->first_position + begin,
+                     .first_head = kv_head * group + part * heads,
+                     .heads = std::min(heads, group - part * heads)};
+  };
+  const std::int64_t tasks = num_tasks(heads);
+  pool_.share_out(tasks, tasks, [&](int thread, ThreadPool::Pieces& pieces) {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    while (pieces.next(&begin, &end)) {
+      for (std::int64_t task = begin; task < end; ++task) attend(args, tile_at(task), thread);
     }
   });
 }
 
-void CpuBackend::attend(const AttentionArgs& args, std::int64_t row, std::int64_t head,
-                        int thread) const {
+void CpuBackend::attend(const AttentionArgs& args, const QueryTile& tile, int thread) const {
   const TensorView& keys = args.cache.keys;
-  const std::int64_t position = index_at(args.positions, row);
-  const std::int64_t sequence = index_at(args.sequences, row);
-  CHECK(sequence >= 0 && sequence < args.block_tables.rows());
-  CHECK(position >= 0 && position / keys.dims[2] < args.block_tables.dims[1]);
+  const std::int64_t block_tokens = keys.dims[2];
+  const std::int64_t head_dim = keys.dims[3];
+  const std::int64_t last = tile.first_position + tile.rows - 1;
+  CHECK(tile.sequence >= 0 && tile.sequence < args.block_tables.rows());
+  CHECK(tile.first_position >= 0 && last / block_tokens < args.block_tables.dims[1]);
   const std::int64_t first =
-      args.window > 0 ? std::max<std::int64_t>(0, position - args.window + 1) : 0;
-  const std::int32_t* table = args.block_tables.row<std::int32_t>(sequence);
-  for (std::int64_t i = first / keys.dims[2]; i <= position / keys.dims[2]; ++i) {
+      args.window > 0 ? std::max<std::int64_t>(0, tile.first_position - args.window + 1) : 0;
+  const std::int32_t* table = args.block_tables.row<std::int32_t>(tile.sequence);
+  for (std::int64_t i = first / block_tokens; i <= last / block_tokens; ++i) {
     CHECK(table[i] >= 0 && table[i] < keys.dims[0]);
   }
   float* scores = nullptr;
+  const std::int64_t scores_max = args.scores ? args.scores.dims[2] : 0;
   if (args.scores) {
-    CHECK(position < args.scores.dims[2]);
-    float* row_scores = args.scores.row<float>(row) + head * args.scores.dims[2];
-    std::fill_n(row_scores, args.scores.dims[2], -std::numeric_limits<float>::infinity());
-    scores = row_scores + first;
+    CHECK(last < scores_max);
+    scores = args.scores.row<float>(tile.first_row) + tile.first_head * scores_max;
+    for (std::int64_t row = 0; row < tile.rows; ++row) {
+      std::fill_n(args.scores.row<float>(tile.first_row + row) + tile.first_head * scores_max,
+                  tile.heads * scores_max, -std::numeric_limits<float>::infinity());
+    }
   }
-  const std::int64_t kv_head = head / (args.q.dims[1] / keys.dims[1]);
-  kernels_.attend({.q = args.q.row<float>(row) + head * args.q.dims[2],
+  const std::int64_t kv_head = tile.first_head / (args.q.dims[1] / keys.dims[1]);
+  kernels_.attend({.q = args.q.row<float>(tile.first_row) + tile.first_head * head_dim,
+                   .q_row_stride = args.q.row_stride,
+                   .rows = tile.rows,
+                   .heads = tile.heads,
+                   .head_dim = head_dim,
                    .keys = keys.data,
                    .values = args.cache.values.data,
                    .cache_dtype = keys.dtype,
                    .key_block_stride = keys.row_stride,
                    .value_block_stride = args.cache.values.row_stride,
-                   .head_offset = kv_head * keys.dims[2] * keys.dims[3],
-                   .block_tokens = keys.dims[2],
-                   .head_dim = keys.dims[3],
+                   .head_offset = kv_head * block_tokens * head_dim,
+                   .block_tokens = block_tokens,
                    .table = table,
-                   .first = first,
-                   .last = position,
+                   .first_position = tile.first_position,
+                   .window = args.window,
                    .scale = args.scale,
                    .softcap = args.softcap,
-                   .scratch = scratch(thread, position - first + 1),
+                   .scratch = scratch(thread, attention_floats(head_dim)),
                    .scores = scores,
-                   .out = args.out.row<float>(row) + head * args.q.dims[2]});
+                   .scores_row_stride = args.scores ? args.scores.row_stride : 0,
+                   .scores_head_stride = scores_max,
+                   .out = args.out.row<float>(tile.first_row) + tile.first_head * head_dim,
+                   .out_row_stride = args.out.row_stride});
 }
 
 }  // namespace llorch::compute

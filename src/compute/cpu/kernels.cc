@@ -11,13 +11,14 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "compute/cpu/attention_inl.h"
 #include "compute/cpu/linear_inl.h"
 #include "compute/cpu/rows_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace llorch::compute {
 namespace HWY_NAMESPACE {
+
+void attend(const AttendTile& tile);  // attention.cc
 
 constexpr Kernels kKernels = {
     .decode_row = decode_row,

@@ -33,27 +33,44 @@ struct LinearRange {
   float* scratch;           // (kTileCols, k)
 };
 
-// One query head of one row over the keys first..last of its sequence. Key t lives in block
-// table[t / block_tokens], `head_offset` elements into it plus t % block_tokens heads.
-struct AttendHead {
-  const float* q;  // (head_dim)
+// The keys that attention looks at together; tiles begin at multiples of it.
+inline constexpr std::int64_t kKeyTile = 64;
+// The most queries that one call takes.
+inline constexpr std::int64_t kQueryTile = 64;
+
+// Query heads that share a key head, of rows that follow each other in one sequence: rows · heads ≤
+// kQueryTile. Key t lives in block table[t / block_tokens], `head_offset` elements into it plus t %
+// block_tokens heads.
+struct AttendTile {
+  const float* q;             // (rows, heads, head_dim)
+  std::int64_t q_row_stride;  // elements, as all strides
+  std::int64_t rows;
+  std::int64_t heads;
+  std::int64_t head_dim;
   const void* keys;
   const void* values;
-  tensor::DType cache_dtype;        // F32, F16 or Q8_0
-  std::int64_t key_block_stride;    // elements
-  std::int64_t value_block_stride;  // elements
-  std::int64_t head_offset;         // elements
+  tensor::DType cache_dtype;  // F32, F16 or Q8_0
+  std::int64_t key_block_stride;
+  std::int64_t value_block_stride;
+  std::int64_t head_offset;
   std::int64_t block_tokens;
-  std::int64_t head_dim;
   const std::int32_t* table;
-  std::int64_t first;
-  std::int64_t last;
+  std::int64_t first_position;  // of the first row
+  std::int64_t window;          // 0: sees everything before it
   float scale;
   float softcap;
-  float* scratch;  // (last - first + 1)
-  float* scores;   // (last - first + 1) before softmax, or null
-  float* out;      // (head_dim)
+  float* scratch;  // attention_floats(head_dim)
+  float* scores;   // (rows, heads, keys) before softmax, those it sees; or null
+  std::int64_t scores_row_stride;
+  std::int64_t scores_head_stride;
+  float* out;  // (rows, heads, head_dim)
+  std::int64_t out_row_stride;
 };
+constexpr std::int64_t attention_floats(std::int64_t head_dim) {
+  constexpr std::int64_t kLanesMax = 16;
+  const std::int64_t dim = (head_dim + kLanesMax - 1) / kLanesMax * kLanesMax;
+  return (kQueryTile + kKeyTile + kQueryTile) * dim + kKeyTile * kQueryTile + 3 * kQueryTile;
+}
 
 // The rotation of a row's heads.
 struct Rotation {
@@ -73,7 +90,7 @@ struct Kernels {
   void (*activation)(Activation kind, const float* x, const float* gate_with, std::int64_t dim,
                      float* out);
   void (*rotate)(const Rotation& rotation, float* x);
-  void (*attend)(const AttendHead& head);
+  void (*attend)(const AttendTile& tile);
   void (*softcap)(const float* x, std::int64_t dim, float cap, float* out);
   void (*softmax)(const float* x, std::int64_t dim, float* out);
   std::int32_t (*argmax)(const float* x, std::int64_t dim);
