@@ -200,6 +200,7 @@ Task<bool> Connection::serve_one() {
   buffer_.shrink_to_fit();  // a stream may now stay for hours
   if (shared_.draining || must_leave_) exchange.forbid_keep_alive();
   co_await dispatch(*admission.route, request, exchange);
+  exchange.flush_head();  // of an answer that breaks off at once
   is_whole_ = exchange.state() == Exchange::State::Answered;
   log_request(request, exchange, since);
   co_return exchange.keeps_alive() && !exchange.is_gone();

@@ -2,11 +2,14 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <boost/beast/http/status.hpp>
 #include <ctime>
 #include <iterator>
+#include <utility>
 
 #include "base/check.h"
 
@@ -124,10 +127,39 @@ Task<Status> Exchange::open_stream(Response head, std::optional<std::int64_t> le
   const Framing framing = length        ? Framing::Length
                           : is_chunked_ ? Framing::Chunked
                                         : Framing::UntilClose;
-  const std::string text = format_head(head, framing, length.value_or(0));
+  std::string text = format_head(head, framing, length.value_or(0));
+  if (!is_head_request_ && !transport_.is_tls()) {
+    hold_head(std::move(text));
+    co_return ok_status();
+  }
   Status written = co_await write_parts(text, {});
   if (!written.ok() || !is_head_request_) co_return written;
   co_return Error{ErrorCode::Cancelled, "the answer to a HEAD request ends with its head"};
+}
+
+// The first bytes of an answer are often there when its head is: one packet then wakes the reader
+// once. What is posted runs when the handler waits, if it has written nothing by then.
+void Exchange::hold_head(std::string head) {
+  held_head_ = std::make_shared<std::string>(std::move(head));
+  boost::asio::post(transport_.socket().get_executor(),
+                    [this, held = std::weak_ptr<std::string>(held_head_)] {
+                      if (!held.expired()) flush_head();
+                    });
+}
+
+std::string Exchange::take_head() {
+  if (!held_head_) return {};
+  const std::shared_ptr<std::string> head = std::exchange(held_head_, nullptr);
+  return std::move(*head);
+}
+
+void Exchange::flush_head() {
+  if (!held_head_) return;
+  const ssize_t sent = ::send(transport_.socket().native_handle(), held_head_->data(),
+                              held_head_->size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0) return;  // the next write says why, or brings it
+  held_head_->erase(0, static_cast<std::size_t>(sent));
+  if (held_head_->empty()) held_head_.reset();
 }
 
 Task<Status> Exchange::write(std::string_view bytes) {
@@ -137,13 +169,14 @@ Task<Status> Exchange::write(std::string_view bytes) {
     *bytes_left_ -= static_cast<std::int64_t>(bytes.size());
     CHECK(*bytes_left_ >= 0, "a stream got more bytes than its length");
   }
-  if (!is_chunked_) co_return co_await write_parts(bytes, {});
+  const std::string head = take_head();
+  if (!is_chunked_) co_return co_await write_parts(head, bytes);
   std::string chunk;
   chunk.reserve(bytes.size() + 24);
   fmt::format_to(std::back_inserter(chunk), "{:x}\r\n", bytes.size());
   chunk += bytes;
   chunk += "\r\n";
-  co_return co_await write_parts(chunk, {});
+  co_return co_await write_parts(head, chunk);
 }
 
 Task<Status> Exchange::end_stream() {
@@ -153,8 +186,9 @@ Task<Status> Exchange::end_stream() {
     co_return Error{ErrorCode::Internal,
                     fmt::format("a stream ended {} bytes before its length", *bytes_left_)};
   state_ = State::Answered;
-  if (!is_chunked_) co_return ok_status();
-  co_return co_await write_parts("0\r\n\r\n", {});
+  const std::string head = take_head();
+  if (!is_chunked_ && head.empty()) co_return ok_status();
+  co_return co_await write_parts(head, is_chunked_ ? "0\r\n\r\n" : "");
 }
 
 void Exchange::mark_gone() {

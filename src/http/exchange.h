@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,7 +35,8 @@ class Exchange {
   Task<Status> send(Response response);
   Task<Status> send_error(const ErrorBody& body);
   Task<Status> send_continue();
-  // `length`: how many bytes will be written, where that is known.
+  // `length`: how many bytes will be written, where that is known. The head leaves with what is
+  // written before the handler waits for something, else as soon as it does.
   Task<Status> open_stream(Response head, std::optional<std::int64_t> length);
   Task<Status> write(std::string_view bytes);
   Task<Status> end_stream();  // the last chunk; an error when bytes of a known length are missing
@@ -44,6 +46,8 @@ class Exchange {
   // Whether the next request may follow on this connection.
   bool keeps_alive() const { return keep_alive_ && state_ == State::Answered; }
   void forbid_keep_alive() { keep_alive_ = false; }
+  // Sends a head that is still held, as far as the kernel takes it at once.
+  void flush_head();
 
   // After an answer of 101: the bare connection, and what of it was read ahead. The client's
   // leaving is no longer watched for.
@@ -61,6 +65,8 @@ class Exchange {
 
   std::string format_head(const Response& response, Framing framing, std::int64_t length);
   Task<Status> write_parts(std::string_view head, std::string_view body);
+  void hold_head(std::string head);
+  std::string take_head();
 
   Transport& transport_;
   const std::chrono::milliseconds write_timeout_;
@@ -74,6 +80,7 @@ class Exchange {
   State state_ = State::Unanswered;
   int status_ = 0;
   bool gone_ = false;
+  std::shared_ptr<std::string> held_head_;  // null: none
   std::vector<std::function<void()>> on_gone_;
   std::function<std::string()> release_input_;  // the connection's
 };

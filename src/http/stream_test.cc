@@ -49,6 +49,44 @@ struct FeedRoute {
   }
 };
 
+TEST(Stream, TheHeadLeavesWithTheFirstBytesWhereThoseAreThere) {
+  FeedRoute route;
+  ASSERT_TRUE(route.feed->try_push("data: first\n\n"));
+  const auto server = start(route.router());
+  RawSocket socket(server->port());
+  ASSERT_TRUE(socket.send(get("/events")));
+  const std::string both = socket.read_once();
+  EXPECT_EQ(status_of(both), 200);
+  EXPECT_THAT(both, HasSubstr("data: first")) << "in one packet";
+  route.feed->close();
+  EXPECT_EQ(socket.read_until("0\r\n\r\n"), "0\r\n\r\n");
+}
+
+TEST(Stream, TheHeadLeavesAtOnceWhereNothingIsThereYet) {
+  FeedRoute route;
+  const auto server = start(route.router());
+  RawSocket socket(server->port());
+  ASSERT_TRUE(socket.send(get("/events")));
+  EXPECT_EQ(status_of(socket.read_until("\r\n\r\n")), 200) << "nobody has written anything";
+  route.feed->close();
+  EXPECT_EQ(socket.read_until("0\r\n\r\n"), "0\r\n\r\n");
+}
+
+TEST(Stream, TheHeadOfAnAnswerThatBreaksOffAtOnceIsSent) {
+  Router router;
+  router.add(Method::Get, "/", [](const Request&, Responder& responder) -> Task<Status> {
+    Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
+    if (!stream.ok()) co_return stream.error();
+    co_return Error{ErrorCode::Internal, "broken"};
+  });
+  const auto server = start(std::move(router));
+  RawSocket socket(server->port());
+  ASSERT_TRUE(socket.send(get("/")));
+  const std::string all = socket.read_all();
+  EXPECT_EQ(status_of(all), 200);
+  EXPECT_EQ(all.find("0\r\n\r\n"), std::string::npos) << "and no proper end";
+}
+
 TEST(Stream, SendsChunksAndKeepsTheConnection) {
   Router router;
   router.add(Method::Get, "/", [](const Request&, Responder& responder) -> Task<Status> {

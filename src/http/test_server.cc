@@ -98,6 +98,11 @@ bool RawSocket::send(std::string_view bytes) {
   return true;
 }
 
+std::string RawSocket::read_once() {
+  if (buffer_.empty()) fill();
+  return std::exchange(buffer_, {});
+}
+
 bool RawSocket::fill() {
   char chunk[16 * 1024];
   const ssize_t got = ::recv(fd_, chunk, sizeof(chunk), 0);

@@ -37,6 +37,7 @@ class RawSocket {
   bool send(std::string_view bytes);  // false when the peer no longer takes them
   std::string read_until(
       std::string_view mark);   // up to and including the mark; less if the stream ends
+  std::string read_once();      // what one call to the kernel brings
   std::string read_response();  // head and Content-Length body
   std::string read_all();       // until the peer closes
   bool is_closed_by_peer();     // waits for it; false when bytes come instead
