@@ -18,7 +18,7 @@ struct OrchestratorOptions : api::DaemonOptions {
   std::string pool_token_file;  // of the local pool, where it wants one
   bool local_pool = true;       // this machine is one of the hosts
   std::size_t max_jobs = 10'000;
-  int io_threads = 2;
+  int io_threads = 1;  // a second one is woken by much of what the first does
 };
 
 using ParsedOrchestratorCommand = api::ParsedDaemon<OrchestratorOptions>;

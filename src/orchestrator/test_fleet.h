@@ -28,7 +28,7 @@ struct TestFleetOptions {
   std::uint32_t workers = 2;     // w0, w1, …
   std::int32_t slots = 8;        // of each
   std::string pool_url;          // another pool than its own; empty: its own
-  int io_threads = 2;
+  int io_threads = 1;
   std::chrono::milliseconds keep_alive{10'000};
 };
 
