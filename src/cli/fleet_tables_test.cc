@@ -50,6 +50,24 @@ TEST(FleetTables, TheFirstInItsLineHasNobodyBeforeIt) {
   EXPECT_THAT(job_text(task, view_at(80)), HasSubstr("3 before it"));
 }
 
+TEST(FleetTables, WhyNamesThoseWhoWereRefusedAlsoAfterTheEnd) {
+  contract::WhyView live;
+  live.job_id = "j1";
+  live.status = "queued";
+  live.refused = {{"its host is down", 5, {"anna worker-cpu-0", "bert load on device 0"}},
+                  {"other", 1, {}}};
+  const std::string text = why_text(live, view_at(80));
+  EXPECT_THAT(text, HasSubstr("5 refused: its host is down (anna worker-cpu-0, bert load on "
+                              "device 0, …)"));
+  EXPECT_THAT(text, HasSubstr("1 refused: other\n"));
+  contract::WhyView ended;
+  ended.job_id = "j2";
+  ended.status = "failed";
+  ended.sheet = "its deadline passed\n2 refused: labels (anna worker-cpu-0)\n";
+  EXPECT_THAT(why_text(ended, view_at(80)), HasSubstr("  2 refused: labels (anna worker-cpu-0)\n"));
+  EXPECT_THAT(why_text(ended, view_at(80)), Not(HasSubstr("nothing is known")));
+}
+
 TEST(FleetTables, TimesAreShort) {
   EXPECT_EQ(duration_text(0.42), "0.4 s");
   EXPECT_EQ(duration_text(42.9), "42 s");
