@@ -13,7 +13,7 @@ struct HostLimits {
   double meeting_seconds = 0;        // sending all threads off and waiting for them
 };
 
-// Takes about 256 MB of memory while it lasts. num_threads >= 1.
+// Takes 256 MB of memory or twice the last cache, 1 GB at most, while it lasts. num_threads >= 1.
 Result<HostLimits> measure_host_limits(int num_threads);
 
 }  // namespace llorch::compute

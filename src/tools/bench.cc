@@ -1,6 +1,7 @@
 #include "tools/bench.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,16 @@ namespace llorch::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Of all threads of this process; waiting that spins counts.
+double processor_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -96,16 +107,18 @@ class Bench {
   template <class Limit, class Work>
   Status repeat(std::string test, double tokens, BenchReport& report, const BenchProgress& progress,
                 const Limit& limit, const Work& work) {
-    BenchRow row{.test = std::move(test), .tokens_per_second = {}, .limits = {}};
+    BenchRow row{.test = std::move(test), .tokens_per_second = {}, .limits = {}, .core_ms = {}};
     for (std::int32_t i = 0; i < request_.repeats; ++i) {
       progress(fmt::format("{}: {} of {}", row.test, i + 1, request_.repeats));
       const Result<compute::HostLimits> limits = compute::measure_host_limits(report.threads);
       if (!limits.ok()) return limits.error();
       report.limits.push_back(*limits);
       row.limits.push_back(limit(*limits));
+      const double used = processor_seconds();
       const Clock::time_point start = Clock::now();
       work();
       row.tokens_per_second.push_back(tokens / seconds_since(start));
+      row.core_ms.push_back(1e3 * (processor_seconds() - used) / tokens);
     }
     report.rows.push_back(std::move(row));
     return ok_status();
@@ -197,6 +210,9 @@ Status check_length(const BenchRequest& request, const model::ModelConfig& confi
 
 double BenchRow::best() const {
   return *std::max_element(tokens_per_second.begin(), tokens_per_second.end());
+}
+double BenchRow::least_core_ms() const {
+  return *std::min_element(core_ms.begin(), core_ms.end());
 }
 double BenchRow::mean() const {
   return std::accumulate(tokens_per_second.begin(), tokens_per_second.end(), 0.0) /

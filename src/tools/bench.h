@@ -30,10 +30,12 @@ struct BenchRow {
   std::string test;                       // "pp512", "tg128", "tg128 @ 4096", "tg128 x 16"
   std::vector<double> tokens_per_second;  // of each repeat
   std::vector<double> limits;             // what the machine could do at best, beside each repeat
+  std::vector<double> core_ms;            // processor time a token, of all threads together
   double best() const;
   double mean() const;
   double deviation() const;
   double share() const;  // of the limits, mean over the repeats
+  double least_core_ms() const;
 };
 
 struct BenchReport {

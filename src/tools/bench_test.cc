@@ -42,11 +42,15 @@ TEST(Bench, LimitIsWhicheverTakesLonger) {
 }
 
 TEST(Bench, RowsAreSummedUpOverTheRepeats) {
-  const BenchRow row = {.test = "tg8", .tokens_per_second = {8, 10, 12}, .limits = {16, 10, 24}};
+  const BenchRow row = {.test = "tg8",
+                        .tokens_per_second = {8, 10, 12},
+                        .limits = {16, 10, 24},
+                        .core_ms = {3, 2, 4}};
   EXPECT_DOUBLE_EQ(row.mean(), 10);
   EXPECT_DOUBLE_EQ(row.best(), 12);
   EXPECT_DOUBLE_EQ(row.deviation(), 2);
   EXPECT_DOUBLE_EQ(row.share(), (0.5 + 1 + 0.5) / 3);
+  EXPECT_DOUBLE_EQ(row.least_core_ms(), 2);
 }
 
 TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
@@ -77,6 +81,7 @@ TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
       for (const BenchRow& row : report->rows) {
         EXPECT_GT(row.mean(), 0);
         EXPECT_GT(row.share(), 0);
+        EXPECT_EQ(row.core_ms.size(), 1U);
       }
     }
   }
@@ -118,6 +123,7 @@ TEST(BenchProgram, PrintsEachFormAndSaysWhatIsWrong) {
   const json::Value& model = value.at("models").at(0);
   EXPECT_EQ(model.at("tests").as_array().size(), 2U);
   EXPECT_EQ(model.at("limits").as_array().size(), 4U);
+  EXPECT_EQ(model.at("tests").at(0).at("core_ms_per_token").as_array().size(), 2U);
   EXPECT_GT(model.at("peak_bytes").as_int64(), 0);
 
   const auto deep = run({"-d", "60"});

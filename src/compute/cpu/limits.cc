@@ -1,5 +1,7 @@
 #include "compute/limits.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,7 +13,6 @@
 namespace llorch::compute {
 namespace {
 
-constexpr std::int64_t kReadBytes = std::int64_t{256} << 20;  // larger than most caches
 constexpr int kRepeats = 5;
 
 // The shortest of a few runs.
@@ -27,39 +28,38 @@ double seconds_of(const F& work) {
   return best;
 }
 
-std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
-  std::uint64_t sums[8] = {};
-  for (std::int64_t i = 0; i < count; i += 8) {
-    for (int lane = 0; lane < 8; ++lane) sums[lane] += words[i + lane];
-  }
-  std::uint64_t sum = 0;
-  for (const std::uint64_t lane : sums) sum += lane;
-  return sum;
+// Twice what the caches hold, as far as the machine tells, and no more than it can well spare.
+std::int64_t bytes_to_read() {
+  constexpr std::int64_t kLeast = std::int64_t{256} << 20;
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  return std::clamp<std::int64_t>(2 * ::sysconf(_SC_LEVEL3_CACHE_SIZE), kLeast, kMost);
 }
 
 }  // namespace
 
 Result<HostLimits> measure_host_limits(int num_threads) {
-  Result<Buffer> memory = allocate_host_pages(kReadBytes);
+  const std::int64_t bytes = bytes_to_read();
+  Result<Buffer> memory = allocate_host_pages(bytes);
   if (!memory.ok()) return memory.error();
   ThreadPool pool(num_threads);
   const PackedKernels& kernels = *available_isas().front().packed;
   auto* words = static_cast<std::uint64_t*>(memory->data());
-  constexpr std::int64_t kLines = kReadBytes / 64;
-  pool.parallel_for(kLines, [&](int, std::int64_t begin, std::int64_t end) {
+  const std::int64_t lines = bytes / 64;
+  pool.parallel_for(lines, [&](int, std::int64_t begin, std::int64_t end) {
     std::fill(words + begin * 8, words + end * 8, 1);
   });
   HostLimits limits;
   std::atomic<std::uint64_t> total = 0;
+  const auto sum_words = kernels.sum_words != nullptr ? kernels.sum_words : kPackedPlain.sum_words;
   const auto read = [&] {
-    pool.share_out(kLines, std::int64_t{16} * num_threads, [&](int, ThreadPool::Pieces& pieces) {
+    pool.share_out(lines, std::int64_t{16} * num_threads, [&](int, ThreadPool::Pieces& pieces) {
       std::int64_t begin = 0;
       std::int64_t end = 0;
       while (pieces.next(&begin, &end)) total += sum_words(words + begin * 8, (end - begin) * 8);
     });
   };
-  limits.read_bytes_per_second = static_cast<double>(kReadBytes) / seconds_of(read);
-  CHECK(total == static_cast<std::uint64_t>(kLines * 8 * kRepeats), "reading was left out");
+  limits.read_bytes_per_second = static_cast<double>(bytes) / seconds_of(read);
+  CHECK(total == static_cast<std::uint64_t>(lines * 8 * kRepeats), "reading was left out");
 
   constexpr std::int64_t kRounds = 200'000;
   const auto peak = [&](std::int64_t (*spin)(std::int64_t)) {

@@ -347,6 +347,27 @@ std::int64_t spin_float(std::int64_t rounds) {
   return rounds * kChains * 16 * 2;
 }
 
+std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
+  constexpr int kStreams = 4;
+  constexpr std::int64_t kWords = 8;
+  const std::int64_t each = count / kWords / kStreams * kWords;
+  __m512i sums[kStreams];
+#pragma GCC unroll 4
+  for (int s = 0; s < kStreams; ++s) sums[s] = _mm512_setzero_si512();
+  for (std::int64_t i = 0; i < each; i += kWords) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kStreams; ++s) {
+      const std::uint64_t* at = words + s * each + i;
+      _mm_prefetch(reinterpret_cast<const char*>(at) + kAheadBytes, _MM_HINT_T0);
+      sums[s] = _mm512_add_epi64(sums[s], _mm512_loadu_si512(at));
+    }
+  }
+  std::uint64_t sum = 0;
+  for (std::int64_t i = kStreams * each; i < count; ++i) sum += words[i];
+  for (const __m512i& part : sums) sum += static_cast<std::uint64_t>(_mm512_reduce_add_epi64(part));
+  return sum;
+}
+
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
   TileTables<Tiles>::fill(kernels);
@@ -356,6 +377,7 @@ constexpr PackedKernels make_kernels() {
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;
   kernels.spin_float = spin_float;
+  kernels.sum_words = sum_words;
   return kernels;
 }
 constexpr PackedKernels kKernels = make_kernels();

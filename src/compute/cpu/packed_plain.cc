@@ -180,12 +180,23 @@ std::int64_t spin(std::int64_t rounds) {
   return rounds * kLanes * 2;
 }
 
+std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
+  std::uint64_t sums[8] = {};
+  for (std::int64_t i = 0; i < count; i += 8) {
+    for (int lane = 0; lane < 8; ++lane) sums[lane] += words[i + lane];
+  }
+  std::uint64_t sum = 0;
+  for (const std::uint64_t lane : sums) sum += lane;
+  return sum;
+}
+
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
   TileTables<Tiles>::fill(kernels);
   kernels.quantize = quantize;
   kernels.spin_int8 = spin<std::uint32_t>;
   kernels.spin_float = spin<float>;
+  kernels.sum_words = sum_words;
   return kernels;
 }
 

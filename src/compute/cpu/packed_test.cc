@@ -113,6 +113,22 @@ TEST(Packed, InputIsQuantisedByTheDefinition) {
   }
 }
 
+// The probe that speeds are held against leaves no word out.
+TEST(Packed, AllWordsAreRead) {
+  std::vector<std::uint64_t> words(4096 + 24);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = i * i + (std::uint64_t{1} << 60);
+  for (const Isa& isa : available_isas()) {
+    if (isa.packed->sum_words == nullptr) continue;
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{8}, std::size_t{40}, words.size()}) {
+      std::uint64_t expected = 0;
+      for (std::size_t i = 0; i < count; ++i) expected += words[i];
+      EXPECT_EQ(isa.packed->sum_words(words.data(), static_cast<std::int64_t>(count)), expected)
+          << isa.name << " " << count;
+    }
+  }
+}
+
 // x (rows, k) times random weights of a type, with the first `rows` rows.
 std::vector<float> product(const BackendConfig& config, DType dtype, std::int64_t k, std::int64_t n,
                            std::span<const float> x, std::int64_t rows) {
