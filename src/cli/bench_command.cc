@@ -42,7 +42,8 @@ included; else, and with --local, a worker of this command's own. Numbers are me
 
 first token: a prompt of 8 tokens, until the first token is here. prefill: tokens of a
 long prompt a second, until the first token. decode: tokens a second of all streams
-together, from the first request to the last token. What the machine could do at best, without a server: llorch-bench.
+together, from the first request to the last token. What the machine could do at best,
+without a server: llorch-bench.
 
 Exit code: 0; 1 when an answer failed; 130 after Ctrl-C, which cancels every request.)";
 

@@ -95,6 +95,26 @@ std::string figure_cell(const Figure* figure) {
   return figure->unit == "ms" ? number + " ms" : number;
 }
 
+std::vector<std::string> agreements(const MatrixResult& result) {
+  std::vector<std::string> sentences;
+  for (std::size_t i = 0; i < result.cells.size(); ++i) {
+    for (std::size_t k = i + 1; k < result.cells.size(); ++k) {
+      const MatrixCell& a = result.cells[i];
+      const MatrixCell& b = result.cells[k];
+      if (a.name.model != b.name.model || a.name.host != b.name.host || a.ids.empty() ||
+          b.ids.empty())
+        continue;
+      const auto same =
+          std::mismatch(a.ids.begin(), a.ids.end(), b.ids.begin(), b.ids.end()).first -
+          a.ids.begin();
+      sentences.push_back(fmt::format("{} of {}: {} and {} agree on {} of {} greedy ids",
+                                      a.name.model, a.name.host, a.name.backend, b.name.backend,
+                                      same, std::max(a.ids.size(), b.ids.size())));
+    }
+  }
+  return sentences;
+}
+
 std::string matrix_table(const MatrixResult& result, const std::vector<CellName>& wanted,
                          const MatrixMoment* now, bool color) {
   TextTable table({Align::Left, Align::Left, Align::Left, Align::Left, Align::Left, Align::Right,
@@ -137,6 +157,7 @@ std::string matrix_remarks(const MatrixResult& result, bool color) {
                           base::printable(reason), base::printable(joined(cells)));
     }
   }
+  for (const std::string& sentence : agreements(result)) text += base::printable(sentence) + "\n";
   return text;
 }
 
@@ -166,6 +187,10 @@ std::string matrix_markdown(const MatrixResult& result) {
     text += "\n";
   }
   text += reasons_markdown(result, CheckState::Failed, "Failed");
+  if (const std::vector<std::string> sentences = agreements(result); !sentences.empty()) {
+    text += "\n## One backend beside another\n\n";
+    for (const std::string& sentence : sentences) text += fmt::format("* {}\n", plain(sentence));
+  }
   text += reasons_markdown(result, CheckState::Skipped, "Not tried, and why");
   text +=
       "\n## What is tried\n\n"

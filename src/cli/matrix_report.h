@@ -26,6 +26,10 @@ std::string matrix_table(const MatrixResult& result, const std::vector<CellName>
 // What failed and what was skipped, with the reasons; empty when there is nothing to say.
 std::string matrix_remarks(const MatrixResult& result, bool color);
 
+// A sentence for each model that two backends of a host have answered: how many greedy ids they
+// have in common. Their arithmetic differs, so fewer than all is no failure.
+std::vector<std::string> agreements(const MatrixResult& result);
+
 // docs/MODEL_SUPPORT.md: what runs, how fast, what was not tried and why.
 std::string matrix_markdown(const MatrixResult& result);
 

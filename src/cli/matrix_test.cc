@@ -359,6 +359,18 @@ TEST(MatrixReport, TellsStatesFiguresAndReasons) {
   EXPECT_THAT(matrix_remarks(result, false), Not(HasSubstr("\x1b")));
 }
 
+TEST(MatrixReport, BackendsOfAModelAreHeldAgainstEachOther) {
+  MatrixResult result = sample_result();
+  EXPECT_THAT(agreements(result), IsEmpty()) << "the other one made no ids";
+  result.cells[2].ids = {5, 6, 9};
+  EXPECT_THAT(agreements(result),
+              ElementsAre("tiny_model of local: cpu and cuda agree on 2 of 3 greedy ids"));
+  EXPECT_THAT(matrix_remarks(result, false), HasSubstr("agree on 2 of 3"));
+  EXPECT_THAT(matrix_markdown(result), HasSubstr("* tiny\\_model of local: cpu and cuda agree"));
+  result.cells[2].name.host = "anna";
+  EXPECT_THAT(agreements(result), IsEmpty());
+}
+
 TEST(MatrixReport, MarkdownAndHtmlTrustNoText) {
   const MatrixResult result = sample_result();
   const std::string page = matrix_markdown(result);
