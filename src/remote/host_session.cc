@@ -244,12 +244,7 @@ Status HostSession::check_runs(const std::string& version) {
   const Result<SshOutcome> answer = run_script(
       fmt::format("exec {}/{}/llorch-pool --version", kInstallFolder, version), kScriptPatience);
   if (!answer.ok()) return answer.error();
-  if (answer->success()) return ok_status();
-  return Error{ErrorCode::Unsupported,
-               fmt::format("our programs do not run on {}; they were built for this machine's "
-                           "libraries. scripts/build_portable.sh makes programs that need none; "
-                           "LLORCH_HOST_PROGRAMS names their folder. It said:\n{}",
-                           host_.name(), last_lines(answer->output))};
+  return check_first_run(host_.name(), answer->exit, answer->output);
 }
 
 StepOutcome HostSession::install(const OnFile& on_file) {

@@ -203,6 +203,25 @@ Status check_assembled(const Manifest& manifest, std::string_view output) {
                            last_lines(output))};
 }
 
+Status check_first_run(std::string_view host, const base::ExitStatus& exit,
+                       std::string_view output) {
+  constexpr int kOfSsh = 255;      // the connection broke, or a signal ended the program there
+  constexpr int kSignalled = 128;  // and more: a shell's word for the same
+  if (exit.success()) return ok_status();
+  const std::string said = last_lines(output);
+  if (exit.signal != 0 || exit.code >= kSignalled) {
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("llorch-pool on {} was ended before it could say its version ({}{}){}",
+                             host, exit.code == kOfSsh ? "the connection broke, or: " : "",
+                             exit.describe(), said.empty() ? "" : ":\n" + said)};
+  }
+  return Error{ErrorCode::Unsupported,
+               fmt::format("our programs do not run on {}; they were built for this machine's "
+                           "libraries. scripts/build_portable.sh makes programs that need none; "
+                           "LLORCH_HOST_PROGRAMS names their folder. It said:\n{}",
+                           host, said)};
+}
+
 Result<std::string> roll_back_script(const Installed& there) {
   if (there.previous.empty() || there.previous == there.current)
     return Error{ErrorCode::NotFound, "no earlier version of our programs is on the host"};

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/process.h"
 #include "base/result.h"
 
 namespace llorch::remote {
@@ -65,6 +66,12 @@ std::string receive_script(const ProgramFile& file);
 Status check_received(const ProgramFile& file, std::string_view output);
 // The same for all files of a version, from what assemble_script printed.
 Status check_assembled(const Manifest& manifest, std::string_view output);
+
+// Whether our programs run there, from how `llorch-pool --version` of a version ended. Unsupported:
+// they do not, and trying again is useless. Unavailable: ssh (255) or somebody there ended it
+// before it could answer.
+Status check_first_run(std::string_view host, const base::ExitStatus& exit,
+                       std::string_view output);
 
 // Exchanges `current` and `previous`. NotFound: there is no other version to go back to.
 Result<std::string> roll_back_script(const Installed& there);

@@ -159,6 +159,20 @@ TEST(InstallPlan, ReadsOnlyItsOwnLinesOfAListing) {
   EXPECT_EQ(parse_listing("llorch:current ").error().code, ErrorCode::Corrupt);
 }
 
+TEST(InstallPlan, OnlyAProgramThatSaysSoItselfDoesNotRunThere) {
+  EXPECT_TRUE(check_first_run("box2", {}, "llorch-pool 0.1.0\n").ok());
+  for (const int code : {1, 126, 127}) {
+    const Status lacks = check_first_run("box2", {.code = code}, "libboost.so: cannot open\n");
+    ASSERT_FALSE(lacks.ok());
+    EXPECT_EQ(lacks.error().code, ErrorCode::Unsupported) << code;
+    EXPECT_THAT(lacks.error().message, HasSubstr("libboost.so: cannot open"));
+  }
+  // A connection that broke, or somebody's kill, is no word about the programs.
+  for (const base::ExitStatus& ended :
+       {base::ExitStatus{.code = 255}, {.code = 137}, {.code = 0, .signal = 9}})
+    EXPECT_EQ(check_first_run("box2", ended, "").error().code, ErrorCode::Unavailable);
+}
+
 TEST(InstallPlan, WhatArrivedIsJudgedByTheHashTheHostComputed) {
   const ProgramFile file{"llorch-pool", hash('a'), 10, "/a"};
   EXPECT_TRUE(check_received(file, hash('a') + "  in/" + hash('a') + "\n").ok());
