@@ -92,6 +92,38 @@ HWY_INLINE void widen(const QuantBlock* from, std::int64_t dim, float* to) {
   }
 }
 
+// Calls visit(vectors, index, count) for keys or values begin + index … that lie side by side, i.e.
+// within one block, for indices from..to.
+template <class T, class F>
+HWY_INLINE void each_run(const AttendTile& tile, const void* cache, std::int64_t block_stride,
+                         std::int64_t begin, std::int64_t from, std::int64_t to, const F& visit) {
+  constexpr std::int64_t kValues = sizeof(T) == sizeof(QuantBlock) ? 32 : 1;
+  std::int64_t block = (begin + from) / tile.block_tokens;
+  std::int64_t offset = (begin + from) % tile.block_tokens;
+  for (std::int64_t i = from; i < to; ++block, offset = 0) {
+    const std::int64_t count = HWY_MIN(tile.block_tokens - offset, to - i);
+    const std::int64_t at =
+        tile.table[block] * block_stride + tile.head_offset + offset * tile.head_dim;
+    visit(static_cast<const T*>(cache) + at / kValues, i, count);
+    i += count;
+  }
+}
+
+// Asks for what will be fetched next.
+template <class T>
+HWY_INLINE void ask_ahead(const AttendTile& tile, const void* cache, std::int64_t block_stride,
+                          std::int64_t begin, std::int64_t from, std::int64_t to) {
+  constexpr std::int64_t kLine = 64;
+  const std::int64_t bytes = tile.head_dim * static_cast<std::int64_t>(sizeof(T)) /
+                             (sizeof(T) == sizeof(QuantBlock) ? 32 : 1);
+  each_run<T>(tile, cache, block_stride, begin, from, to,
+              [&](const T* vectors, std::int64_t, std::int64_t count) HWY_ATTR {
+                const auto* first = reinterpret_cast<const char*>(vectors);
+                for (std::int64_t at = 0; at < count * bytes; at += kLine)
+                  __builtin_prefetch(first + at);
+              });
+}
+
 // Keys or values begin .. begin + count of the sequence as floats, zeros for those before `first`
 // and up to `all`.
 template <class T>
@@ -101,12 +133,13 @@ HWY_INLINE void fetch(const AttendTile& tile, const void* cache, std::int64_t bl
   constexpr std::int64_t kValues = sizeof(T) == sizeof(QuantBlock) ? 32 : 1;
   const std::int64_t hidden = std::max<std::int64_t>(first - begin, 0);
   std::fill_n(room.vectors, hidden * room.dim, 0.0F);
-  for (std::int64_t i = hidden; i < count; ++i) {
-    const std::int64_t key = begin + i;
-    const std::int64_t at = tile.table[key / tile.block_tokens] * block_stride + tile.head_offset +
-                            key % tile.block_tokens * tile.head_dim;
-    widen(static_cast<const T*>(cache) + at / kValues, tile.head_dim, room.vectors + i * room.dim);
-  }
+  each_run<T>(tile, cache, block_stride, begin, hidden, count,
+              [&](const T* vectors, std::int64_t index, std::int64_t run) HWY_ATTR {
+                for (std::int64_t i = 0; i < run; ++i) {
+                  widen(vectors + i * tile.head_dim / kValues, tile.head_dim,
+                        room.vectors + (index + i) * room.dim);
+                }
+              });
   std::fill_n(room.vectors + count * room.dim, (all - count) * room.dim, 0.0F);
 }
 
@@ -343,11 +376,15 @@ HWY_INLINE void attend_typed(const AttendTile& tile) {
   for (std::int64_t begin = first / kKeyTile * kKeyTile; begin < end; begin += kKeyTile) {
     const std::int64_t count = std::min(kKeyTile, end - begin);
     const std::int64_t all = (count + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+    const std::int64_t hidden = std::max<std::int64_t>(first - begin, 0);
     fetch<T>(tile, tile.keys, tile.key_block_stride, first, begin, count, all, room);
+    ask_ahead<T>(tile, tile.values, tile.value_block_stride, begin, hidden, count);
     score_tile(room, tile.head_dim, all);
     if (tile.scores != nullptr) tell_scores(tile, room, begin, count);
     weigh_tile(tile, room, begin, count);
     fetch<T>(tile, tile.values, tile.value_block_stride, first, begin, count, count, room);
+    const std::int64_t next = begin + kKeyTile;
+    ask_ahead<T>(tile, tile.keys, tile.key_block_stride, next, 0, std::min(kKeyTile, end - next));
     value_tile(tile, room, begin, count);
   }
   for (std::int64_t query = 0; query < queries; ++query) {
