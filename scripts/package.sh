@@ -89,5 +89,5 @@ name=llorch-$version-linux-$(uname -m)
 mkdir "$work/$name"
 cp -a "$tree/usr/." "$work/$name/"
 if [ -d "$work/llorch-worker-cuda" ]; then cp -a "$work/llorch-worker-cuda/usr/." "$work/$name/"; fi
-tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -9n > "$out/$name.tar.gz"
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip "-${LLORCH_TAR_LEVEL:-9}n" > "$out/$name.tar.gz"
 echo "$out/$name.tar.gz"

@@ -44,7 +44,7 @@ if ! command -v dpkg-deb > /dev/null || ! command -v dpkg-shlibdeps > /dev/null;
   echo "installed; no dpkg here, so no package was made"
   exit 0
 fi
-LLORCH_DEB_COMPRESSION=none "$source_dir/scripts/package.sh" "$bin" "$work/packages" > "$work/said" || fail "package.sh: $(cat "$work/said")"
+LLORCH_DEB_COMPRESSION=none LLORCH_TAR_LEVEL=1 "$source_dir/scripts/package.sh" "$bin" "$work/packages" > "$work/said" || fail "package.sh: $(cat "$work/said")"
 deb=$(echo "$work"/packages/llorch_*.deb)
 dpkg-deb --field "$deb" Depends | grep -q libc6 || fail "the package needs no libc6"
 dpkg-deb --contents "$deb" > "$work/contents"
