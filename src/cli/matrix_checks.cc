@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, 4> kStories = {
 constexpr std::int32_t kStoryTokens = 24;
 constexpr std::int32_t kOtherTokens = 12;
 constexpr std::int64_t kCancelPromptMax = 4096;
+constexpr std::uint64_t kCancelTries = 20;
 constexpr std::int32_t kSoakTokens = 8;
 constexpr int kSoakLanes = 4;
 constexpr int kMemorySamples = 20;
@@ -171,18 +172,19 @@ CheckResult check_cancel(Subject& subject, std::int64_t prompt, std::size_t afte
   const std::int64_t length =
       std::clamp<std::int64_t>(prompt, 1, std::max<std::int64_t>(1, room / 2));
   Asked asked;
-  asked.prompt_ids = shuffled_prompt(subject.known, static_cast<std::size_t>(length), 77 + after);
   asked.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(room - length, 2048));
   asked.temperature = 1;
-  // An answer may be over before it can be cancelled: another seed, another length.
-  for (asked.seed = 1; asked.seed <= 5; ++asked.seed) {
+  // An answer may be over before it can be cancelled: another prompt, another length.
+  for (asked.seed = 1; asked.seed <= kCancelTries; ++asked.seed) {
+    asked.prompt_ids =
+        shuffled_prompt(subject.known, static_cast<std::size_t>(length), 1000 * asked.seed + after);
     const Result<double> ms = subject.client.cancel_after(asked, after, subject.stop);
     if (ms.ok())
       return is_released(subject,
                          fmt::format("stopped after {:.1f} ms, prompt of {}", *ms, length));
     if (ms.error().code != ErrorCode::InvalidArgument) return failed(ms.error().message);
   }
-  return skipped("five answers ended before they could be cancelled");
+  return skipped(fmt::format("{} answers ended before they could be cancelled", kCancelTries));
 }
 
 CheckResult check_cancel_prefill(Subject& subject, MatrixCell&) {

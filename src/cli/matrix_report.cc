@@ -69,10 +69,14 @@ std::vector<std::pair<std::string, std::vector<std::string>>> by_reason(const Ma
   return all;
 }
 
+// All of them, or of many the first ones: the JSON has the rest.
 std::string joined(const std::vector<std::string>& words) {
+  constexpr std::size_t kAll = 6;
+  constexpr std::size_t kFirst = 3;
+  const std::size_t shown = words.size() > kAll ? kFirst : words.size();
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
+  for (std::size_t i = 0; i < shown; ++i) text += (i > 0 ? ", " : "") + words[i];
+  return shown < words.size() ? fmt::format("{} and {} more", text, words.size() - shown) : text;
 }
 
 std::string reasons_markdown(const MatrixResult& result, CheckState state, std::string_view title) {
@@ -166,8 +170,7 @@ std::string matrix_markdown(const MatrixResult& result) {
   text += fmt::format(
       "Made by `llorch matrix{} --markdown docs/MODEL_SUPPORT.md`, version {}, {}, on {}.\n"
       "{} cells passed, {} failed, {} were skipped. Speeds are medians in tokens a second (first "
-      "token: milliseconds),\nmeasured through the worker's own door on a machine that did other "
-      "things meanwhile; they compare rows, not machines.\n\n",
+      "token: milliseconds),\nas somebody who asks sees them; how busy the machine was counts.\n\n",
       result.quick ? " --quick" : "", result.version, result.made_at.substr(0, 10),
       plain(result.machine), result.count(CheckState::Passed), result.count(CheckState::Failed),
       result.count(CheckState::Skipped));

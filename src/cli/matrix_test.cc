@@ -359,6 +359,16 @@ TEST(MatrixReport, TellsStatesFiguresAndReasons) {
   EXPECT_THAT(matrix_remarks(result, false), Not(HasSubstr("\x1b")));
 }
 
+TEST(MatrixReport, OfManyCellsWithOneReasonTheFirstAreNamed) {
+  MatrixResult result = sample_result();
+  for (int i = 0; i < 9; ++i) {
+    result.cells.push_back(result.cells[2]);
+    result.cells.back().name.model = "m" + std::to_string(i);
+  }
+  EXPECT_THAT(matrix_remarks(result, false),
+              HasSubstr("tiny_model (cuda), m0 (cuda), m1 (cuda) and 7 more\n"));
+}
+
 TEST(MatrixReport, BackendsOfAModelAreHeldAgainstEachOther) {
   MatrixResult result = sample_result();
   EXPECT_THAT(agreements(result), IsEmpty()) << "the other one made no ids";

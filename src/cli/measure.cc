@@ -20,6 +20,7 @@ constexpr std::size_t kShortPrompt = 8;
 constexpr std::array<std::string_view, 4> kTexts = {
     "1, 2, 3, 4, 5,", "Once upon a time, in a small town by the sea, there lived",
     "The quick brown fox jumps over the", "Question: what is the capital of France?\nAnswer:"};
+constexpr int kShortTries = 5;
 constexpr std::uint64_t kKnownTries = 12;
 constexpr std::size_t kKnownWanted = 16;
 
@@ -63,7 +64,9 @@ Status repeat(Course& course, Figure figure, std::string_view what, const Once& 
   for (std::int32_t i = 0; i < course.plan.repeats; ++i) {
     course.tell(what);
     if (course.is_over()) continue;
-    const Result<double> sample = once();
+    // A model may end at once; with other prompts it may not.
+    Result<double> sample = 0.0;
+    for (int k = 0; k < kShortTries && sample.ok() && *sample <= 0; ++k) sample = once();
     if (!sample.ok()) return sample.error().in(what);
     if (*sample > 0) figure.samples.push_back(*sample);
   }

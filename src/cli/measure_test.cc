@@ -173,6 +173,23 @@ TEST(MeasureModel, AnAnswerWithoutATokenOfTextCountsToItsEnd) {
   EXPECT_EQ(measured->figures[1].median(), 1600);  // 32 tokens in 20 ms
 }
 
+TEST(MeasureModel, AnAnswerThatIsTooShortIsAskedForAgain) {
+  class Abrupt : public ScriptedModel {
+   public:
+    Result<Heard> ask(const Asked& asked, std::stop_token stop) const override {
+      Result<Heard> heard = ScriptedModel::ask(asked, std::move(stop));
+      if (asked.max_tokens > 1 && !asked.prompt_ids.empty() && ++answers % 3 != 0) heard->ids = {1};
+      return heard;
+    }
+    mutable std::atomic<int> answers = 0;
+  } model;
+  const auto measured =
+      measure_model(model, {.repeats = 2, .prefill_tokens = 8, .streams = {1}}, kSilent, {});
+  ASSERT_TRUE(measured.ok());
+  ASSERT_THAT(measured->figures, SizeIs(3));
+  EXPECT_THAT(measured->figures[2].samples, SizeIs(2));
+}
+
 TEST(MeasureModel, NothingIsBegunAfterItsTime) {
   const ScriptedModel model;
   const auto measured = measure_model(
