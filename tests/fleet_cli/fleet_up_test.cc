@@ -166,7 +166,8 @@ TEST(FleetUp, ABatchOfPromptsAndItsBackup) {
     EXPECT_EQ(result.at("id"), lines);
     EXPECT_EQ(result.at("status"), "completed");
     const std::int64_t tokens = result.at("tokens_out").as_int64();
-    EXPECT_TRUE(tokens == 8 || (tokens > 0 && result.at("stop_reason") == "eos")) << line;
+    // A story may end at any token, also at the first.
+    EXPECT_TRUE(tokens == 8 || (tokens < 8 && result.at("stop_reason") == "eos")) << line;
   }
   EXPECT_EQ(lines, 12);
 
