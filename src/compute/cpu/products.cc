@@ -12,8 +12,10 @@ using tensor::DType;
 // Columns of a linear op that go to a thread together: whole cache lines of output, whole tiles.
 constexpr std::int64_t kColsPerChunk = 16;
 static_assert(kColsPerChunk % kTileCols == 0 && kColsPerChunk == kTileRows);
-// Columns of an MLP that are activated while the products that gave them are at hand.
+// Columns of an MLP that are activated while the products that gave them are at hand: few, or as
+// many as tiles are opened together.
 constexpr std::int64_t kColsAtOnce = 4 * kColsPerChunk;
+constexpr std::int64_t kOpenedColsAtOnce = 16 * kColsPerChunk;
 
 std::span<const float> row_of(const TensorView& view, std::int64_t row) {
   return {view.row<float>(row), static_cast<std::size_t>(view.dims[1])};
@@ -223,12 +225,13 @@ void CpuBackend::norm_linear(const NormLinearArgs& args) {
 void CpuBackend::mlp_in(const MlpInArgs& args) {
   check_args(args);
   const std::int64_t dim = args.gated ? args.out.dims[1] / 2 : args.out.dims[1];
+  const std::int64_t at_once =
+      opens_tiles(*isa_.packed, args.out.rows()) ? kOpenedColsAtOnce : kColsAtOnce;
   with_normed(args.product, {}, (dim + kColsPerChunk - 1) / kColsPerChunk,
               [&](const ProductInput& input, int thread, std::int64_t first, std::int64_t last) {
                 const std::int64_t all = std::min(last * kColsPerChunk, dim);
-                for (std::int64_t begin = first * kColsPerChunk; begin < all;
-                     begin += kColsAtOnce) {
-                  const std::int64_t end = std::min(begin + kColsAtOnce, all);
+                for (std::int64_t begin = first * kColsPerChunk; begin < all; begin += at_once) {
+                  const std::int64_t end = std::min(begin + at_once, all);
                   multiply_across(input, args.product.targets, begin, end, thread);
                   if (args.gated)
                     multiply_across(input, args.product.targets, dim + begin, dim + end, thread);
