@@ -18,6 +18,7 @@
 #include "base/version.h"
 #include "catalog/model_catalog.h"
 #include "cli/fleet_command.h"
+#include "cli/fleet_tables.h"
 #include "cli/host_door.h"
 #include "cli/matrix_report.h"
 #include "cli/matrix_run.h"
@@ -153,17 +154,17 @@ std::string describe_machine(const base::Home& home) {
 // The table in place on a terminal; elsewhere a line for each cell that is done.
 class LiveTable {
  public:
-  LiveTable(const MatrixResult& result, std::vector<CellName> wanted, bool enabled, bool color)
+  LiveTable(const MatrixResult& result, std::vector<CellName> wanted, bool enabled)
       : result_(result),
         wanted_(std::move(wanted)),
-        color_(color),
         is_terminal_(enabled && ::isatty(STDERR_FILENO) != 0),
         is_enabled_(enabled) {}
 
   void show(const MatrixMoment& now) {
     if (!is_terminal_) return;
     wipe();
-    const std::string text = matrix_table(result_, wanted_, &now, color_);
+    const std::string text =
+        matrix_screen(result_, wanted_, now, terminal_width(), terminal_height());
     write_err(text);
     lines_ = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   }
@@ -179,7 +180,6 @@ class LiveTable {
  private:
   const MatrixResult& result_;
   const std::vector<CellName> wanted_;
-  const bool color_;
   const bool is_terminal_;
   const bool is_enabled_;
   std::size_t lines_ = 0;
@@ -208,7 +208,7 @@ Result<bool> run_missing(const FleetContext& context, const MatrixArguments& arg
                           target_of(context)};
   std::stop_source stop;
   const base::InterruptWatch watch([&stop] { stop.request_stop(); });
-  LiveTable live(result, wanted, !context.json_output, context.color);
+  LiveTable live(result, wanted, !context.json_output);
   for (const CellName& name : wanted) {
     if (result.find(name) != nullptr) continue;
     MatrixCell cell = run_cell(

@@ -152,6 +152,30 @@ std::string matrix_table(const MatrixResult& result, const std::vector<CellName>
   return table.render(0, color);
 }
 
+std::string matrix_screen(const MatrixResult& result, const std::vector<CellName>& wanted,
+                          const MatrixMoment& now, std::size_t width, std::size_t height) {
+  const std::size_t rows = std::max<std::size_t>(1, height > 3 ? height - 3 : 1);
+  std::vector<CellName> near = wanted;
+  if (wanted.size() > rows) {
+    const auto at = static_cast<std::size_t>(std::find(wanted.begin(), wanted.end(), now.cell) -
+                                             wanted.begin());
+    const std::size_t first = std::min(at > rows / 2 ? at - rows / 2 : 0, wanted.size() - rows);
+    near.assign(wanted.begin() + static_cast<std::ptrdiff_t>(first),
+                wanted.begin() + static_cast<std::ptrdiff_t>(first + rows));
+  }
+  std::string text;
+  std::size_t column = 0;
+  for (const char c : matrix_table(result, near, &now, false)) {
+    const bool continues = (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+    if (c == '\n')
+      column = 0;
+    else if (!continues)
+      ++column;
+    if (c == '\n' || column < width) text += c;
+  }
+  return text;
+}
+
 std::string matrix_remarks(const MatrixResult& result, bool color) {
   std::string text;
   for (const CheckState state : {CheckState::Failed, CheckState::Skipped}) {

@@ -23,6 +23,10 @@ struct MatrixMoment {
 // `now`: null when nothing runs.
 std::string matrix_table(const MatrixResult& result, const std::vector<CellName>& wanted,
                          const MatrixMoment* now, bool color);
+// The same for a screen of that size: the rows around what runs, lines cut at its right side, no
+// colours.
+std::string matrix_screen(const MatrixResult& result, const std::vector<CellName>& wanted,
+                          const MatrixMoment& now, std::size_t width, std::size_t height);
 // What failed and what was skipped, with the reasons; empty when there is nothing to say.
 std::string matrix_remarks(const MatrixResult& result, bool color);
 

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 
 #include "base/mutex.h"
+#include "base/utf8.h"
 #include "cli/matrix_checks.h"
 #include "cli/matrix_report.h"
 #include "cli/matrix_run.h"
@@ -357,6 +359,23 @@ TEST(MatrixReport, TellsStatesFiguresAndReasons) {
   EXPECT_THAT(matrix_remarks(result, false),
               HasSubstr("skipped   plan: no NVIDIA driver\n          tiny_model (cuda)\n"));
   EXPECT_THAT(matrix_remarks(result, false), Not(HasSubstr("\x1b")));
+}
+
+TEST(MatrixReport, TheLiveTableFitsItsScreen) {
+  const MatrixResult result = sample_result();
+  std::vector<CellName> wanted;
+  for (int i = 0; i < 50; ++i) wanted.push_back({"model" + std::to_string(i), "cpu", "local"});
+  for (const int current : {0, 25, 49}) {
+    const MatrixMoment now{wanted[static_cast<std::size_t>(current)], "soak", 17, 20};
+    const std::string text = matrix_screen(result, wanted, now, 40, 12);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 10);
+    EXPECT_THAT(text, HasSubstr("model" + std::to_string(current) + " "));
+    EXPECT_THAT(text, HasSubstr("runs"));
+    std::size_t begin = 0;
+    for (std::size_t end = text.find('\n'); end != std::string::npos;
+         begin = end + 1, end = text.find('\n', begin))
+      EXPECT_LT(base::count_scalars(text.substr(begin, end - begin)), 40U);
+  }
 }
 
 TEST(MatrixReport, OfManyCellsWithOneReasonTheFirstAreNamed) {
