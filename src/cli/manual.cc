@@ -98,7 +98,7 @@ std::string upper(std::string text) {
 }  // namespace
 
 std::string manual_page(const CLI::App& app) {
-  const std::string name = app.get_name();
+  const std::string& name = app.get_name();
   std::string text =
       fmt::format(".TH {} 1 \"\" \"llama\\-orch {}\" \"User Commands\"\n.SH NAME\n{} \\- {}\n",
                   upper(name), base::version(), roff(name), roff(app.get_description()));

@@ -341,6 +341,7 @@ class Soak {
 
   void run() {
     std::vector<std::jthread> lanes;
+    lanes.reserve(kSoakLanes);
     for (int i = 0; i < kSoakLanes; ++i)
       lanes.push_back(base::start_thread("soak", [this] { work(); }));
   }

@@ -102,6 +102,7 @@ Result<double> prefill(Course& course, std::size_t tokens) {
 
 Result<double> decode(Course& course, std::int32_t streams) {
   std::vector<Asked> asks;
+  asks.reserve(static_cast<std::size_t>(streams));
   for (std::int32_t i = 0; i < streams; ++i)
     asks.push_back(course.make(kShortPrompt, course.plan.tokens));
   const std::vector<TimedAnswer> answers = ask_together(course.client, asks, course.stop);
