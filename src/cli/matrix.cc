@@ -29,9 +29,9 @@ std::int64_t number_in(const json::Object& object, std::string_view field) {
 }
 
 const json::Array& list_in(const json::Object& object, std::string_view field) {
-  static const json::Array kNone;
+  static const json::Array none;
   const json::Value* value = object.if_contains(field);
-  return value != nullptr && value->is_array() ? value->get_array() : kNone;
+  return value != nullptr && value->is_array() ? value->get_array() : none;
 }
 
 std::optional<CheckState> state_named(std::string_view text) {
