@@ -208,6 +208,25 @@ HWY_INLINE Seen seen_by(const AttendTile& tile, std::int64_t query, std::int64_t
           std::clamp<std::int64_t>(position + 1 - begin, 0, count)};
 }
 
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+// Highway's functions make whole numbers of their input on the way, which has no meaning for NaN
+// where no instruction gives it one. What becomes of the lane is in its poison.
+HWY_INLINE Vec exp_of(Vec x) {
+  return hn::Exp(Floats(), hn::IfThenElseZero(hn::Eq(x, x), x));
+}
+HWY_INLINE Vec tanh_of(Vec x) {
+  const auto is_number = hn::Eq(x, x);
+  return hn::IfThenElse(is_number, hn::Tanh(Floats(), hn::IfThenElseZero(is_number, x)), x);
+}
+#else
+HWY_INLINE Vec exp_of(Vec x) {
+  return hn::Exp(Floats(), x);
+}
+HWY_INLINE Vec tanh_of(Vec x) {
+  return hn::Tanh(Floats(), x);
+}
+#endif
+
 // Scores to exponentials, for one vector of queries. Where not every query sees every key, `from`
 // and `to` hold each lane's part.
 template <bool everything>
@@ -222,7 +241,7 @@ HWY_INLINE void weigh(const AttentionRoom& room, std::int64_t lane, std::int64_t
   for (std::int64_t i = 0; i < count; ++i) {
     float* place = weights + i * room.lanes;
     Vec s = load(place);
-    if (softcap > 0) s = hn::Mul(cap, hn::Tanh(Floats(), hn::Div(s, cap)));
+    if (softcap > 0) s = hn::Mul(cap, tanh_of(hn::Div(s, cap)));
     if constexpr (everything) {
       poison = hn::MulAdd(s, zero, poison);
     } else {
@@ -239,12 +258,12 @@ HWY_INLINE void weigh(const AttentionRoom& room, std::int64_t lane, std::int64_t
   hn::StoreU(now, Floats(), room.largest + lane);
   // A lane that has seen nothing yet.
   const Vec base = hn::IfThenElse(hn::Eq(now, lowest), zero, now);
-  const Vec shrink = hn::Exp(Floats(), hn::Sub(before, base));
+  const Vec shrink = exp_of(hn::Sub(before, base));
   hn::StoreU(shrink, Floats(), room.shrink + lane);
   Vec sum = zero;
   for (std::int64_t i = 0; i < count; ++i) {
     float* place = weights + i * room.lanes;
-    const Vec weight = hn::Exp(Floats(), hn::Sub(load(place), base));
+    const Vec weight = exp_of(hn::Sub(load(place), base));
     hn::StoreU(weight, Floats(), place);
     sum = hn::Add(sum, weight);
   }
