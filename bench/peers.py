@@ -103,6 +103,7 @@ def main(argv):
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
     parser.add_argument("-r", "--repeats", type=int, default=2, help="in each round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--note", default="", help="how the programs and files were made, for the page")
     parser.add_argument("-o", "--output", help="JSON file")
     options = parser.parse_args(argv)
     programs = {"llorch": options.ours}
@@ -119,7 +120,8 @@ def main(argv):
             beside = ", ".join(f"{ratio:.2f} x {name}" for name, ratio in others.items())
             share = mine / statistics.median(result["limits"][test])
             print(f"{result['model']}  {test}: {mine:.1f} tokens/s, {100 * share:.0f} % of the limit{', ' + beside if beside else ''}", flush=True)
-    report = {"processor": processor(), "threads": options.threads, "depth": options.depth, "rounds": options.rounds, "results": results}
+    report = {"processor": processor(), "threads": options.threads, "depth": options.depth, "rounds": options.rounds, "note": options.note,
+              "results": results}
     if options.output:
         with open(options.output, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)

@@ -36,6 +36,9 @@ def page(report):
     yield f"{report['rounds']} rounds in which every program runs once on the same file, one after the other. Tokens/s; the limit is what the machine could read or"
     yield "compute at best in the same seconds (`llorch-bench --help`)."
     yield ""
+    if report.get("note"):
+        yield report["note"]
+        yield ""
     yield "![tokens/s of each program, beside the machine's limit](performance_benchmarks.svg)"
     yield ""
     yield "| model | test | llorch | of the limit |" + "".join(f" {name} | ratio |" for name in peers)

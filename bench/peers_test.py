@@ -46,7 +46,7 @@ class Peers(unittest.TestCase):
         ours = self.program("ours", json.dumps(OURS))
         other = self.program("other", json.dumps(PEER))
         result = self.path("speeds.json")
-        told = self.run_peers("--ours", ours, "--peer", f"llama.cpp={other}", "-d", "16", "-o", result)
+        told = self.run_peers("--ours", ours, "--peer", f"llama.cpp={other}", "-d", "16", "--note", "made so", "-o", result)
         self.assertIn("tiny.gguf  pp8: 100.0 tokens/s, 50 % of the limit, 2.00 x llama.cpp", told)
         self.assertIn("tiny.gguf  tg4: 30.0 tokens/s, 75 % of the limit, 1.50 x llama.cpp", told)
         with open(self.log, encoding="utf-8") as file:
@@ -61,6 +61,7 @@ class Peers(unittest.TestCase):
         with open(self.path("PERFORMANCE_BENCHMARKS.md"), encoding="utf-8") as file:
             text = file.read()
         self.assertIn("| tiny.gguf | pp8 | 100.0 | 50 % | 50.0 | 2.00 |", text)
+        self.assertIn("\nmade so\n", text)
         with open(self.path("performance_benchmarks.svg"), encoding="utf-8") as file:
             self.assertIn("tiny.gguf tg4", file.read())
 
