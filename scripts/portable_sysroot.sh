@@ -93,7 +93,8 @@ step "reading the package lists of $release and $old_release for $debian_arch" a
 [[ $(apt-cache "${apt_options[@]}" madison libc6) == *" 2.31-"* ]] ||
   fail "the mirror has no libc6 2.31 of $old_release; name a mirror that has with LLORCH_PORTABLE_SOURCES"
 for version in "${boost_versions[@]}"; do
-  if apt-cache "${apt_options[@]}" show "libboost$version-dev" >/dev/null 2>&1; then packages+=("libboost$version-dev"); break; fi
+  # `apt-cache show` also knows packages that others only speak of.
+  if [ -n "$(apt-cache "${apt_options[@]}" madison "libboost$version-dev")" ]; then packages+=("libboost$version-dev"); break; fi
 done
 
 cd "$work/debs"
@@ -110,7 +111,8 @@ find "$new/usr/lib" -name '*.so' -delete  # what is here beside glibc is static
 for deb in libc/*.deb; do unpack "$deb"; done
 # Links that were meant for a whole system lead into the folder.
 while IFS= read -r link; do ln -sfn --relative "$new$(readlink "$link")" "$link"; done < <(find "$new" -type l -lname '/*')
-rm -rf "$new"/usr/share/doc "$new"/usr/share/man "$new/usr/lib/$triple/cmake"/{boost*,Boost*}
+find "$new/usr/share/doc" ! -type d ! -name copyright -delete  # whose work it is stays beside it
+rm -rf "$new"/usr/share/man "$new/usr/lib/$triple/cmake"/{boost*,Boost*}
 
 # What newer compilers' own libraries expect of the C library joins the part of it that is always linked statically.
 step "adding what gcc's libraries want of a newer glibc" "$triple-gcc" -nostdinc -isystem "$("$triple-gcc" -print-file-name=include)" \
@@ -152,6 +154,7 @@ build_source() {
       -DCMAKE_BUILD_TYPE=Release -DLLORCH_SYSROOT="$new" -DLLORCH_TRIPLE="$triple" -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
       -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR="lib/$triple" $(options_of "$1") &&
     build_and_install "$1" &&
+    install -D -m 0644 "$1/debian/copyright" "$new/usr/share/doc/$1/copyright" &&
     dpkg-parsechangelog -l "$1/debian/changelog" -S Version | sed "s/^/$1 /" >>"$new/PACKAGES"
 }
 for source in "${sources[@]}"; do step "building $source from its source" build_source "$source"; done

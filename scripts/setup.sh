@@ -21,7 +21,7 @@ case "${1:-}" in
     need_boost=no
     [ "$1" != check-arm64 ] || { packages+=(libgtest-dev qemu-user); set -- portable-arm64; }
     if [ "$1" != "portable-$(uname -m | sed 's/x86_64/x86-64/; s/aarch64/arm64/')" ]; then
-      packages+=("g++-$(sed 's/portable-//; s/x86-64/x86-64-linux-gnu/; s/arm64/aarch64-linux-gnu/' <<<"$1")")
+      packages+=("g++-$(sed 's/portable-//; s/x86-64/x86-64-linux-gnu/; s/arm64/aarch64-linux-gnu/' <<<"$1")" qemu-user-static)
     fi
     ;;
 esac
@@ -85,7 +85,8 @@ to_install=()
 for package in "${missing[@]}"; do
   if [ "$package" = boost ]; then
     for version in "${boost_versions[@]}"; do
-      if apt-cache show "libboost${version}-dev" >/dev/null 2>&1; then package="libboost${version}-dev"; break; fi
+      # `apt-cache show` also knows packages that others only speak of, as Debian 13 does of 1.81.
+      if [ -n "$(apt-cache madison "libboost${version}-dev")" ]; then package="libboost${version}-dev"; break; fi
     done
   fi
   to_install+=("$package")
