@@ -54,7 +54,7 @@ if(NOT LLORCH_CUDA STREQUAL "OFF")
   find_program(LLORCH_NVCC nvcc PATHS /usr/local/cuda/bin)
   if(LLORCH_NVCC)
     set(CMAKE_CUDA_COMPILER ${LLORCH_NVCC})
-    set(CMAKE_CUDA_ARCHITECTURES 75-virtual 90-real CACHE STRING "CUDA targets")
+    set(CMAKE_CUDA_ARCHITECTURES 75-virtual 80-virtual 90a-real CACHE STRING "CUDA targets")
     enable_language(CUDA)
     # CMake 3.25 does not know how nvcc is told C++20, and refuses CMAKE_CXX_STANDARD, which CUDA code inherits.
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)

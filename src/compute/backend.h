@@ -32,7 +32,15 @@ struct StepLimits {
 struct StepShape {
   std::int64_t rows = 0;
   std::int64_t logit_rows = 0;
+  std::int64_t argmax_rows = 0;  // of logit_rows
+  std::int64_t hidden_rows = 0;
+  std::int64_t given_rows = 0;  // rows that bring their own embedding
   std::int64_t sequences = 0;
+  std::span<const SequenceRun> runs;  // as in AttentionArgs
+  // Who asks: two steps of one owner that agree in the numbers above, with rows that are all of
+  // different sequences, have the same ops with the same tensors; only what the tensors hold
+  // differs. Null: nothing is promised.
+  const void* owner = nullptr;
   bool observed = false;  // results are read between the ops: nothing may be put off
   const std::atomic<bool>* abort = nullptr;  // once true, the step is given up; may be null
 };
@@ -63,6 +71,8 @@ class Backend {
   // The form in which products with weights of this type take their input. Held to 1e-6 of it by
   // the conformance tests.
   virtual InputForm input_form(tensor::DType weight) const = 0;
+  // The form of the weights themselves in those products.
+  virtual WeightForm weight_form(tensor::DType) const { return WeightForm::Exact; }
   // The precision in which attention over a cache of this type multiplies. Held to it likewise.
   virtual AttentionForm attention_form(tensor::DType cache) const = 0;
   // How many rows of a step this device is well used by: fewer leave it idle, more take memory and
@@ -71,8 +81,9 @@ class Backend {
   virtual Status reserve(const StepLimits& limits) = 0;
 
   // Around the ops of a step, so that a device can capture, replay, pin and overlap them: all
-  // uploads come before, all downloads after, unless the step is observed.
-  virtual void begin_step(const StepShape&) {}
+  // uploads come before, all downloads after, unless the step is observed. True where the device
+  // knows the step from before: its ops are not called again, end_step() has them run.
+  virtual bool begin_step(const StepShape&) { return false; }
   virtual void end_step() {}
   // Asked before each layer: whether the step is given up. A device that runs behind its host waits
   // here until it is near enough for the answer to save something.

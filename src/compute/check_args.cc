@@ -142,6 +142,20 @@ void check_args(const ArgmaxArgs& args) {
   CHECK(is_index(args.out, args.x.dims[0]));
 }
 
+void check_args(const PlaceHeadsArgs& args) {
+  const auto check_heads = [&](const TensorView& heads, const TensorView& norm) {
+    if (norm)
+      check_args(
+          RmsNormArgs{.x = heads, .weight = norm, .epsilon = args.epsilon, .out = heads});
+    if (args.angles) check_args(RopeArgs{.x = heads, .angles = args.angles, .style = args.style});
+  };
+  check_heads(args.q, args.q_norm);
+  check_heads(args.k, args.k_norm);
+  check_args(
+      WriteKvArgs{.keys = args.k, .values = args.v, .slots = args.slots, .cache = args.cache});
+  CHECK(args.q.rows() == args.k.rows() && args.q.dims[2] == args.k.dims[2]);
+}
+
 void check_args(const NormLinearArgs& args) {
   CHECK(is_matrix(args.x, args.x.dims[0], args.x.dims[1]) && args.x.data != args.normed.data);
   CHECK(is_vector(args.norm.weight, args.x.dims[1]));

@@ -20,6 +20,7 @@ void check_args(const SoftcapArgs& args);
 void check_args(const SoftmaxArgs& args);
 void check_args(const ArgmaxArgs& args);
 void check_args(const NormLinearArgs& args);
+void check_args(const PlaceHeadsArgs& args);
 void check_args(const MlpInArgs& args);
 
 }  // namespace llorch::compute

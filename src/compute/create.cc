@@ -8,6 +8,7 @@
 #include "base/host_limits.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cuda/create_cuda.h"
+#include "compute/limits.h"
 #include "compute/reference/reference_backend.h"
 
 namespace llorch::compute {
@@ -53,6 +54,11 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
   return Error{
       ErrorCode::InvalidArgument,
       fmt::format("no backend '{}'; there are: cpu, reference, cuda:N (as in cuda:0)", name)};
+}
+
+Result<HostLimits> measure_limits(std::string_view backend, int num_threads) {
+  if (const auto device = cuda_device(backend)) return measure_cuda_limits(*device);
+  return measure_host_limits(num_threads);
 }
 
 }  // namespace llorch::compute

@@ -34,6 +34,12 @@ float quantize_block(std::span<const float> values, std::int8_t* quants) {
   return largest / kQuantMax;
 }
 
+float round_to_half(float value) {
+  constexpr float kLargest = 65504.0F;
+  if (std::isfinite(value)) value = std::clamp(value, -kLargest, kLargest);
+  return tensor::half_to_float(tensor::float_to_half(value));
+}
+
 template <class F>
 void for_each_block(std::span<const float> values, const F& visit) {
   constexpr auto kBlock = static_cast<std::size_t>(kInputBlock);
@@ -67,7 +73,7 @@ void round_input(InputForm form, std::span<const float> values, float* out) {
       if (out != values.data()) std::copy(values.begin(), values.end(), out);
       return;
     case InputForm::F16:
-      for (const float value : values) *out++ = tensor::half_to_float(tensor::float_to_half(value));
+      for (const float value : values) *out++ = round_to_half(value);
       return;
     case InputForm::BF16:
       for (const float value : values)

@@ -14,7 +14,7 @@ namespace llorch::compute {
 
 enum class InputForm : std::uint8_t {
   F32,   // as it is
-  F16,   // each value rounded to the nearest half, ties to even; infinity beyond its range
+  F16,   // each value rounded to the nearest half, ties to even; the largest half for finite values beyond
   BF16,  // each value rounded to the nearest bfloat16, ties to even
   Int8,  // blocks of whole numbers with a scale each: quantize_input()
 };
@@ -31,6 +31,12 @@ struct AttentionForm {
   InputForm weights = InputForm::F32;
 };
 
+// What products multiply the input with.
+enum class WeightForm : std::uint8_t {
+  Exact,  // the numbers that the type stands for
+  Half,   // those rounded to the nearest half: round_weights()
+};
+
 std::string_view name(InputForm form);  // "f32", "f16", "bf16", "int8"
 // Nothing for any other name.
 std::optional<InputForm> find_input_form(std::string_view name);
@@ -45,6 +51,12 @@ InputForm form_for(InputForm wish, tensor::DType weight);
 // zero; one with an infinity or NaN has a NaN as its scale and zeros as its quants.
 // values.size() quants and one scale per block.
 void quantize_input(std::span<const float> values, std::int8_t* quants, float* scales);
+
+// Weights of a type as WeightForm::Half has them, from the blocks that hold exactly out.size(). For
+// types with a scale for few values (Q6_K: 16; Q4_K, Q5_K: 32) that scale, and the minimum, are
+// rounded to half first; then scale · quant + offset is rounded once. BF16 weights stay as they
+// are. Known types: F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
+void round_weights(tensor::DType dtype, std::span<const std::byte> blocks, std::span<float> out);
 
 // The values that the form stands for, as floats; `out` may be `values`. Int8: scale · quant,
 // rounded to float32, which costs at most 6e-8 of a value and is for kernels that multiply floats.

@@ -1,6 +1,8 @@
-// What this machine's cores can do at best, measured in a fraction of a second: the numbers that
+// What this machine's cores, or a device, can do at best, measured in a fraction of a second: the numbers that
 // speeds are held against. Both move with what else the machine does, so measure beside the work.
 #pragma once
+
+#include <string_view>
 
 #include "base/result.h"
 
@@ -15,5 +17,9 @@ struct HostLimits {
 
 // Takes 256 MB of memory or twice the last cache, 1 GB at most, while it lasts. num_threads >= 1.
 Result<HostLimits> measure_host_limits(int num_threads);
+
+// Of a backend by its name, as in create.h. What a device does not have stays 0; the products of
+// its tensor cores count as float.
+Result<HostLimits> measure_limits(std::string_view backend, int num_threads);
 
 }  // namespace llorch::compute

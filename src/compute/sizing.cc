@@ -10,6 +10,7 @@
 
 #include "base/host_limits.h"
 #include "compute/cpu/cpu_backend.h"
+#include "compute/cuda/packed_layout.h"
 #include "compute/cuda/workspace.h"
 #include "compute/host_memory.h"
 
@@ -153,18 +154,22 @@ class CudaSizing final : public Sizing {
     const Result<HostPlacement> placement = place_host_weight(source);
     if (!placement.ok()) return placement.error();
     Weight weight = describe(source);
-    Result<Buffer> storage = allocate(placement->bytes);
+    // As on a device with tensor cores; older ones take a little less.
+    Result<Buffer> storage = allocate(
+        cuda::place_weight(source.dtype, source.use, source.rows, source.cols, true).bytes());
     if (!storage.ok()) return storage.error().in(source.name);
     weight.storage = storage.take();
     weight.data = weight.storage.data();
     return weight;
   }
-  InputForm input_form(tensor::DType) const override { return InputForm::F32; }
+  InputForm input_form(tensor::DType weight) const override {
+    return cuda::input_form_of(cuda::packed_form(weight));
+  }
   std::int32_t step_rows() const override { return cuda::kStepRows; }
   Status reserve(const StepLimits& limits) override {
-    const Result<std::int64_t> bytes = cuda::workspace_bytes(limits);
-    if (!bytes.ok()) return bytes.error().in(name_);
-    if (*bytes > 0) count(*bytes);
+    const Result<cuda::Workspace> workspace = cuda::plan_workspace(limits);
+    if (!workspace.ok()) return workspace.error().in(name_);
+    count(workspace->bytes());
     return ok_status();
   }
 

@@ -56,6 +56,7 @@ class WithBackend : public testing::TestWithParam<BackendConfig> {
     ASSERT_TRUE(backend_->reserve(limits_).ok());
     reference_ = make_reference_backend(
         {.products = [this](tensor::DType weight) { return backend_->input_form(weight); },
+         .weights = [this](tensor::DType weight) { return backend_->weight_form(weight); },
          .attention = [this](tensor::DType cache) { return backend_->attention_form(cache); }});
   }
 

@@ -52,6 +52,9 @@ class BrokenBackend final : public compute::Backend {
   compute::InputForm input_form(tensor::DType weight) const override {
     return sound_->input_form(weight);
   }
+  compute::WeightForm weight_form(tensor::DType weight) const override {
+    return sound_->weight_form(weight);
+  }
   compute::AttentionForm attention_form(tensor::DType cache) const override {
     return sound_->attention_form(cache);
   }
@@ -60,9 +63,9 @@ class BrokenBackend final : public compute::Backend {
   }
   Status reserve(const compute::StepLimits& limits) override { return sound_->reserve(limits); }
 
-  void begin_step(const compute::StepShape& shape) override {
+  bool begin_step(const compute::StepShape& shape) override {
     if (on_begin_step) on_begin_step(shape);
-    sound_->begin_step(shape);
+    return sound_->begin_step(shape);
   }
   void end_step() override {
     if (on_end_step) on_end_step();

@@ -217,14 +217,21 @@ StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, S
   const Step step = stage(plan, cache, buffers, observer);
   const compute::StepShape shape{.rows = step.hidden.rows(),
                                  .logit_rows = step.logits ? step.logits.rows() : 0,
+                                 .argmax_rows = step.argmax ? step.argmax.rows() : 0,
+                                 .hidden_rows = step.picked ? step.picked.rows() : 0,
+                                 .given_rows = step.own_rows ? step.own_rows.rows() : 0,
                                  .sequences = step.block_tables.rows(),
+                                 .runs = step.runs,
+                                 .owner = &buffers,
                                  .observed = observer != nullptr,
                                  .abort = plan.abort};
   upload_embeddings(step, plan);
-  backend_.begin_step(shape);
-  prepare(step, plan);
-  const bool complete = run_layers(step, shape);
-  if (complete) finish(step);
+  bool complete = true;
+  if (!backend_.begin_step(shape)) {
+    prepare(step, plan);
+    complete = run_layers(step, shape);
+    if (complete) finish(step);
+  }
   backend_.end_step();
   if (complete) return fetch(step, buffers);
   backend_.synchronize();

@@ -143,7 +143,7 @@ Value Evaluator::evaluate_filter(const Expr& expr) {
   if (run_.failed()) return {};
   run_.set_line(expr.line);
   if (expr.native == nullptr)
-    return run_.fail(fmt::format("No filter named {}.", quoted(expr.name)));
+    return run_.fail(fmt::format("No filter named {}.", in_quotes(expr.name)));
   return expr.native(run_, subject, args);
 }
 
@@ -153,7 +153,7 @@ Value Evaluator::evaluate_test(const Expr& expr) {
   CallArgs args = evaluate_arguments(expr.args);
   if (run_.failed()) return {};
   run_.set_line(expr.line);
-  if (expr.native == nullptr) return run_.fail(fmt::format("No test named {}.", quoted(expr.name)));
+  if (expr.native == nullptr) return run_.fail(fmt::format("No test named {}.", in_quotes(expr.name)));
   return expr.native(run_, subject, args);
 }
 

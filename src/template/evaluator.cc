@@ -91,7 +91,7 @@ Value Evaluator::lookup(std::uint32_t name_id) {
     }
   }
   if (globals_[name_id]) return *globals_[name_id];
-  return run_.undefined(fmt::format("{} is undefined", quoted(program_.names[name_id])));
+  return run_.undefined(fmt::format("{} is undefined", in_quotes(program_.names[name_id])));
 }
 
 void Evaluator::assign(std::uint32_t name_id, Value value) {
@@ -309,7 +309,7 @@ Value Evaluator::call_macro(const MacroDef& macro, Scope* scope, CallArgs& args)
                                      : take_keyword(parameter.name);
     if (!value && parameter.default_value) value = evaluate(*parameter.default_value);
     if (!value) {
-      value = run_.undefined(fmt::format("parameter {} was not provided", quoted(parameter.name)));
+      value = run_.undefined(fmt::format("parameter {} was not provided", in_quotes(parameter.name)));
     }
     assign(parameter.name_id, std::move(*value));
   }
@@ -323,8 +323,8 @@ Value Evaluator::call_macro(const MacroDef& macro, Scope* scope, CallArgs& args)
       entries.emplace_back(run_.text(name), std::move(value));
     assign(kKwargsName, run_.dict(std::move(entries)));
   } else if (!args.keywords.empty()) {
-    return run_.fail(fmt::format("macro {} takes no keyword argument {}", quoted(macro.name),
-                                 quoted(args.keywords.front().first)));
+    return run_.fail(fmt::format("macro {} takes no keyword argument {}", in_quotes(macro.name),
+                                 in_quotes(args.keywords.front().first)));
   }
   const std::size_t count = macro.parameters.size();
   if (macro.uses_varargs) {
@@ -333,7 +333,7 @@ Value Evaluator::call_macro(const MacroDef& macro, Scope* scope, CallArgs& args)
                                      args.positional.end()}));
   } else if (args.positional.size() > count) {
     return run_.fail(
-        fmt::format("macro {} takes not more than {} argument(s)", quoted(macro.name), count));
+        fmt::format("macro {} takes not more than {} argument(s)", in_quotes(macro.name), count));
   }
   MarkedText text;
   const Restore<MarkedText*> out(out_, &text);

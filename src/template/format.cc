@@ -181,7 +181,7 @@ class PercentFormatter {
       }
       const Value* value = dict->find(format_.substr(at + 1, end - at - 1));
       if (value == nullptr) {
-        run_.fail(fmt::format("no value for {}", quoted(format_.substr(at + 1, end - at - 1))));
+        run_.fail(fmt::format("no value for {}", in_quotes(format_.substr(at + 1, end - at - 1))));
         return;
       }
       named = *value;
@@ -362,7 +362,7 @@ class BraceFormatter {
     for (const auto& [known, value] : args_.keywords) {
       if (known == name) return value;
     }
-    return run_.fail(fmt::format("no value for {} in a format string", quoted(name)));
+    return run_.fail(fmt::format("no value for {} in a format string", in_quotes(name)));
   }
 
   static bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
@@ -397,7 +397,7 @@ class BraceFormatter {
   std::string convert(const Value& value, std::string_view spec_text) {
     Spec spec;
     if (!parse_spec(spec_text, spec)) {
-      run_.fail(fmt::format("invalid format specifier {}", quoted(spec_text)));
+      run_.fail(fmt::format("invalid format specifier {}", in_quotes(spec_text)));
       return {};
     }
     if (!within_bounds(run_, spec)) return {};
@@ -413,7 +413,7 @@ class BraceFormatter {
       if (spec.precision) body.resize(text::byte_offset(body, *spec.precision));
       return pad(std::move(body), spec, '<');
     }
-    run_.fail(fmt::format("unsupported format {} for '{}'", quoted(spec_text), value.type_name()));
+    run_.fail(fmt::format("unsupported format {} for '{}'", in_quotes(spec_text), value.type_name()));
     return {};
   }
 

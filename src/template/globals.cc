@@ -273,7 +273,7 @@ Value strftime_now(Run& run, const Value&, CallArgs& call) {
   std::string out;
   if (!run.charge(format.size() * 16)) return {};
   if (!append_date(out, format, *run.options().now)) {
-    return run.fail(fmt::format("strftime_now: unknown conversion in {}", quoted(format)));
+    return run.fail(fmt::format("strftime_now: unknown conversion in {}", in_quotes(format)));
   }
   return run.text(std::move(out));
 }

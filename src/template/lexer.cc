@@ -212,7 +212,7 @@ class Lexer {
       push(TokenKind::Operator, op);
       return consume(op.size());
     }
-    fail(fmt::format("unexpected character {}", quoted(text_.substr(at_, bytes))));
+    fail(fmt::format("unexpected character {}", in_quotes(text_.substr(at_, bytes))));
   }
 
   bool balance(std::string_view op) {

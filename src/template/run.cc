@@ -272,7 +272,7 @@ std::optional<std::size_t> Run::length(const Value& value) {
 Value Run::missing(const Value& object, const Value& key) {
   if (const String* name = key.as_string()) {
     return undefined(
-        fmt::format("'{}' has no attribute {}", object_phrase(object), quoted(name->text)));
+        fmt::format("'{}' has no attribute {}", object_phrase(object), in_quotes(name->text)));
   }
   std::string shown;
   append_repr(shown, key);
@@ -296,7 +296,7 @@ Value Run::attribute(const Value& object, std::string_view name) {
     if (std::find(std::begin(kHiddenDictNames), std::end(kHiddenDictNames), name) !=
         std::end(kHiddenDictNames)) {
       return undefined(
-          fmt::format("access to attribute {} of 'dict' object is unsafe.", quoted(name)));
+          fmt::format("access to attribute {} of 'dict' object is unsafe.", in_quotes(name)));
     }
     if (const Value* value = dict->find(name)) return *value;
   }
@@ -372,7 +372,7 @@ Args::Args(Run& run, std::string_view function, CallArgs& args,
     if (known == names.end() || given_[index]) {
       run.fail(fmt::format("{}() got {} argument {}", function,
                            known == names.end() ? "an unexpected keyword" : "two values for the",
-                           quoted(name)));
+                           in_quotes(name)));
       return;
     }
     values_[index] = std::move(value);

@@ -154,7 +154,7 @@ Value map(Run& run, const Value& subject, CallArgs& call) {
   }
   const std::string name = call.positional[0].as_string()->text;
   const NativeFunction filter = find_filter(name);
-  if (filter == nullptr) return run.fail(fmt::format("No filter named {}.", quoted(name)));
+  if (filter == nullptr) return run.fail(fmt::format("No filter named {}.", in_quotes(name)));
   call.positional.erase(call.positional.begin());
   for (const Value& item : run.elements(subject)) {
     if (!run.step()) return {};
@@ -177,7 +177,7 @@ Value choose(Run& run, const Value& subject, CallArgs& call) {
   if (!call.positional.empty()) {
     const std::string name = run.to_text(call.positional[0]);
     test = find_test(name);
-    if (test == nullptr) return run.fail(fmt::format("No test named {}.", quoted(name)));
+    if (test == nullptr) return run.fail(fmt::format("No test named {}.", in_quotes(name)));
     call.positional.erase(call.positional.begin());
   }
   std::vector<Value> chosen;
@@ -327,7 +327,7 @@ Value attribute(Run& run, const Value& subject, CallArgs& call) {
     return run.attribute(subject, name);
   }
   return run.undefined(
-      fmt::format("'{} object' has no attribute {}", subject.type_name(), quoted(name)));
+      fmt::format("'{} object' has no attribute {}", subject.type_name(), in_quotes(name)));
 }
 
 constexpr NamedFunction kFilters[] = {

@@ -172,7 +172,7 @@ void append_quoted(std::string& out, std::string_view text) {
   out.push_back(quote);
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out;
   append_quoted(out, text);
   return out;

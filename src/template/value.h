@@ -148,6 +148,6 @@ std::string real_text(double value);
 std::string integer_text(Int value);
 // Python's repr of a string: quotes, escapes for what cannot be printed.
 void append_quoted(std::string& out, std::string_view text);
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace llorch::jinja

@@ -110,7 +110,7 @@ class Bench {
     BenchRow row{.test = std::move(test), .tokens_per_second = {}, .limits = {}, .core_ms = {}};
     for (std::int32_t i = 0; i < request_.repeats; ++i) {
       progress(fmt::format("{}: {} of {}", row.test, i + 1, request_.repeats));
-      const Result<compute::HostLimits> limits = compute::measure_host_limits(report.threads);
+      const Result<compute::HostLimits> limits = compute::measure_limits(request_.backend, report.threads);
       if (!limits.ok()) return limits.error();
       report.limits.push_back(*limits);
       row.limits.push_back(limit(*limits));
@@ -235,15 +235,15 @@ double limit_of(const StepCost& cost, const compute::HostLimits& limits, double 
   const double bytes = cost.weight_bytes + rows * context * cost.cache_bytes;
   const double ops = rows * cost.ops + logit_rows * cost.output_ops;
   const double reading = bytes / limits.read_bytes_per_second;
-  const double computing =
-      ops / (cost.whole_numbers ? limits.int8_ops_per_second : limits.float_ops_per_second);
+  const double speed = cost.whole_numbers ? limits.int8_ops_per_second : limits.float_ops_per_second;
+  const double computing = speed > 0 ? ops / speed : 0;
   return rows / std::max(reading, computing);
 }
 
 Result<BenchReport> run_bench(const BenchRequest& request, const BenchProgress& progress) {
   const int threads = request.threads > 0 ? request.threads : base::usable_cores();
   Result<std::unique_ptr<compute::Backend>> backend =
-      compute::make_backend("cpu", {.threads = threads, .isa = request.isa});
+      compute::make_backend(request.backend, {.threads = threads, .isa = request.isa});
   if (!backend.ok()) return backend.error();
   BenchReport report{.model = request.model.filename().string(),
                      .type = {},

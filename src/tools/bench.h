@@ -22,6 +22,7 @@ struct BenchRequest {
   std::int32_t repeats = 5;
   int threads = 0;  // 0: one for each core
   std::string isa;  // empty: the best
+  std::string backend = "cpu";  // or cuda:N
   tensor::DType kv = tensor::DType::F16;
 };
 

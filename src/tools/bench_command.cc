@@ -194,6 +194,7 @@ void describe(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
   app.add_option("--isa", request.isa, "instruction set, as avx2; the best by itself");
+  app.add_option("--backend", request.backend, "cpu, or a GPU as cuda:0")->capture_default_str();
   app.add_option("--kv", options.kv, "type of the key/value cache: f32, f16 or q8_0")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));

@@ -2,6 +2,7 @@
 #include "compute/cuda/indexing.cuh"
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/launch.cuh"
+#include "compute/cuda/rounded_rows.cuh"
 
 namespace llorch::compute::cuda {
 namespace {
@@ -34,17 +35,37 @@ __device__ float activate(Activation kind, float x) {
   return x;
 }
 
-__global__ void activation_kernel(Gated args) {
+// Two neighbours a thread; where the row ends between them, one.
+__global__ void activation_kernel(Gated args, RoundedRows rounded) {
+  after_previous();
+  const std::int64_t pairs = (args.dim + 1) / 2;
   const std::int64_t index = global_thread();
-  if (index >= args.rows * args.dim) return;
-  const std::int64_t row = index / args.dim;
-  const std::int64_t col = index % args.dim;
-  float value = activate(args.kind, args.x[row * args.x_stride + col]);
-  if (args.gate_with != nullptr) value *= args.gate_with[row * args.gate_stride + col];
-  args.out[row * args.out_stride + col] = value;
+  if (index >= args.rows * pairs) return;
+  const std::int64_t row = index / pairs;
+  const std::int64_t col = index % pairs * 2;
+  float values[2] = {};
+  for (int i = 0; i < 2 && col + i < args.dim; ++i) {
+    values[i] = activate(args.kind, args.x[row * args.x_stride + col + i]);
+    if (args.gate_with != nullptr) values[i] *= args.gate_with[row * args.gate_stride + col + i];
+    args.out[row * args.out_stride + col + i] = values[i];
+  }
+  if (rounded.data != nullptr) rounded.put2(row, static_cast<int>(col), values[0], values[1]);
+}
+
+__global__ void round_rows_kernel(const float* x, std::int64_t x_stride, std::int64_t rows,
+                                  std::int64_t dim, RoundedRows rounded) {
+  after_previous();
+  const std::int64_t pairs = rounded.stride / 2;
+  const std::int64_t index = global_thread();
+  if (index >= rows * pairs) return;
+  const std::int64_t row = index / pairs;
+  const std::int64_t col = index % pairs * 2;
+  const float* at = x + row * x_stride + col;
+  rounded.put2(row, static_cast<int>(col), col < dim ? at[0] : 0.0F, col + 1 < dim ? at[1] : 0.0F);
 }
 
 __global__ void softcap_kernel(Gated args, float cap) {
+  after_previous();
   const std::int64_t index = global_thread();
   if (index >= args.rows * args.dim) return;
   const std::int64_t row = index / args.dim;
@@ -54,7 +75,7 @@ __global__ void softcap_kernel(Gated args, float cap) {
 
 }  // namespace
 
-void launch_softcap(const SoftcapArgs& args, cudaStream_t stream) {
+void launch_softcap(const SoftcapArgs& args, const Queue& queue) {
   const Gated capped{
       .kind = {},
       .x = static_cast<const float*>(args.x.data),
@@ -66,11 +87,19 @@ void launch_softcap(const SoftcapArgs& args, cudaStream_t stream) {
       .rows = args.x.rows(),
       .dim = args.x.dims[1],
   };
-  launch("softcap", softcap_kernel, stream, ceil_div(capped.rows * capped.dim, kBlockThreads), 1,
+  launch("softcap", softcap_kernel, queue, ceil_div(capped.rows * capped.dim, kBlockThreads), 1,
          kBlockThreads, capped, args.cap);
 }
 
-void launch_activation(const ActivationArgs& args, cudaStream_t stream) {
+void launch_round_rows(const TensorView& x, const RoundedTarget& rounded, const Queue& queue) {
+  launch("round_rows", round_rows_kernel, queue,
+         ceil_div(x.rows() * (rounded.stride / 2), kBlockThreads), 1, kBlockThreads,
+         static_cast<const float*>(x.data), x.row_stride, x.rows(), x.dims[1],
+         RoundedRows{rounded});
+}
+
+void launch_activation(const ActivationArgs& args, const RoundedTarget& rounded,
+                       const Queue& queue) {
   const Gated gated{
       .kind = args.kind,
       .x = static_cast<const float*>(args.x.data),
@@ -82,8 +111,9 @@ void launch_activation(const ActivationArgs& args, cudaStream_t stream) {
       .rows = args.x.rows(),
       .dim = args.x.dims[1],
   };
-  launch("activation", activation_kernel, stream, ceil_div(gated.rows * gated.dim, kBlockThreads),
-         1, kBlockThreads, gated);
+  launch("activation", activation_kernel, queue,
+         ceil_div(gated.rows * ((gated.dim + 1) / 2), kBlockThreads), 1, kBlockThreads, gated,
+         RoundedRows{rounded});
 }
 
 }  // namespace llorch::compute::cuda

@@ -4,6 +4,7 @@
 #include "compute/cuda/indexing.cuh"
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/reduce.cuh"
+#include "compute/cuda/tensor_core.cuh"
 
 namespace llorch::compute::cuda {
 namespace {
@@ -33,6 +34,7 @@ struct Attend {
   std::int64_t scores_stride;
   std::int64_t keys_max;
   std::int64_t heads;
+  bool rounds_queries;  // to halves
 };
 
 // What one block works on.
@@ -96,12 +98,14 @@ __global__ void attention_kernel(Attend args, Cache keys, Cache values) {
   __shared__ float q[kHeadDimMax];
   __shared__ float sums[kHeadDimMax];
   __shared__ float chunk[kChunkKeys];
+  after_previous();
   const std::int64_t head_dim = args.keys.head_dim;
   const std::int64_t row = blockIdx.x / args.heads;
   const std::int64_t head = blockIdx.x % args.heads;
   const Place place = find_place(args, row, head);
   for (std::int64_t i = threadIdx.x; i < head_dim; i += kThreads) {
-    q[i] = args.q[row * args.q_stride + head * head_dim + i];
+    const float value = args.q[row * args.q_stride + head * head_dim + i];
+    q[i] = args.rounds_queries ? __half2float(__ushort_as_half(half_bits(value))) : value;
     sums[i] = 0;
   }
   if (place.scores != nullptr) mask_scores(args, place);
@@ -139,7 +143,7 @@ __global__ void attention_kernel(Attend args, Cache keys, Cache values) {
 
 }  // namespace
 
-void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
+void launch_attention(const AttentionArgs& args, bool rounds_queries, const Queue& queue) {
   CHECK(args.q.dims[2] <= kHeadDimMax, "head_dim is beyond what the kernel keeps in shared memory");
   const Attend attend{
       .q = static_cast<const float*>(args.q.data),
@@ -161,12 +165,13 @@ void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
       .scores_stride = args.scores.row_stride,
       .keys_max = args.scores.dims[2],
       .heads = args.q.dims[1],
+      .rounds_queries = rounds_queries,
   };
   const std::int64_t blocks = args.q.rows() * args.q.dims[1];
   with_cache(args.cache.keys, [&](auto keys) {
     using Cache = decltype(keys);
     const Cache values{static_cast<decltype(keys.data)>(args.cache.values.data)};
-    launch("attention", attention_kernel<Cache>, stream, blocks, 1, kThreads, attend, keys, values);
+    launch("attention", attention_kernel<Cache>, queue, blocks, 1, kThreads, attend, keys, values);
   });
 }
 

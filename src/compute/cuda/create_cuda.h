@@ -5,11 +5,15 @@
 
 #include "base/result.h"
 #include "compute/backend.h"
+#include "compute/limits.h"
 
 namespace llorch::compute {
 
 // Fails with Unavailable, listing the devices found, where device number `device` is not among
 // them.
 Result<std::unique_ptr<Backend>> make_cuda_backend(int device);
+
+// For a device that is there. Takes 512 MB of its memory while it lasts.
+Result<HostLimits> measure_cuda_limits(int device);
 
 }  // namespace llorch::compute

@@ -9,6 +9,10 @@
 #include "compute/cuda/create_cuda.h"
 #include "compute/cuda/device_memory.h"
 #include "compute/cuda/kernels.h"
+#include "compute/cuda/packed_layout.h"
+#include "compute/cuda/products.h"
+#include "compute/cuda/step_graphs.h"
+#include "compute/cuda/tiled_attention.h"
 #include "compute/cuda/workspace.h"
 #include "compute/host_memory.h"
 
@@ -27,6 +31,9 @@ class CudaBackend final : public Backend {
       : device_(device),
         name_(std::move(name)),
         stream_(stream),
+        cores_(cuda::find_tensor_cores()),
+        queue_{.stream = stream, .has_edges = cores_.wgmma},
+        graphs_(stream),
         layer_events_(layer_events),
         staging_(std::move(staging)) {}
   CudaBackend(const CudaBackend&) = delete;
@@ -34,6 +41,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override {
     cudaSetDevice(device_);
     cudaStreamSynchronize(stream_);
+    graphs_.clear();
     for (const cudaEvent_t event : layer_events_) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
   }
@@ -59,6 +67,7 @@ class CudaBackend final : public Backend {
 
   Result<Buffer> allocate(std::int64_t bytes) override {
     use_device();
+    rounded_ = {};
     Result<Buffer> buffer = cuda::allocate_device(bytes, stream_);
     if (!buffer.ok()) return buffer.error().in(name_);
     return buffer;
@@ -66,14 +75,13 @@ class CudaBackend final : public Backend {
 
   void upload(std::span<const std::byte> host, void* device) override {
     use_device();
+    rounded_ = {};  // it may be of what is overwritten
     staging_->copy(host, device, stream_);
   }
 
   void download(const void* device, std::span<std::byte> host) override {
     use_device();
-    check_cuda(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, stream_),
-               "download");
-    check_cuda(cudaStreamSynchronize(stream_), "download, or an op before it");
+    staging_->fetch(device, host, stream_);
   }
 
   void synchronize() override {
@@ -81,7 +89,8 @@ class CudaBackend final : public Backend {
     check_cuda(cudaStreamSynchronize(stream_), "synchronize, or an op before it");
   }
 
-  // Rows are made contiguous on the host, then copied; the type stays the file's.
+  // Rows are made contiguous on the host and copied; what is multiplied is then packed on the
+  // device, piece by piece.
   Result<Weight> load_weight(const WeightSource& source) override {
     const Result<Weight> host = load_host_weight(source);
     if (!host.ok()) return host.error();
@@ -90,35 +99,62 @@ class CudaBackend final : public Backend {
     weight.rows = host->rows;
     weight.cols = host->cols;
     weight.use = host->use;
-    const std::int64_t bytes = weight.rows * row_bytes(*host);
-    Result<Buffer> storage = allocate(bytes);
+    const cuda::WeightPlace place = place_of(weight);
+    Result<Buffer> storage = allocate(place.bytes());
     if (!storage.ok()) return storage.error().in(source.name);
     weight.storage = storage.take();
     weight.data = weight.storage.data();
-    upload({static_cast<const std::byte*>(host->data), static_cast<std::size_t>(bytes)},
-           weight.storage.data());
+    const std::span<const std::byte> bytes(static_cast<const std::byte*>(host->data),
+                                           static_cast<std::size_t>(weight.rows * row_bytes(*host)));
+    if (place.form != cuda::PackedForm::None) {
+      const Status packed = pack(weight, bytes, row_bytes(*host));
+      if (!packed.ok()) return packed.error().in(source.name);
+    }
+    if (place.plain > 0) upload(bytes, static_cast<std::byte*>(weight.storage.data()) + place.packed);
+    prefers_bfloat16_ = prefers_bfloat16_ || place.form == cuda::PackedForm::BF16;
     return weight;
   }
 
-  // Products are of floats with decoded weights, whatever the type.
-  InputForm input_form(tensor::DType) const override { return InputForm::F32; }
-  AttentionForm attention_form(tensor::DType) const override { return {}; }
+  InputForm input_form(tensor::DType weight) const override {
+    return cores_.mma ? cuda::input_form_of(cuda::packed_form(weight)) : InputForm::F32;
+  }
+  WeightForm weight_form(tensor::DType weight) const override {
+    const bool rounds = cores_.mma && cuda::packed_form(weight) != cuda::PackedForm::None;
+    return rounds ? WeightForm::Half : WeightForm::Exact;
+  }
+  AttentionForm attention_form(tensor::DType cache) const override {
+    const bool rounds = cores_.mma && cache == tensor::DType::F16;
+    return {.query = rounds ? InputForm::F16 : InputForm::F32};
+  }
   std::int32_t step_rows() const override { return cuda::kStepRows; }
 
   Status reserve(const StepLimits& limits) override {
-    const Result<std::int64_t> bytes = cuda::workspace_bytes(limits);
-    if (!bytes.ok()) return bytes.error().in(name_);
-    if (*bytes == 0) return ok_status();
-    Result<Buffer> workspace = allocate(*bytes);
+    const Result<cuda::Workspace> plan = cuda::plan_workspace(limits);
+    if (!plan.ok()) return plan.error().in(name_);
+    use_device();
+    graphs_.clear();
+    packing_ = {};
+    Result<Buffer> workspace = allocate(plan->bytes());
     if (!workspace.ok()) return workspace.error().in("workspace");
     workspace_ = workspace.take();
+    plan_ = *plan;
     return ok_status();
+  }
+
+  bool begin_step(const StepShape& shape) override {
+    use_device();
+    rounded_ = {};
+    return graphs_.begin(shape);
+  }
+  void end_step() override {
+    use_device();
+    graphs_.end();
   }
 
   // The host can be a whole step ahead of the device. Here it waits until the device is no more
   // than two layers behind, so that a step which is given up ends within two layers.
   bool aborted(const StepShape& shape) override {
-    if (shape.abort == nullptr) return false;
+    if (shape.abort == nullptr || graphs_.is_capturing()) return false;
     use_device();
     cudaEvent_t layer = layer_events_[next_event_];
     next_event_ = (next_event_ + 1) % layer_events_.size();
@@ -128,42 +164,253 @@ class CudaBackend final : public Backend {
     return false;
   }
 
-  void embed(const EmbedArgs& args) override { run(args, cuda::launch_embed); }
-  void layer_norm(const LayerNormArgs& args) override { run(args, cuda::launch_layer_norm); }
-  void rms_norm(const RmsNormArgs& args) override { run(args, cuda::launch_rms_norm); }
+  void embed(const EmbedArgs& args) override {
+    begin_op(args);
+    const cuda::WeightPlace place = place_of(*args.table);
+    const auto* data = static_cast<const std::byte*>(args.table->data);
+    cuda::launch_embed(args, place.plain > 0 ? cuda::PackedForm::None : place.form,
+                       place.plain > 0 ? data + place.packed : data, queue_);
+  }
+  void layer_norm(const LayerNormArgs& args) override {
+    begin_op(args);
+    cuda::launch_layer_norm(args, round_too(args.out), queue_);
+  }
+  void rms_norm(const RmsNormArgs& args) override {
+    begin_op(args);
+    const bool is_input = args.x.rank == 2 && !args.accumulate;
+    cuda::launch_rms_norm(args, is_input ? round_too(args.out) : cuda::RoundedTarget(), queue_);
+  }
   void linear(const LinearArgs& args) override {
     check_args(args);
     use_device();
-    for (const LinearTarget& target : args.targets) cuda::launch_linear(target, args.x, stream_);
+    multiply(args.targets, args.x, nullptr);
   }
-  void activation(const ActivationArgs& args) override { run(args, cuda::launch_activation); }
+  void norm_linear(const NormLinearArgs& args) override {
+    check_args(args);
+    use_device();
+    if (norms_inside(args)) {
+      rounded_ = {};
+      return multiply(args.targets, args.x, &args.norm);
+    }
+    Backend::norm_linear(args);
+  }
+  void activation(const ActivationArgs& args) override {
+    begin_op(args);
+    cuda::launch_activation(args, round_too(args.out), queue_);
+  }
   void rope_angles(const RopeAnglesArgs& args) override { run(args, cuda::launch_rope_angles); }
   void rope(const RopeArgs& args) override { run(args, cuda::launch_rope); }
   void write_kv(const WriteKvArgs& args) override { run(args, cuda::launch_write_kv); }
-  void attention(const AttentionArgs& args) override { run(args, cuda::launch_attention); }
+  void place_heads(const PlaceHeadsArgs& args) override { run(args, cuda::launch_place_heads); }
+  void attention(const AttentionArgs& args) override {
+    begin_op(args);
+    const bool is_tiled = cores_.mma && cuda::is_tiled(args);
+    // The plain kernel also has the scores that observers ask for.
+    if (!is_tiled || args.scores) {
+      const AttentionForm form = attention_form(args.cache.keys.dtype);
+      cuda::launch_attention(args, form.query == InputForm::F16, queue_);
+    }
+    if (!is_tiled) return;
+    const TensorView merged(args.out.data, args.out.dtype,
+                            {args.out.rows(), args.out.row_elements()});
+    cuda::launch_tiled_attention(args, round_too(merged), split_workspace(), queue_);
+  }
   void gather_rows(const GatherRowsArgs& args) override { run(args, cuda::launch_gather_rows); }
   void softcap(const SoftcapArgs& args) override { run(args, cuda::launch_softcap); }
   void softmax(const SoftmaxArgs& args) override { run(args, cuda::launch_softmax); }
-  void argmax(const ArgmaxArgs& args) override { run(args, cuda::launch_argmax); }
+  void argmax(const ArgmaxArgs& args) override {
+    begin_op(args);
+    CHECK(args.x.rows() * 12 <= plan_.argmax, "larger than the limits given to reserve");
+    auto* best = reinterpret_cast<unsigned long long*>(
+        workspace(plan_.rounded + plan_.splits + plan_.tickets));
+    cuda::launch_argmax(args, best, reinterpret_cast<int*>(best + args.x.rows()), queue_);
+  }
 
  private:
   // The current device belongs to the calling thread, which may serve several backends.
   void use_device() { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
 
+  // Every op but products may change what was rounded.
   template <class Args>
-  void run(const Args& args, void (*launch)(const Args&, cudaStream_t)) {
+  void begin_op(const Args& args) {
     check_args(args);
     use_device();
-    launch(args, stream_);
+    rounded_ = {};
   }
+  template <class Args>
+  void run(const Args& args, void (*launch)(const Args&, const cuda::Queue&)) {
+    begin_op(args);
+    launch(args, queue_);
+  }
+
+  cuda::WeightPlace place_of(const Weight& weight) const {
+    return cuda::place_weight(weight.dtype, weight.use, weight.rows, weight.cols, cores_.mma);
+  }
+
+  Status pack(const Weight& weight, std::span<const std::byte> bytes, std::int64_t of_row) {
+    const std::int64_t groups =
+        std::max<std::int64_t>(1, cuda::kPackBytes / (of_row * cuda::kGroupOutputs));
+    const std::int64_t rows = groups * cuda::kGroupOutputs;
+    if (packing_.bytes() < std::min(rows, weight.rows) * of_row) {
+      packing_ = {};
+      Result<Buffer> room = allocate(std::max(cuda::kPackBytes, rows * of_row));
+      if (!room.ok()) return room.error();
+      packing_ = room.take();
+    }
+    for (std::int64_t first = 0; first < weight.rows; first += rows) {
+      const std::int64_t count = std::min(rows, weight.rows - first);
+      upload(bytes.subspan(static_cast<std::size_t>(first * of_row),
+                           static_cast<std::size_t>(count * of_row)),
+             packing_.data());
+      cuda::launch_pack({.dtype = weight.dtype,
+                         .rows = weight.rows,
+                         .cols = weight.cols,
+                         .first_row = first,
+                         .num_rows = count,
+                         .from = packing_.data(),
+                         .to = weight.storage.data()},
+                        queue_);
+    }
+    return ok_status();
+  }
+
+  std::byte* workspace(std::int64_t offset) const {
+    return static_cast<std::byte*>(workspace_.data()) + offset;
+  }
+  cuda::SplitWorkspace split_workspace() const {
+    return {.parts = reinterpret_cast<float*>(workspace(plan_.rounded)),
+            .floats = plan_.splits / 4,
+            .tickets = reinterpret_cast<int*>(workspace(plan_.rounded + plan_.splits)),
+            .num_tickets = plan_.tickets / 4,
+            .has_clusters = cores_.wgmma};
+  }
+
+  cuda::RoundedTarget rounded_target(std::int64_t rows, std::int64_t cols, bool is_bfloat16) const {
+    return {.data = reinterpret_cast<std::uint16_t*>(workspace(0)),
+            .is_bfloat16 = is_bfloat16,
+            .block_rows = cuda::block_rows_for(rows, cores_.wgmma),
+            .stride = static_cast<int>(cuda::padded_inputs(cols))};
+  }
+  // Where an op leaves what it writes to `out` in 16 bits too: a product is likely to follow.
+  // Nowhere where columns would have to be filled up.
+  cuda::RoundedTarget round_too(const TensorView& out) {
+    const std::int64_t cols = out.dims[1];
+    if (!cores_.mma || cols % cuda::kTileInputs != 0 ||
+        2 * cuda::rounded_elements(out.rows(), cols) > plan_.rounded)
+      return {};
+    rounded_ = {.of = out.data,
+                .stride = out.row_stride,
+                .rows = out.rows(),
+                .cols = cols,
+                .is_bfloat16 = prefers_bfloat16_};
+    return rounded_target(out.rows(), cols, prefers_bfloat16_);
+  }
+  // The rows of a product in 16 bits: as the op before left them, or rounded now.
+  cuda::RoundedTarget rounded_input(const TensorView& x, bool is_bfloat16) {
+    const Rounded wanted{.of = x.data,
+                         .stride = x.row_stride,
+                         .rows = x.rows(),
+                         .cols = x.dims[1],
+                         .is_bfloat16 = is_bfloat16};
+    const cuda::RoundedTarget target = rounded_target(x.rows(), x.dims[1], is_bfloat16);
+    if (rounded_ == wanted) return target;
+    CHECK(2 * cuda::rounded_elements(x.rows(), x.dims[1]) <= plan_.rounded,
+          "larger than the limits given to reserve");
+    cuda::launch_round_rows(x, target, queue_);
+    rounded_ = wanted;
+    return target;
+  }
+
+  cuda::PackedForm form_of(const LinearTarget& target) const {
+    return place_of(*target.weight).form;
+  }
+  bool norms_inside(const NormLinearArgs& args) const {
+    std::int64_t tiles = 0;
+    for (const LinearTarget& target : args.targets) {
+      if (form_of(target) == cuda::PackedForm::None) return false;
+      tiles += target.weight->rows / cuda::kTileOutputs;
+    }
+    return args.norm.kind == NormKind::RmsNorm &&
+           cuda::norms_inside(args.x.rows(), args.x.dims[1], tiles);
+  }
+
+  // Neighbouring targets of one form are one launch. With `norm`, each computes norm(x) by itself.
+  void multiply(std::span<const LinearTarget> targets, const TensorView& x, const RowNorm* norm) {
+    while (!targets.empty()) {
+      const cuda::PackedForm form = form_of(targets.front());
+      if (form == cuda::PackedForm::None) {
+        cuda::launch_linear(targets.front(), x, queue_);
+        targets = targets.subspan(1);
+        continue;
+      }
+      std::size_t count = 1;
+      while (count < targets.size() && count < cuda::kProductPartsMax &&
+             form_of(targets[count]) == form)
+        ++count;
+      multiply_packed(form, targets.first(count), x, norm);
+      targets = targets.subspan(count);
+    }
+  }
+  void multiply_packed(cuda::PackedForm form, std::span<const LinearTarget> targets,
+                       const TensorView& x, const RowNorm* norm) {
+    cuda::ProductArgs args;
+    for (const LinearTarget& target : targets) {
+      CHECK(target.weight->use != WeightUse::LookUp);
+      args.parts[args.num_parts++] = {.weight = static_cast<const std::uint8_t*>(target.weight->data),
+                                      .bias = static_cast<const float*>(target.bias.data),
+                                      .out = static_cast<float*>(target.out.data),
+                                      .out_stride = target.out.row_stride,
+                                      .outputs = static_cast<int>(target.weight->rows),
+                                      .first_tile = args.output_tiles,
+                                      .first_group = args.groups,
+                                      .accumulate = target.accumulate};
+      args.output_tiles +=
+          static_cast<int>((target.weight->rows + cuda::kTileOutputs - 1) / cuda::kTileOutputs);
+      args.groups +=
+          static_cast<int>((target.weight->rows + cuda::kGroupOutputs - 1) / cuda::kGroupOutputs);
+    }
+    args.tiles = static_cast<int>(cuda::padded_inputs(x.dims[1]) / cuda::kTileInputs);
+    args.rows = static_cast<int>(x.rows());
+    if (args.rows == 0) return;
+    if (norm != nullptr) {
+      args.norm_x = static_cast<const float*>(x.data);
+      args.norm_stride = x.row_stride;
+      args.gain = static_cast<const float*>(norm->weight.data);
+      args.dim = static_cast<int>(x.dims[1]);
+      args.epsilon = norm->epsilon;
+    } else {
+      const cuda::RoundedTarget rounded = rounded_input(x, form == cuda::PackedForm::BF16);
+      args.x = rounded.data;
+      args.x_stride = rounded.stride;
+      args.block_rows = rounded.block_rows;
+    }
+    cuda::launch_product(form, args, queue_);
+  }
+
+  // What the rounded rows in the workspace are of.
+  struct Rounded {
+    const void* of = nullptr;
+    std::int64_t stride = 0;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    bool is_bfloat16 = false;
+    bool operator==(const Rounded&) const = default;
+  };
 
   int device_;
   std::string name_;
   cudaStream_t stream_;
+  cuda::TensorCores cores_;
+  cuda::Queue queue_;
+  cuda::StepGraphs graphs_;
   LayerEvents layer_events_;  // recorded before each layer in turn
   std::size_t next_event_ = 0;
   std::unique_ptr<cuda::Staging> staging_;
-  Buffer workspace_;
+  bool prefers_bfloat16_ = false;  // a model of bfloat16 weights is here
+  cuda::Workspace plan_;
+  Buffer workspace_;  // as plan_ says, its parts one after the other
+  Buffer packing_;    // while weights are loaded
+  Rounded rounded_;
 };
 
 std::string describe(int device) {

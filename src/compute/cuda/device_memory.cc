@@ -53,13 +53,14 @@ Result<Buffer> allocate_device(std::int64_t bytes, cudaStream_t stream) {
 Result<std::unique_ptr<Staging>> Staging::make() {
   std::unique_ptr<Staging> staging(new Staging());
   void* memory = nullptr;
-  const cudaError_t status = cudaMallocHost(&memory, 2 * kHalfBytes);
+  const cudaError_t status = cudaMallocHost(&memory, 2 * kHalfBytes + kFetchBytes);
   if (status != cudaSuccess) {
     cudaGetLastError();
     return Error{ErrorCode::OutOfMemory, fmt::format("cannot page-lock {} bytes of host memory: {}",
-                                                     2 * kHalfBytes, cudaGetErrorString(status))};
+                                                     2 * kHalfBytes + kFetchBytes, cudaGetErrorString(status))};
   }
   staging->memory_ = static_cast<std::byte*>(memory);
+  staging->fetched_ = staging->memory_ + 2 * kHalfBytes;
   for (cudaEvent_t& event : staging->read_) {
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
   }
@@ -93,6 +94,18 @@ void Staging::copy(std::span<const std::byte> host, void* device, cudaStream_t s
     used_bytes_ += bytes;
     host = host.subspan(bytes);
     to += bytes;
+  }
+}
+
+void Staging::fetch(const void* device, std::span<std::byte> host, cudaStream_t stream) {
+  const auto* from = static_cast<const std::byte*>(device);
+  while (!host.empty()) {
+    const std::size_t bytes = std::min(host.size(), kFetchBytes);
+    check_cuda(cudaMemcpyAsync(fetched_, from, bytes, cudaMemcpyDeviceToHost, stream), "download");
+    check_cuda(cudaStreamSynchronize(stream), "download, or an op before it");
+    std::memcpy(host.data(), fetched_, bytes);
+    host = host.subspan(bytes);
+    from += bytes;
   }
 }
 

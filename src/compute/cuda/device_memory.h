@@ -28,6 +28,8 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
 
   void copy(std::span<const std::byte> host, void* device, cudaStream_t stream);
+  // The other way; waits until all is there.
+  void fetch(const void* device, std::span<std::byte> host, cudaStream_t stream);
 
  private:
   static constexpr std::size_t kHalfBytes = std::size_t{8} << 20;
@@ -35,7 +37,10 @@ class Staging {
   Staging() = default;
   void switch_half(cudaStream_t stream);
 
-  std::byte* memory_ = nullptr;  // 2 * kHalfBytes, page-locked
+  static constexpr std::size_t kFetchBytes = std::size_t{4} << 20;
+
+  std::byte* memory_ = nullptr;   // 2 * kHalfBytes, page-locked
+  std::byte* fetched_ = nullptr;  // kFetchBytes, likewise
   cudaEvent_t read_[2] = {};     // the device has read that half
   int half_ = 0;                 // being filled
   std::size_t used_bytes_ = 0;   // of that half

@@ -1,9 +1,11 @@
-// The ops of compute/ops.h as kernel launches: each enqueues on the stream and returns. Arguments
-// were checked and all memory is the stream's device's.
+// The ops of compute/ops.h as kernel launches: each enqueues on the queue and returns. Arguments
+// were checked and all memory is the queue's device's.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include "compute/cuda/products.h"
+#include "compute/cuda/queue.h"
 #include "compute/ops.h"
 
 namespace llorch::compute::cuda {
@@ -11,19 +13,25 @@ namespace llorch::compute::cuda {
 // The limits of the kernels, for messages before they could matter.
 inline constexpr std::int64_t kHeadDimMax = 1024;
 
-void launch_embed(const EmbedArgs& args, cudaStream_t stream);
-void launch_layer_norm(const LayerNormArgs& args, cudaStream_t stream);
-void launch_rms_norm(const RmsNormArgs& args, cudaStream_t stream);
-void launch_linear(const LinearTarget& target, const TensorView& x, cudaStream_t stream);
-void launch_activation(const ActivationArgs& args, cudaStream_t stream);
-void launch_rope_angles(const RopeAnglesArgs& args, cudaStream_t stream);
-void launch_rope(const RopeArgs& args, cudaStream_t stream);
-void launch_write_kv(const WriteKvArgs& args, cudaStream_t stream);
-void launch_attention(const AttentionArgs& args, cudaStream_t stream);
-void launch_gather_rows(const GatherRowsArgs& args, cudaStream_t stream);
-void launch_softcap(const SoftcapArgs& args, cudaStream_t stream);
-void launch_softmax(const SoftmaxArgs& args, cudaStream_t stream);
-void launch_argmax(const ArgmaxArgs& args, cudaStream_t stream);
+void launch_embed(const EmbedArgs& args, PackedForm form, const void* plain, const Queue& queue);
+void launch_layer_norm(const LayerNormArgs& args, const RoundedTarget& rounded, const Queue& queue);
+void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, const Queue& queue);
+void launch_linear(const LinearTarget& target, const TensorView& x, const Queue& queue);
+void launch_activation(const ActivationArgs& args, const RoundedTarget& rounded, const Queue& queue);
+void launch_rope_angles(const RopeAnglesArgs& args, const Queue& queue);
+void launch_rope(const RopeArgs& args, const Queue& queue);
+void launch_place_heads(const PlaceHeadsArgs& args, const Queue& queue);
+void launch_write_kv(const WriteKvArgs& args, const Queue& queue);
+// Any cache and head size, a block for each row and head.
+void launch_attention(const AttentionArgs& args, bool rounds_queries, const Queue& queue);
+// Rounds rows for a product; columns beyond theirs become zero.
+void launch_round_rows(const TensorView& x, const RoundedTarget& rounded, const Queue& queue);
+void launch_gather_rows(const GatherRowsArgs& args, const Queue& queue);
+void launch_softcap(const SoftcapArgs& args, const Queue& queue);
+void launch_softmax(const SoftmaxArgs& args, const Queue& queue);
+// `best`: a word for each row, zero before and after; `tickets` likewise.
+void launch_argmax(const ArgmaxArgs& args, unsigned long long* best, int* tickets,
+                   const Queue& queue);
 
 // Success when the current device can run what was compiled.
 cudaError_t probe_kernels();

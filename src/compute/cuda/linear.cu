@@ -71,6 +71,7 @@ __device__ void load_inputs(const float* x, float (&inputs)[kLaneCols]) {
 // sums knows neither it nor kRows.
 template <class Decoder, int kRows, bool kAligned>
 __global__ void linear_kernel(Product args) {
+  after_previous();
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const std::int64_t output =
       static_cast<std::int64_t>(blockIdx.x) * kBlockWarps + threadIdx.x / kWarpThreads;
@@ -114,13 +115,13 @@ __global__ void linear_kernel(Product args) {
 }
 
 template <class Decoder, bool kAligned>
-void launch_rows(const Product& product, cudaStream_t stream) {
+void launch_rows(const Product& product, const Queue& queue) {
   const std::int64_t blocks = ceil_div(product.outputs, kBlockWarps);
   if (product.rows == 1) {
-    launch("linear", linear_kernel<Decoder, 1, kAligned>, stream, blocks, 1, kBlockThreads,
+    launch("linear", linear_kernel<Decoder, 1, kAligned>, queue, blocks, 1, kBlockThreads,
            product);
   } else {
-    launch("linear", linear_kernel<Decoder, kTileRows, kAligned>, stream, blocks,
+    launch("linear", linear_kernel<Decoder, kTileRows, kAligned>, queue, blocks,
            ceil_div(product.rows, kTileRows), kBlockThreads, product);
   }
 }
@@ -138,7 +139,7 @@ bool aligned(const Product& product) {
 
 }  // namespace
 
-void launch_linear(const LinearTarget& target, const TensorView& x, cudaStream_t stream) {
+void launch_linear(const LinearTarget& target, const TensorView& x, const Queue& queue) {
   const Weight& weight = *target.weight;
   const tensor::DTypeInfo& type = tensor::info(weight.dtype);
   const Product product{
@@ -157,9 +158,9 @@ void launch_linear(const LinearTarget& target, const TensorView& x, cudaStream_t
   const bool known = with_decoder(weight.dtype, [&](auto decoder) {
     using Decoder = decltype(decoder);
     if (aligned<Decoder>(product)) {
-      launch_rows<Decoder, true>(product, stream);
+      launch_rows<Decoder, true>(product, queue);
     } else {
-      launch_rows<Decoder, false>(product, stream);
+      launch_rows<Decoder, false>(product, queue);
     }
   });
   CHECK(known, "load_weight accepted a type without a kernel");

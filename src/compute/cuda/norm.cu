@@ -1,7 +1,11 @@
 // Layer norm, RMS norm, softmax and argmax: one block per row, which passes over it up to three
 // times.
+#include <algorithm>
+
+#include "compute/cuda/indexing.cuh"
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/reduce.cuh"
+#include "compute/cuda/row_norm.cuh"
 
 namespace llorch::compute::cuda {
 namespace {
@@ -21,7 +25,8 @@ Rows rows_of(const TensorView& x, const TensorView& out) {
 }
 
 __global__ void layer_norm_kernel(Rows rows, const float* weight, const float* bias,
-                                  float epsilon) {
+                                  float epsilon, RoundedRows rounded) {
+  after_previous();
   const float* x = rows.x + blockIdx.x * rows.x_stride;
   float* out = rows.out + blockIdx.x * rows.out_stride;
   const auto dim = static_cast<float>(rows.dim);
@@ -36,27 +41,46 @@ __global__ void layer_norm_kernel(Rows rows, const float* weight, const float* b
   const float variance = block_sum<kBlockThreads>(squares) / dim;
   const float root = sqrtf(variance + epsilon);
   for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
-    out[i] = fmaf((x[i] - mean) / root, weight[i], bias != nullptr ? bias[i] : 0.0F);
+    const float value = fmaf((x[i] - mean) / root, weight[i], bias != nullptr ? bias[i] : 0.0F);
+    out[i] = value;
+    if (rounded.data != nullptr) rounded.put(blockIdx.x, static_cast<int>(i), value);
   }
 }
 
-// One block per head of a row; without heads, per row.
-__global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon, bool accumulate) {
-  const float* x = rows.x + blockIdx.x * rows.x_stride + blockIdx.y * rows.dim;
-  float* out = rows.out + blockIdx.x * rows.out_stride + blockIdx.y * rows.dim;
+__global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon, bool accumulate,
+                                RoundedRows rounded) {
+  after_previous();
+  const float* x = rows.x + blockIdx.x * rows.x_stride;
+  float* out = rows.out + blockIdx.x * rows.out_stride;
   float squares = 0;
-  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kNormThreads) {
     squares = fmaf(x[i], x[i], squares);
   }
-  const float mean = block_sum<kBlockThreads>(squares) / static_cast<float>(rows.dim);
-  const float root = sqrtf(mean + epsilon);
-  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
+  const float root = rms_root(squares, rows.dim, epsilon);
+  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kNormThreads) {
+    const float value = x[i] / root * weight[i];
+    out[i] = accumulate ? out[i] + value : value;
+    if (rounded.data != nullptr) rounded.put(blockIdx.x, static_cast<int>(i), value);
+  }
+}
+
+// A warp per head of a row.
+__global__ void head_norm_kernel(Rows rows, std::int64_t heads, std::int64_t num_rows,
+                                 const float* weight, float epsilon, bool accumulate) {
+  after_previous();
+  const std::int64_t index = global_thread() / kWarpThreads;
+  if (index >= num_rows * heads) return;
+  const float* x = rows.x + index / heads * rows.x_stride + index % heads * rows.dim;
+  float* out = rows.out + index / heads * rows.out_stride + index % heads * rows.dim;
+  const float root = head_root(x, rows.dim, epsilon);
+  for (std::int64_t i = threadIdx.x % kWarpThreads; i < rows.dim; i += kWarpThreads) {
     const float value = x[i] / root * weight[i];
     out[i] = accumulate ? out[i] + value : value;
   }
 }
 
 __global__ void softmax_kernel(Rows rows) {
+  after_previous();
   const float* x = rows.x + blockIdx.x * rows.x_stride;
   float* out = rows.out + blockIdx.x * rows.out_stride;
   float largest = -INFINITY;
@@ -72,71 +96,91 @@ __global__ void softmax_kernel(Rows rows) {
   }
 }
 
-// Whether (value, place) a comes before b: the larger value, the lower place among equals.
-__device__ bool is_better(float a, std::int64_t a_place, float b, std::int64_t b_place) {
-  return a > b || (a == b && a_place < b_place);
+// Larger values first, the lower place among equals: one number to compare. Zero is below all.
+__device__ unsigned long long rank(float value, std::int64_t place) {
+  const auto word = __float_as_uint(value == 0.0F ? 0.0F : value);  // both zeros are equal
+  const std::uint32_t ordered = (word & 0x80000000U) != 0 ? ~word : word | 0x80000000U;
+  return (static_cast<unsigned long long>(ordered) << 32) | ~static_cast<std::uint32_t>(place);
 }
+constexpr unsigned long long kBad = ~0ULL;  // NaN or +infinity somewhere: above all
 
-__global__ void argmax_kernel(Rows rows, std::int32_t* out) {
-  __shared__ float values[kBlockThreads];
-  __shared__ std::int64_t places[kBlockThreads];
-  const float* x = rows.x + blockIdx.x * rows.x_stride;
-  const auto thread = static_cast<int>(threadIdx.x);
-  float largest = -INFINITY;
-  std::int64_t place = rows.dim;
-  int is_bad = 0;
-  for (std::int64_t i = thread; i < rows.dim; i += kBlockThreads) {
-    is_bad |= x[i] < INFINITY ? 0 : 1;
-    if (x[i] > largest) {
-      largest = x[i];
-      place = i;
-    }
+// Blocks along x share a row; the last of them to arrive says what they found.
+__global__ void argmax_kernel(Rows rows, std::int32_t* out, unsigned long long* best,
+                              int* tickets) {
+  after_previous();
+  const float* x = rows.x + blockIdx.y * rows.x_stride;
+  unsigned long long mine = 0;
+  for (std::int64_t i = global_thread(); i < rows.dim;
+       i += static_cast<std::int64_t>(gridDim.x) * kBlockThreads) {
+    const unsigned long long found = x[i] < INFINITY ? rank(x[i], i) : kBad;
+    mine = found > mine ? found : mine;
   }
-  values[thread] = largest;
-  places[thread] = place;
-  is_bad = __syncthreads_or(is_bad);
-  for (int half = kBlockThreads / 2; half > 0; half /= 2) {
-    if (thread < half &&
-        is_better(values[thread + half], places[thread + half], values[thread], places[thread])) {
-      values[thread] = values[thread + half];
-      places[thread] = places[thread + half];
-    }
-    __syncthreads();
+  for (int step = kWarpThreads / 2; step > 0; step /= 2) {
+    const unsigned long long other = __shfl_xor_sync(0xFFFFFFFFU, mine, step);
+    mine = other > mine ? other : mine;
   }
-  if (thread != 0) return;
-  out[blockIdx.x] =
-      is_bad != 0 || values[0] == -INFINITY ? -1 : static_cast<std::int32_t>(places[0]);
+  if (threadIdx.x % kWarpThreads == 0) atomicMax(best + blockIdx.y, mine);
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (atomicAdd(tickets + blockIdx.y, 1) != static_cast<int>(gridDim.x) - 1) return;
+  __threadfence();
+  const unsigned long long top = atomicExch(best + blockIdx.y, 0ULL);
+  tickets[blockIdx.y] = 0;
+  const bool is_found = top != kBad && top >> 32 != rank(-INFINITY, 0) >> 32;
+  out[blockIdx.y] = is_found ? static_cast<std::int32_t>(~static_cast<std::uint32_t>(top)) : -1;
 }
 
 }  // namespace
 
-void launch_layer_norm(const LayerNormArgs& args, cudaStream_t stream) {
-  launch("layer_norm", layer_norm_kernel, stream, args.x.rows(), 1, kBlockThreads,
+void launch_layer_norm(const LayerNormArgs& args, const RoundedTarget& rounded,
+                       const Queue& queue) {
+  launch("layer_norm", layer_norm_kernel, queue, args.x.rows(), 1, kBlockThreads,
          rows_of(args.x, args.out), static_cast<const float*>(args.weight.data),
-         static_cast<const float*>(args.bias.data), args.epsilon);
+         static_cast<const float*>(args.bias.data), args.epsilon, RoundedRows{rounded});
 }
 
-void launch_rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
+void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, const Queue& queue) {
   Rows rows = rows_of(args.x, args.out);
   rows.dim = args.x.dims[args.x.rank - 1];
-  launch("rms_norm", rms_norm_kernel, stream, args.x.rows(), args.x.row_elements() / rows.dim,
-         kBlockThreads, rows, static_cast<const float*>(args.weight.data), args.epsilon,
-         args.accumulate);
+  const auto* weight = static_cast<const float*>(args.weight.data);
+  if (args.x.rank == 2) {
+    return launch("rms_norm", rms_norm_kernel, queue, args.x.rows(), 1, kNormThreads, rows, weight,
+                  args.epsilon, args.accumulate, RoundedRows{rounded});
+  }
+  const std::int64_t heads = args.x.dims[1];
+  launch("head_norm", head_norm_kernel, queue,
+         ceil_div(args.x.rows() * heads * kWarpThreads, kBlockThreads), 1, kBlockThreads, rows,
+         heads, args.x.rows(), weight, args.epsilon, args.accumulate);
 }
 
-void launch_softmax(const SoftmaxArgs& args, cudaStream_t stream) {
-  launch("softmax", softmax_kernel, stream, args.x.rows(), 1, kBlockThreads,
+void launch_softmax(const SoftmaxArgs& args, const Queue& queue) {
+  launch("softmax", softmax_kernel, queue, args.x.rows(), 1, kBlockThreads,
          rows_of(args.x, args.out));
 }
 
-void launch_argmax(const ArgmaxArgs& args, cudaStream_t stream) {
-  launch("argmax", argmax_kernel, stream, args.x.rows(), 1, kBlockThreads, rows_of(args.x, args.x),
-         static_cast<std::int32_t*>(args.out.data));
+void launch_argmax(const ArgmaxArgs& args, unsigned long long* best, int* tickets,
+                   const Queue& queue) {
+  constexpr std::int64_t kBlocksMax = 64;
+  const std::int64_t blocks =
+      std::min(kBlocksMax, ceil_div(args.x.dims[1], std::int64_t{4} * kBlockThreads));
+  launch("argmax", argmax_kernel, queue, blocks, args.x.rows(), kBlockThreads,
+         rows_of(args.x, args.x), static_cast<std::int32_t*>(args.out.data), best, tickets);
 }
 
 cudaError_t probe_kernels() {
   cudaFuncAttributes ignored{};
   return cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(rms_norm_kernel));
+}
+
+TensorCores find_tensor_cores() {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(rms_norm_kernel)) !=
+      cudaSuccess)
+    return {};
+  constexpr int kAmpere = 80;
+  constexpr int kHopper = 90;
+  return {.mma = attributes.ptxVersion >= kAmpere, .wgmma = attributes.ptxVersion == kHopper};
 }
 
 }  // namespace llorch::compute::cuda

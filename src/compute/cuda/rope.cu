@@ -30,6 +30,7 @@ struct Rotation {
 
 // One thread per row and frequency.
 __global__ void rope_angles_kernel(Angles args) {
+  after_previous();
   const std::int64_t index = global_thread();
   if (index >= args.rows * args.pairs) return;
   const std::int64_t row = index / args.pairs;
@@ -45,6 +46,7 @@ __global__ void rope_angles_kernel(Angles args) {
 
 // One thread per row and pair turns that pair of every head.
 __global__ void rope_kernel(Rotation args) {
+  after_previous();
   const std::int64_t index = global_thread();
   if (index >= args.rows * args.pairs) return;
   const std::int64_t row = index / args.pairs;
@@ -63,7 +65,7 @@ __global__ void rope_kernel(Rotation args) {
 
 }  // namespace
 
-void launch_rope_angles(const RopeAnglesArgs& args, cudaStream_t stream) {
+void launch_rope_angles(const RopeAnglesArgs& args, const Queue& queue) {
   const Angles angles{
       .positions = static_cast<const std::int32_t*>(args.positions.data),
       .frequencies = static_cast<const float*>(args.frequencies.data),
@@ -73,11 +75,11 @@ void launch_rope_angles(const RopeAnglesArgs& args, cudaStream_t stream) {
       .out = static_cast<float*>(args.out.data),
       .out_stride = args.out.row_stride,
   };
-  launch("rope_angles", rope_angles_kernel, stream,
+  launch("rope_angles", rope_angles_kernel, queue,
          ceil_div(angles.rows * angles.pairs, kBlockThreads), 1, kBlockThreads, angles);
 }
 
-void launch_rope(const RopeArgs& args, cudaStream_t stream) {
+void launch_rope(const RopeArgs& args, const Queue& queue) {
   const Rotation rotation{
       .x = static_cast<float*>(args.x.data),
       .x_stride = args.x.row_stride,
@@ -89,7 +91,7 @@ void launch_rope(const RopeArgs& args, cudaStream_t stream) {
       .head_dim = args.x.dims[2],
       .style = args.style,
   };
-  launch("rope", rope_kernel, stream, ceil_div(rotation.rows * rotation.pairs, kBlockThreads), 1,
+  launch("rope", rope_kernel, queue, ceil_div(rotation.rows * rotation.pairs, kBlockThreads), 1,
          kBlockThreads, rotation);
 }
 

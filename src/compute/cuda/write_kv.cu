@@ -18,6 +18,7 @@ struct Stored {
 // One thread for the values that are stored together.
 template <class Cache>
 __global__ void write_kv_kernel(Stored args, Cache cache) {
+  after_previous();
   const std::int64_t row_values = args.cache.kv_heads * args.cache.head_dim;
   const std::int64_t index = global_thread() * Cache::kTogether;
   if (index >= args.rows * row_values) return;
@@ -32,7 +33,7 @@ __global__ void write_kv_kernel(Stored args, Cache cache) {
 }
 
 void store(const TensorView& from, const TensorView& slots, const TensorView& view,
-           cudaStream_t stream) {
+           const Queue& queue) {
   const Stored stored{
       .from = static_cast<const float*>(from.data),
       .from_stride = from.row_stride,
@@ -43,16 +44,16 @@ void store(const TensorView& from, const TensorView& slots, const TensorView& vi
   with_cache(view, [&](auto cache) {
     using Cache = decltype(cache);
     const std::int64_t threads = from.elements() / Cache::kTogether;
-    launch("write_kv", write_kv_kernel<Cache>, stream, ceil_div(threads, kBlockThreads), 1,
+    launch("write_kv", write_kv_kernel<Cache>, queue, ceil_div(threads, kBlockThreads), 1,
            kBlockThreads, stored, cache);
   });
 }
 
 }  // namespace
 
-void launch_write_kv(const WriteKvArgs& args, cudaStream_t stream) {
-  store(args.keys, args.slots, args.cache.keys, stream);
-  store(args.values, args.slots, args.cache.values, stream);
+void launch_write_kv(const WriteKvArgs& args, const Queue& queue) {
+  store(args.keys, args.slots, args.cache.keys, queue);
+  store(args.values, args.slots, args.cache.values, queue);
 }
 
 }  // namespace llorch::compute::cuda

@@ -27,11 +27,16 @@ float vector_at(const TensorView& view, std::int64_t i) {
   return *view.row<float>(i);
 }
 
-std::vector<float> weight_row(const Weight& weight, std::int64_t row) {
+std::vector<float> weight_row(const Weight& weight, std::int64_t row,
+                              WeightForm form = WeightForm::Exact) {
   std::vector<float> values(static_cast<std::size_t>(weight.cols));
   const auto bytes = static_cast<std::size_t>(row_bytes(weight));
   const auto* begin =
       static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(row) * bytes;
+  if (form == WeightForm::Half) {
+    round_weights(weight.dtype, {begin, bytes}, values);
+    return values;
+  }
   const Status status = dequantize(weight.dtype, {begin, bytes}, values);
   CHECK(status.ok(), "load_weight accepted a type that dequantize does not know");
   return values;
@@ -185,6 +190,7 @@ class ReferenceBackend final : public HostBackend {
     return load_host_weight(source);
   }
   InputForm input_form(DType weight) const override { return forms_.products(weight); }
+  WeightForm weight_form(DType weight) const override { return forms_.weights(weight); }
   AttentionForm attention_form(DType cache) const override { return forms_.attention(cache); }
   std::int32_t step_rows() const override { return 64; }
   Status reserve(const StepLimits&) override { return ok_status(); }
@@ -249,7 +255,8 @@ class ReferenceBackend final : public HostBackend {
                       {args.x.row<float>(r), static_cast<std::size_t>(args.x.dims[1])}));
       }
       for (std::int64_t n = 0; n < target.weight->rows; ++n) {
-        const std::vector<float> w = weight_row(*target.weight, n);
+        const std::vector<float> w =
+            weight_row(*target.weight, n, weight_form(target.weight->dtype));
         for (std::int64_t r = 0; r < args.x.rows(); ++r) {
           const std::vector<double>& x = input[static_cast<std::size_t>(r)];
           double sum = target.bias ? vector_at(target.bias, n) : 0;

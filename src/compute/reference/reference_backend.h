@@ -11,6 +11,7 @@ namespace llorch::compute {
 
 struct ReferenceForms {
   std::function<InputForm(tensor::DType weight)> products = [](auto) { return InputForm::F32; };
+  std::function<WeightForm(tensor::DType weight)> weights = [](auto) { return WeightForm::Exact; };
   std::function<AttentionForm(tensor::DType cache)> attention = [](auto) {
     return AttentionForm();
   };

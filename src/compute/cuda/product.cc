@@ -1,0 +1,26 @@
+#include "base/check.h"
+#include "compute/cuda/products.h"
+
+namespace llorch::compute::cuda {
+
+void launch_product(PackedForm form, const ProductArgs& args, const Queue& queue) {
+  switch (form) {
+    case PackedForm::F16:
+      return launch_product_f16(args, queue);
+    case PackedForm::BF16:
+      return launch_product_bf16(args, queue);
+    case PackedForm::Q8:
+      return launch_product_q8(args, queue);
+    case PackedForm::Q4:
+      return launch_product_q4(args, queue);
+    case PackedForm::Q5:
+      return launch_product_q5(args, queue);
+    case PackedForm::Q6:
+      return launch_product_q6(args, queue);
+    case PackedForm::None:
+      break;
+  }
+  CHECK(false, "a product of weights that are not packed");
+}
+
+}  // namespace llorch::compute::cuda
