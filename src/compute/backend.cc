@@ -9,6 +9,10 @@ bool Backend::aborted(const StepShape& shape) {
   return shape.abort != nullptr && shape.abort->load(std::memory_order_relaxed);
 }
 
+void Backend::draw(const DrawArgs&) {
+  CHECK(false, "a backend that cannot draw was asked to");
+}
+
 void Backend::norm(const TensorView& x, const RowNorm& norm, const TensorView& out) {
   if (norm.kind == NormKind::LayerNorm) {
     layer_norm(

@@ -33,9 +33,11 @@ struct StepShape {
   std::int64_t rows = 0;
   std::int64_t logit_rows = 0;
   std::int64_t argmax_rows = 0;  // of logit_rows
+  bool draws = false;            // some of those are drawn
   std::int64_t hidden_rows = 0;
   std::int64_t given_rows = 0;  // rows that bring their own embedding
   std::int64_t sequences = 0;
+  std::int64_t table_width = 0;       // of each sequence's row of block tables
   std::span<const SequenceRun> runs;  // as in AttentionArgs
   // Who asks: two steps of one owner that agree in the numbers above, with rows that are all of
   // different sequences, have the same ops with the same tensors; only what the tensors hold
@@ -64,6 +66,9 @@ class Backend {
   virtual void upload(std::span<const std::byte> host, void* device) = 0;
   virtual void download(const void* device, std::span<std::byte> host) = 0;
   virtual void synchronize() = 0;
+  // Makes downloads into this memory as fast as the device can send. The result is let go before
+  // the memory is; nothing to hold where it makes no difference.
+  virtual Buffer pin_host(std::span<std::byte>) { return {}; }
 
   // Takes a matrix in: keeps the file's bytes, copies, transposes or repacks as this backend likes
   // best. Fails with Unsupported naming dtype and tensor where the backend has no kernel for it.
@@ -105,6 +110,9 @@ class Backend {
   virtual void softcap(const SoftcapArgs& args) = 0;
   virtual void softmax(const SoftmaxArgs& args) = 0;
   virtual void argmax(const ArgmaxArgs& args) = 0;
+  // Whether tokens are drawn here; where not, logits are fetched and whoever wants to draws.
+  virtual bool can_draw() const { return false; }
+  virtual void draw(const DrawArgs& args);
 
   // layer_norm or rms_norm.
   void norm(const TensorView& x, const RowNorm& norm, const TensorView& out);

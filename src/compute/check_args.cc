@@ -142,11 +142,19 @@ void check_args(const ArgmaxArgs& args) {
   CHECK(is_index(args.out, args.x.dims[0]));
 }
 
+void check_args(const DrawArgs& args) {
+  check_args(ArgmaxArgs{.x = args.x, .out = args.out});
+  CHECK(args.temperatures.dtype == tensor::DType::F32 && args.temperatures.rank == 1 &&
+        args.temperatures.rows() == args.x.rows());
+  CHECK(args.draws.dtype == tensor::DType::I32 && args.draws.rank == 2 &&
+        args.draws.rows() == args.x.rows() && args.draws.dims[1] == 2 &&
+        args.draws.row_stride == 2);
+}
+
 void check_args(const PlaceHeadsArgs& args) {
   const auto check_heads = [&](const TensorView& heads, const TensorView& norm) {
     if (norm)
-      check_args(
-          RmsNormArgs{.x = heads, .weight = norm, .epsilon = args.epsilon, .out = heads});
+      check_args(RmsNormArgs{.x = heads, .weight = norm, .epsilon = args.epsilon, .out = heads});
     if (args.angles) check_args(RopeArgs{.x = heads, .angles = args.angles, .style = args.style});
   };
   check_heads(args.q, args.q_norm);

@@ -19,6 +19,7 @@ void check_args(const GatherRowsArgs& args);
 void check_args(const SoftcapArgs& args);
 void check_args(const SoftmaxArgs& args);
 void check_args(const ArgmaxArgs& args);
+void check_args(const DrawArgs& args);
 void check_args(const NormLinearArgs& args);
 void check_args(const PlaceHeadsArgs& args);
 void check_args(const MlpInArgs& args);

@@ -368,6 +368,38 @@ TEST_P(Conformance, ArgmaxOfRowsThatHaveNoneIsMinusOne) {
   }
 }
 
+// Rows of every temperature, peaked and flat; one row has nothing to draw.
+Op draw_op(std::int64_t rows, std::int64_t dim) {
+  return [=](Device& device) {
+    Random random(47);
+    std::vector<float> logits = random.numbers(rows * dim);
+    std::vector<float> temperatures;
+    std::vector<std::int32_t> draws;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t i = 0; i < dim; ++i)
+        logits[static_cast<std::size_t>(row * dim + i)] *= static_cast<float>(1 + row * row);
+      temperatures.push_back(static_cast<float>(row % 4) * 0.5F);
+      draws.push_back(static_cast<std::int32_t>(random.bits()));
+      draws.push_back(static_cast<std::int32_t>(random.bits() & 0x1FFFFFU));
+    }
+    logits[static_cast<std::size_t>((rows - 1) * dim)] = std::nanf("");
+    const TensorView out = device.ints(std::vector<std::int32_t>(static_cast<std::size_t>(rows)));
+    device.backend().draw({.x = device.floats(logits, {rows, dim}),
+                           .temperatures = device.floats(temperatures, {rows}),
+                           .draws = device.ints(draws, {rows, 2}),
+                           .out = out});
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(rows));
+    device.backend().download(out.data, std::as_writable_bytes(std::span(ids)));
+    return std::vector<float>(ids.begin(), ids.end());
+  };
+}
+
+TEST_P(Conformance, DrawsTheTokensThatTheReferenceDraws) {
+  if (!backend_->can_draw()) return;  // logits are fetched instead
+  for (const std::int64_t dim : {1, 2, 63, 1024, 1025, 32000, 152064, 700000})
+    expect_close(0, 1, fmt::format("{} ids", dim), draw_op(9, dim));
+}
+
 TEST_P(Conformance, RowOpsDoNotDependOnTheirNeighbours) {
   // The rows of a short call are the first rows of a long one: their values are drawn in order.
   const auto expect_prefix = [&](const std::string& what, const Op& few, const Op& many) {

@@ -14,7 +14,8 @@ namespace llorch::compute {
 
 enum class InputForm : std::uint8_t {
   F32,   // as it is
-  F16,   // each value rounded to the nearest half, ties to even; the largest half for finite values beyond
+  F16,   // each value rounded to the nearest half, ties to even; the largest half for finite values
+         // beyond
   BF16,  // each value rounded to the nearest bfloat16, ties to even
   Int8,  // blocks of whole numbers with a scale each: quantize_input()
 };
@@ -54,8 +55,8 @@ void quantize_input(std::span<const float> values, std::int8_t* quants, float* s
 
 // Weights of a type as WeightForm::Half has them, from the blocks that hold exactly out.size(). For
 // types with a scale for few values (Q6_K: 16; Q4_K, Q5_K: 32) that scale, and the minimum, are
-// rounded to half first; then scale · quant + offset is rounded once. BF16 weights stay as they
-// are. Known types: F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
+// rounded to half first; then scale · quant + offset is rounded once. Known types: F16, BF16, Q8_0,
+// Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
 void round_weights(tensor::DType dtype, std::span<const std::byte> blocks, std::span<float> out);
 
 // The values that the form stands for, as floats; `out` may be `values`. Int8: scale · quant,

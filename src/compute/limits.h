@@ -1,5 +1,6 @@
-// What this machine's cores, or a device, can do at best, measured in a fraction of a second: the numbers that
-// speeds are held against. Both move with what else the machine does, so measure beside the work.
+// What this machine's cores, or a device, can do at best, measured in a fraction of a second: the
+// numbers that speeds are held against. Both move with what else the machine does, so measure
+// beside the work.
 #pragma once
 
 #include <string_view>

@@ -159,6 +159,17 @@ struct ArgmaxArgs {
   TensorView out;  // (rows) I32
 };
 
+// The token of each row: as argmax where the temperature is 0, else the first id up to and
+// including which the weights of the row sum to more than draw · total / 2^53, cut off. The weight
+// of a logit is exp((logit - largest) / temperature) in units of 2^-40, cut off, by the float
+// arithmetic of engine/softmax.cc. Backends that can_draw().
+struct DrawArgs {
+  TensorView x;             // (rows, dim)
+  TensorView temperatures;  // (rows) F32
+  TensorView draws;         // (rows, 2) I32: the lower 32 bits of a number below 2^53, the upper
+  TensorView out;           // (rows) I32
+};
+
 // Composite ops: each is what the ops above give one after the other.
 
 enum class NormKind : std::uint8_t { LayerNorm, RmsNorm };

@@ -34,7 +34,7 @@ float half_at(const std::uint8_t* bytes) {
 
 struct Affine {
   int quant = 0;
-  float scale = 0;  // a half
+  float scale = 0;   // a half
   float offset = 0;  // likewise
 };
 
@@ -98,9 +98,9 @@ Affine affine_at(DType dtype, const std::uint8_t* block, int i) {
 void round_weights(DType dtype, std::span<const std::byte> blocks, std::span<float> out) {
   switch (dtype) {
     case DType::F16:
-    case DType::BF16:
       CHECK(dequantize(dtype, blocks, out).ok());
       return;
+    case DType::BF16:
     case DType::Q8_0:
     case DType::Q4_0:
     case DType::Q5_0:  // a half times a small whole number is a float

@@ -226,11 +226,11 @@ void EngineCore::carry_out(const StepPlan& plan, Flight& flight, Clock::time_poi
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (plan.rows[i] == 0) continue;
     running_[i]->reserve(cache_, plan.rows[i]);
-    add_rows(*running_[i], plan.rows[i], runner_->limits().finds_argmax, flight);
+    add_rows(*running_[i], plan.rows[i], runner_->limits(), flight);
   }
 }
 
-void EngineCore::add_rows(Sequence& sequence, std::int32_t rows, bool finds_argmax,
+void EngineCore::add_rows(Sequence& sequence, std::int32_t rows, const model::RunnerLimits& limits,
                           Flight& flight) {
   flight.shares.push_back({sequence.id(), rows});
   flight.sequences.push_back(&sequence);
@@ -239,12 +239,15 @@ void EngineCore::add_rows(Sequence& sequence, std::int32_t rows, bool finds_argm
   for (std::int32_t i = 0; i < rows; ++i) {
     const std::int32_t position = sequence.num_planned() + i;
     const bool is_needed = sequence.wants_logits(position);
-    const bool is_argmax = is_needed && finds_argmax && sequence.wants_argmax_only(position);
+    const bool is_argmax = is_needed && limits.finds_argmax && sequence.wants_argmax_only(position);
+    const bool is_drawn = is_needed && limits.draws && sequence.wants_draw_only(position);
     flight.batch.rows.push_back({.token = sequence.tokens()[static_cast<std::size_t>(position)],
                                  .position = position,
                                  .sequence = index,
-                                 .wants_logits = is_needed && !is_argmax,
-                                 .wants_argmax = is_argmax,
+                                 .wants_logits = is_needed && !is_argmax && !is_drawn,
+                                 .wants_argmax = is_argmax || is_drawn,
+                                 .temperature = is_drawn ? sequence.temperature() : 0.0F,
+                                 .draw = is_drawn ? sequence.draw_at(position) : 0,
                                  .wants_hidden = sequence.wants_hidden(position)});
   }
   sequence.plan(rows);

@@ -82,7 +82,8 @@ class EngineCore {
   // All that is in flight comes to nothing.
   void give_up_flights(StepHost& host);
   void carry_out(const StepPlan& plan, Flight& flight, Clock::time_point now);
-  static void add_rows(Sequence& sequence, std::int32_t rows, bool finds_argmax, Flight& flight);
+  static void add_rows(Sequence& sequence, std::int32_t rows, const model::RunnerLimits& limits,
+                       Flight& flight);
   void use_output(const Flight& flight, const model::StepOutput& output);
   void deliver(SampleJob& job, Clock::time_point now);
   void end(Sequence& sequence, FinishReason reason, std::optional<Error> why = {});

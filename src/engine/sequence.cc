@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/job_border.h"
+#include "engine/random.h"
 #include "engine/scheduler.h"
 
 namespace llorch::engine {
@@ -129,10 +130,24 @@ bool Sequence::wants_logits(std::int32_t position) const {
 }
 
 bool Sequence::wants_argmax_only(std::int32_t position) const {
+  return wants_id_only(position) && std::get<Generation>(work_).sampling.temperature == 0;
+}
+
+bool Sequence::wants_draw_only(std::int32_t position) const {
+  const SamplingParams& params = std::get<Generation>(work_).sampling;
+  return wants_id_only(position) && params.temperature > 0 && params.top_k == 0 &&
+         params.top_p >= 1.0F && params.min_p == 0;
+}
+
+std::uint64_t Sequence::draw_at(std::int32_t position) const {
+  return draw_bits(std::get<Generation>(work_).sampling.seed, position + 1);
+}
+
+bool Sequence::wants_id_only(std::int32_t position) const {
   const Generation& generation = std::get<Generation>(work_);
   const SamplingParams& params = generation.sampling;
-  return !is_scored(position) && params.temperature == 0 && !params.top_logprobs &&
-         params.logit_bias.empty() && !generation.counts && generation.constraint == nullptr;
+  return !is_scored(position) && !params.top_logprobs && params.logit_bias.empty() &&
+         !generation.counts && generation.constraint == nullptr;
 }
 
 void Sequence::plan(std::int32_t rows) {

@@ -69,6 +69,10 @@ class Sequence {
   bool scores() const { return num_scored_ < num_to_score_; }
   // The only result of this row that counts is the most probable id.
   bool wants_argmax_only(std::int32_t position) const;
+  // The only result that counts is an id drawn from all of them, by this temperature and number.
+  bool wants_draw_only(std::int32_t position) const;
+  float temperature() const { return std::get<Generation>(work_).sampling.temperature; }
+  std::uint64_t draw_at(std::int32_t position) const;
   // A step with so many more tokens is submitted.
   void plan(std::int32_t rows);
   // What is in flight comes to nothing.
@@ -120,6 +124,7 @@ class Sequence {
   template <class Call>
   std::optional<FinishReason> ask_sink(Call&& call);
   // The row's token is the prompt's.
+  bool wants_id_only(std::int32_t position) const;
   bool is_scored(std::int32_t position) const { return position < num_to_score_; }
   Result<std::vector<float>> result_of(const Embedding& embedding) const;
   std::int32_t num_output() const { return num_tokens() - num_prompt_; }

@@ -14,7 +14,11 @@ struct BatchRow {
   std::int32_t position = 0;
   std::int32_t sequence = 0;  // index into BatchPlan::block_tables
   bool wants_logits = false;
-  bool wants_argmax = false;  // the most probable id alone; where the runner finds it
+  bool wants_argmax = false;  // the id alone; where the runner finds it
+  // With wants_argmax, where the runner draws: 0 for the most probable id, above it the id that a
+  // number below 2^53 falls on (compute::DrawArgs).
+  float temperature = 0;
+  std::uint64_t draw = 0;
   bool wants_hidden = false;  // the row after the last norm: what embeddings are pooled from
   bool is_embedding = false;  // what it stands for has no id: part of an image, a learned prompt
 };

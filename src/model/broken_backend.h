@@ -46,6 +46,9 @@ class BrokenBackend final : public compute::Backend {
     sound_->download(device, host);
   }
   void synchronize() override { sound_->synchronize(); }
+  compute::Buffer pin_host(std::span<std::byte> memory) override {
+    return sound_->pin_host(memory);
+  }
   Result<compute::Weight> load_weight(const compute::WeightSource& source) override {
     return sound_->load_weight(source);
   }
@@ -109,6 +112,8 @@ class BrokenBackend final : public compute::Backend {
     run_changed(args, on_softmax, &compute::Backend::softmax);
   }
   void argmax(const compute::ArgmaxArgs& args) override { sound_->argmax(args); }
+  bool can_draw() const override { return sound_->can_draw(); }
+  void draw(const compute::DrawArgs& args) override { sound_->draw(args); }
 
  private:
   template <class Args>

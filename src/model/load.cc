@@ -36,6 +36,7 @@ Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
   if (options.limits.rows == 0) options.limits.rows = backend.step_rows();
   options.limits.rows = std::max(options.limits.rows, options.limits.sequences);
   options.limits.finds_argmax = true;
+  options.limits.draws = backend.can_draw() && options.observer == nullptr;
   Result<KvStorage> cache = KvStorage::allocate(
       config, options.limits.num_blocks, options.limits.block_tokens, options.kv_dtype, backend);
   if (!cache.ok()) return cache.error();

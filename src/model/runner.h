@@ -18,6 +18,7 @@ struct RunnerLimits {
   // submit and collect costs no time.
   std::int32_t steps_in_flight = 1;
   bool finds_argmax = false;  // rows may want their argmax alone
+  bool draws = false;         // and a drawn id
 };
 
 class ModelRunner {

@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 
@@ -18,6 +19,33 @@ std::int64_t padded(std::int64_t elems) {
   return (elems + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
 }
 
+// Entries for each sequence's blocks: enough for the longest of the step, and few different numbers
+// in the life of a sequence. A whole context for each would be most of what a step uploads.
+std::int64_t widest_table(const BatchPlan& plan, std::int32_t blocks_max) {
+  constexpr std::size_t kLeast = 16;
+  std::size_t widest = kLeast;
+  for (const std::span<const std::int32_t> table : plan.block_tables)
+    widest = std::max(widest, std::bit_ceil(table.size()));
+  for (const std::span<const std::int32_t> table : plan.block_tables)
+    CHECK(table.size() <= static_cast<std::size_t>(blocks_max));
+  return std::min<std::int64_t>(static_cast<std::int64_t>(widest), blocks_max);
+}
+
+// How the rows that want their id alone are drawn, where one of them is: temperatures, then draws.
+bool stage_draws(const BatchPlan& plan, std::vector<std::int32_t>& staging) {
+  const auto is_drawn = [](const BatchRow& row) { return row.wants_argmax && row.temperature > 0; };
+  if (std::none_of(plan.rows.begin(), plan.rows.end(), is_drawn)) return false;
+  for (const BatchRow& row : plan.rows) {
+    if (row.wants_argmax) staging.push_back(std::bit_cast<std::int32_t>(row.temperature));
+  }
+  for (const BatchRow& row : plan.rows) {
+    if (!row.wants_argmax) continue;
+    staging.push_back(static_cast<std::int32_t>(row.draw & 0xFFFFFFFFU));
+    staging.push_back(static_cast<std::int32_t>(row.draw >> 32));
+  }
+  return true;
+}
+
 }  // namespace
 
 struct Transformer::Step {
@@ -31,6 +59,7 @@ struct Transformer::Step {
   TensorView hidden, normed, qkv, merged, ffn;     // StepBuffers' views, cut to this step's rows
   TensorView picked, logits;                       // cut to the rows that want them, or null
   TensorView argmax;                               // (n) I32 of the last n logits, or null
+  TensorView temperatures, draws;                  // of those, or null where none is drawn
   TensorView scores;
   std::span<const TensorView> angles;  // not cut
   std::span<const compute::SequenceRun> runs;
@@ -102,7 +131,7 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   });
 
   const std::int64_t indices =
-      6 * rows + 2 * limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
+      6 * rows + 5 * limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
   Result<compute::Buffer> index_buffer =
       backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
   if (!index_buffer.ok()) return index_buffer.error().in("step indices");
@@ -110,6 +139,8 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   // Written once, not only reserved: memory that is planned is taken now.
   buffers.staging_.resize(static_cast<std::size_t>(indices));
   buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
+  buffers.pinned_logits_ =
+      backend.pin_host(std::as_writable_bytes(std::span(buffers.host_logits_)));
   buffers.host_hidden_.resize(static_cast<std::size_t>(buffers.picked_.elements()));
   buffers.host_argmax_.resize(static_cast<std::size_t>(limits.logit_rows));
   const std::int64_t inputs = std::max({config.hidden_dim, config.q_width(), config.ffn_dim});
@@ -161,10 +192,10 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
     staging.push_back(row.sequence);
     compute::add_row(buffers.runs_, row.sequence, row.position);
   }
+  const std::int64_t table_width = widest_table(plan, buffers.blocks_max_);
   for (const std::span<const std::int32_t> table : plan.block_tables) {
-    CHECK(table.size() <= static_cast<std::size_t>(buffers.blocks_max_));
     staging.insert(staging.end(), table.begin(), table.end());
-    staging.resize(staging.size() + static_cast<std::size_t>(buffers.blocks_max_) - table.size());
+    staging.resize(staging.size() + static_cast<std::size_t>(table_width) - table.size());
   }
   const auto stage_rows_where = [&](bool BatchRow::*wanted) {
     std::int64_t count = 0;
@@ -181,6 +212,7 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
   const std::int64_t num_logits = num_whole + num_argmax;
   CHECK(num_logits <= buffers.limits_.logit_rows);
   const std::int64_t num_hidden = stage_rows_where(&BatchRow::wants_hidden);
+  const bool is_drawn = stage_draws(plan, staging);
   backend_.upload(std::as_bytes(std::span(staging)), buffers.indices_.data());
 
   auto* next = static_cast<std::int32_t*>(buffers.indices_.data());
@@ -194,10 +226,15 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
   step.positions = take({rows});
   step.slots = take({rows});
   step.sequences = take({rows});
-  step.block_tables = take({num_sequences, buffers.blocks_max_});
+  step.block_tables = take({num_sequences, table_width});
   if (num_own > 0) step.own_rows = take({num_own});
   if (num_logits > 0) step.logit_rows = take({num_logits});
   if (num_hidden > 0) step.hidden_rows = take({num_hidden});
+  if (is_drawn) {
+    step.temperatures = take({num_argmax});
+    step.temperatures.dtype = DType::F32;
+    step.draws = take({num_argmax, 2});
+  }
   if (num_argmax > 0) step.argmax = take({num_argmax});
   step.hidden = buffers.hidden_.first_rows(rows);
   step.normed = buffers.normed_.first_rows(rows);
@@ -218,9 +255,11 @@ StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, S
   const compute::StepShape shape{.rows = step.hidden.rows(),
                                  .logit_rows = step.logits ? step.logits.rows() : 0,
                                  .argmax_rows = step.argmax ? step.argmax.rows() : 0,
+                                 .draws = static_cast<bool>(step.draws),
                                  .hidden_rows = step.picked ? step.picked.rows() : 0,
                                  .given_rows = step.own_rows ? step.own_rows.rows() : 0,
                                  .sequences = step.block_tables.rows(),
+                                 .table_width = step.block_tables.dims[1],
                                  .runs = step.runs,
                                  .owner = &buffers,
                                  .observed = observer != nullptr,
@@ -380,7 +419,13 @@ void Transformer::finish(const Step& step) const {
                    .softcap = config_.logit_softcap});
   if (!step.argmax) return;
   const std::int64_t num_whole = step.logits.rows() - step.argmax.rows();
-  backend_.argmax({.x = step.logits.rows_from(num_whole, step.argmax.rows()), .out = step.argmax});
+  const TensorView logits = step.logits.rows_from(num_whole, step.argmax.rows());
+  if (step.draws) {
+    backend_.draw(
+        {.x = logits, .temperatures = step.temperatures, .draws = step.draws, .out = step.argmax});
+  } else {
+    backend_.argmax({.x = logits, .out = step.argmax});
+  }
 }
 
 StepOutput Transformer::fetch(const Step& step, StepBuffers& buffers) const {

@@ -62,6 +62,7 @@ class StepBuffers {
   std::vector<std::int32_t> host_argmax_;
   std::vector<float> host_logits_;
   std::vector<float> host_hidden_;
+  compute::Buffer pinned_logits_;  // lets go of host_logits_ before it goes
 };
 
 class Transformer {

@@ -153,7 +153,8 @@ Value Evaluator::evaluate_test(const Expr& expr) {
   CallArgs args = evaluate_arguments(expr.args);
   if (run_.failed()) return {};
   run_.set_line(expr.line);
-  if (expr.native == nullptr) return run_.fail(fmt::format("No test named {}.", in_quotes(expr.name)));
+  if (expr.native == nullptr)
+    return run_.fail(fmt::format("No test named {}.", in_quotes(expr.name)));
   return expr.native(run_, subject, args);
 }
 

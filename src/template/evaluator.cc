@@ -309,7 +309,8 @@ Value Evaluator::call_macro(const MacroDef& macro, Scope* scope, CallArgs& args)
                                      : take_keyword(parameter.name);
     if (!value && parameter.default_value) value = evaluate(*parameter.default_value);
     if (!value) {
-      value = run_.undefined(fmt::format("parameter {} was not provided", in_quotes(parameter.name)));
+      value =
+          run_.undefined(fmt::format("parameter {} was not provided", in_quotes(parameter.name)));
     }
     assign(parameter.name_id, std::move(*value));
   }

@@ -413,7 +413,8 @@ class BraceFormatter {
       if (spec.precision) body.resize(text::byte_offset(body, *spec.precision));
       return pad(std::move(body), spec, '<');
     }
-    run_.fail(fmt::format("unsupported format {} for '{}'", in_quotes(spec_text), value.type_name()));
+    run_.fail(
+        fmt::format("unsupported format {} for '{}'", in_quotes(spec_text), value.type_name()));
     return {};
   }
 

@@ -110,7 +110,8 @@ class Bench {
     BenchRow row{.test = std::move(test), .tokens_per_second = {}, .limits = {}, .core_ms = {}};
     for (std::int32_t i = 0; i < request_.repeats; ++i) {
       progress(fmt::format("{}: {} of {}", row.test, i + 1, request_.repeats));
-      const Result<compute::HostLimits> limits = compute::measure_limits(request_.backend, report.threads);
+      const Result<compute::HostLimits> limits =
+          compute::measure_limits(request_.backend, report.threads);
       if (!limits.ok()) return limits.error();
       report.limits.push_back(*limits);
       row.limits.push_back(limit(*limits));
@@ -235,7 +236,8 @@ double limit_of(const StepCost& cost, const compute::HostLimits& limits, double 
   const double bytes = cost.weight_bytes + rows * context * cost.cache_bytes;
   const double ops = rows * cost.ops + logit_rows * cost.output_ops;
   const double reading = bytes / limits.read_bytes_per_second;
-  const double speed = cost.whole_numbers ? limits.int8_ops_per_second : limits.float_ops_per_second;
+  const double speed =
+      cost.whole_numbers ? limits.int8_ops_per_second : limits.float_ops_per_second;
   const double computing = speed > 0 ? ops / speed : 0;
   return rows / std::max(reading, computing);
 }

@@ -20,8 +20,8 @@ struct BenchRequest {
   std::int32_t depth = 0;       // tokens in the cache before either
   std::int32_t batch = 1;       // sequences that decode together
   std::int32_t repeats = 5;
-  int threads = 0;  // 0: one for each core
-  std::string isa;  // empty: the best
+  int threads = 0;              // 0: one for each core
+  std::string isa;              // empty: the best
   std::string backend = "cpu";  // or cuda:N
   tensor::DType kv = tensor::DType::F16;
 };

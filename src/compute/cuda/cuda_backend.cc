@@ -8,6 +8,7 @@
 #include "compute/cuda/check.h"
 #include "compute/cuda/create_cuda.h"
 #include "compute/cuda/device_memory.h"
+#include "compute/cuda/draw_layout.h"
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/packed_layout.h"
 #include "compute/cuda/products.h"
@@ -84,6 +85,11 @@ class CudaBackend final : public Backend {
     staging_->fetch(device, host, stream_);
   }
 
+  Buffer pin_host(std::span<std::byte> memory) override {
+    use_device();
+    return cuda::pin_host(memory);
+  }
+
   void synchronize() override {
     use_device();
     check_cuda(cudaStreamSynchronize(stream_), "synchronize, or an op before it");
@@ -104,14 +110,15 @@ class CudaBackend final : public Backend {
     if (!storage.ok()) return storage.error().in(source.name);
     weight.storage = storage.take();
     weight.data = weight.storage.data();
-    const std::span<const std::byte> bytes(static_cast<const std::byte*>(host->data),
-                                           static_cast<std::size_t>(weight.rows * row_bytes(*host)));
+    const std::span<const std::byte> bytes(
+        static_cast<const std::byte*>(host->data),
+        static_cast<std::size_t>(weight.rows * row_bytes(*host)));
     if (place.form != cuda::PackedForm::None) {
       const Status packed = pack(weight, bytes, row_bytes(*host));
       if (!packed.ok()) return packed.error().in(source.name);
     }
-    if (place.plain > 0) upload(bytes, static_cast<std::byte*>(weight.storage.data()) + place.packed);
-    prefers_bfloat16_ = prefers_bfloat16_ || place.form == cuda::PackedForm::BF16;
+    if (place.plain > 0)
+      upload(bytes, static_cast<std::byte*>(weight.storage.data()) + place.packed);
     return weight;
   }
 
@@ -194,6 +201,21 @@ class CudaBackend final : public Backend {
     }
     Backend::norm_linear(args);
   }
+  void mlp_in(const MlpInArgs& args) override {
+    check_args(args);
+    if (!gates_inside(args)) return Backend::mlp_in(args);
+    use_device();
+    const NormLinearArgs& product = args.product;
+    const bool inside = norms_inside(product);
+    if (!inside) norm(product.x, product.norm, product.normed);
+    const cuda::PackedForm form = form_of(product.targets.front());
+    cuda::ProductArgs both = product_of(product.targets, inside ? product.x : product.normed,
+                                        inside ? &product.norm : nullptr);
+    both.is_gated = true;
+    both.activation = args.kind;
+    both.rounded = round_too(args.out.columns(0, args.out.dims[1] / 2));
+    cuda::launch_product(form, both, queue_);
+  }
   void activation(const ActivationArgs& args) override {
     begin_op(args);
     cuda::launch_activation(args, round_too(args.out), queue_);
@@ -222,11 +244,29 @@ class CudaBackend final : public Backend {
     begin_op(args);
     CHECK(args.x.rows() * 12 <= plan_.argmax, "larger than the limits given to reserve");
     auto* best = reinterpret_cast<unsigned long long*>(
-        workspace(plan_.rounded + plan_.splits + plan_.tickets));
+        workspace(2 * plan_.rounded + plan_.splits + plan_.tickets));
     cuda::launch_argmax(args, best, reinterpret_cast<int*>(best + args.x.rows()), queue_);
   }
 
+  bool can_draw() const override { return true; }
+  void draw(const DrawArgs& args) override {
+    begin_op(args);
+    CHECK(cuda::draw_bytes(args.x.rows()) <= plan_.draws,
+          "larger than the limits given to reserve");
+    cuda::launch_draw(
+        args, workspace(2 * plan_.rounded + plan_.splits + plan_.tickets + plan_.argmax), queue_);
+  }
+
  private:
+  // What the rounded rows in the workspace are of.
+  struct Rounded {
+    const void* of = nullptr;
+    std::int64_t stride = 0;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    int place = 0;  // 0 or 1
+  };
+
   // The current device belongs to the calling thread, which may serve several backends.
   void use_device() { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
 
@@ -278,18 +318,27 @@ class CudaBackend final : public Backend {
     return static_cast<std::byte*>(workspace_.data()) + offset;
   }
   cuda::SplitWorkspace split_workspace() const {
-    return {.parts = reinterpret_cast<float*>(workspace(plan_.rounded)),
+    return {.parts = reinterpret_cast<float*>(workspace(2 * plan_.rounded)),
             .floats = plan_.splits / 4,
-            .tickets = reinterpret_cast<int*>(workspace(plan_.rounded + plan_.splits)),
+            .tickets = reinterpret_cast<int*>(workspace(2 * plan_.rounded + plan_.splits)),
             .num_tickets = plan_.tickets / 4,
             .has_clusters = cores_.wgmma};
   }
 
-  cuda::RoundedTarget rounded_target(std::int64_t rows, std::int64_t cols, bool is_bfloat16) const {
-    return {.data = reinterpret_cast<std::uint16_t*>(workspace(0)),
-            .is_bfloat16 = is_bfloat16,
-            .block_rows = cuda::block_rows_for(rows, cores_.wgmma),
-            .stride = static_cast<int>(cuda::padded_inputs(cols))};
+  // Two places take turns: a kernel may read its input from one while it fills the other.
+  cuda::RoundedTarget rounded_target(const Rounded& rounded) const {
+    return {.data = reinterpret_cast<std::uint16_t*>(workspace(rounded.place * plan_.rounded)),
+            .block_bits = cuda::block_bits_for(rounded.rows, cores_.wgmma),
+            .stride = static_cast<int>(cuda::padded_inputs(rounded.cols))};
+  }
+  cuda::RoundedTarget next_rounded(const TensorView& of) {
+    rounded_place_ = 1 - rounded_place_;
+    rounded_ = {.of = of.data,
+                .stride = of.row_stride,
+                .rows = of.rows(),
+                .cols = of.dims[1],
+                .place = rounded_place_};
+    return rounded_target(rounded_);
   }
   // Where an op leaves what it writes to `out` in 16 bits too: a product is likely to follow.
   // Nowhere where columns would have to be filled up.
@@ -298,26 +347,17 @@ class CudaBackend final : public Backend {
     if (!cores_.mma || cols % cuda::kTileInputs != 0 ||
         2 * cuda::rounded_elements(out.rows(), cols) > plan_.rounded)
       return {};
-    rounded_ = {.of = out.data,
-                .stride = out.row_stride,
-                .rows = out.rows(),
-                .cols = cols,
-                .is_bfloat16 = prefers_bfloat16_};
-    return rounded_target(out.rows(), cols, prefers_bfloat16_);
+    return next_rounded(out);
   }
   // The rows of a product in 16 bits: as the op before left them, or rounded now.
-  cuda::RoundedTarget rounded_input(const TensorView& x, bool is_bfloat16) {
-    const Rounded wanted{.of = x.data,
-                         .stride = x.row_stride,
-                         .rows = x.rows(),
-                         .cols = x.dims[1],
-                         .is_bfloat16 = is_bfloat16};
-    const cuda::RoundedTarget target = rounded_target(x.rows(), x.dims[1], is_bfloat16);
-    if (rounded_ == wanted) return target;
+  cuda::RoundedTarget rounded_input(const TensorView& x) {
+    if (rounded_.of == x.data && rounded_.stride == x.row_stride && rounded_.rows == x.rows() &&
+        rounded_.cols == x.dims[1])
+      return rounded_target(rounded_);
     CHECK(2 * cuda::rounded_elements(x.rows(), x.dims[1]) <= plan_.rounded,
           "larger than the limits given to reserve");
+    const cuda::RoundedTarget target = next_rounded(x);
     cuda::launch_round_rows(x, target, queue_);
-    rounded_ = wanted;
     return target;
   }
 
@@ -334,6 +374,15 @@ class CudaBackend final : public Backend {
            cuda::norms_inside(args.x.rows(), args.x.dims[1], tiles);
   }
 
+  // Gate and up of few rows, of one form: the product activates too.
+  bool gates_inside(const MlpInArgs& args) const {
+    const std::span<const LinearTarget> targets = args.product.targets;
+    return args.gated && targets.size() == 2 && form_of(targets[0]) != cuda::PackedForm::None &&
+           form_of(targets[0]) == form_of(targets[1]) &&
+           targets[0].weight->rows == targets[1].weight->rows &&
+           cuda::block_bits_for(args.out.rows(), cores_.wgmma) == 0 && args.out.rows() > 0;
+  }
+
   // Neighbouring targets of one form are one launch. With `norm`, each computes norm(x) by itself.
   void multiply(std::span<const LinearTarget> targets, const TensorView& x, const RowNorm* norm) {
     while (!targets.empty()) {
@@ -347,23 +396,25 @@ class CudaBackend final : public Backend {
       while (count < targets.size() && count < cuda::kProductPartsMax &&
              form_of(targets[count]) == form)
         ++count;
-      multiply_packed(form, targets.first(count), x, norm);
+      if (x.rows() > 0)
+        cuda::launch_product(form, product_of(targets.first(count), x, norm), queue_);
       targets = targets.subspan(count);
     }
   }
-  void multiply_packed(cuda::PackedForm form, std::span<const LinearTarget> targets,
-                       const TensorView& x, const RowNorm* norm) {
+  cuda::ProductArgs product_of(std::span<const LinearTarget> targets, const TensorView& x,
+                               const RowNorm* norm) {
     cuda::ProductArgs args;
     for (const LinearTarget& target : targets) {
       CHECK(target.weight->use != WeightUse::LookUp);
-      args.parts[args.num_parts++] = {.weight = static_cast<const std::uint8_t*>(target.weight->data),
-                                      .bias = static_cast<const float*>(target.bias.data),
-                                      .out = static_cast<float*>(target.out.data),
-                                      .out_stride = target.out.row_stride,
-                                      .outputs = static_cast<int>(target.weight->rows),
-                                      .first_tile = args.output_tiles,
-                                      .first_group = args.groups,
-                                      .accumulate = target.accumulate};
+      args.parts[args.num_parts++] = {
+          .weight = static_cast<const std::uint8_t*>(target.weight->data),
+          .bias = static_cast<const float*>(target.bias.data),
+          .out = static_cast<float*>(target.out.data),
+          .out_stride = target.out.row_stride,
+          .outputs = static_cast<int>(target.weight->rows),
+          .first_tile = args.output_tiles,
+          .first_group = args.groups,
+          .accumulate = target.accumulate};
       args.output_tiles +=
           static_cast<int>((target.weight->rows + cuda::kTileOutputs - 1) / cuda::kTileOutputs);
       args.groups +=
@@ -371,7 +422,6 @@ class CudaBackend final : public Backend {
     }
     args.tiles = static_cast<int>(cuda::padded_inputs(x.dims[1]) / cuda::kTileInputs);
     args.rows = static_cast<int>(x.rows());
-    if (args.rows == 0) return;
     if (norm != nullptr) {
       args.norm_x = static_cast<const float*>(x.data);
       args.norm_stride = x.row_stride;
@@ -379,23 +429,13 @@ class CudaBackend final : public Backend {
       args.dim = static_cast<int>(x.dims[1]);
       args.epsilon = norm->epsilon;
     } else {
-      const cuda::RoundedTarget rounded = rounded_input(x, form == cuda::PackedForm::BF16);
+      const cuda::RoundedTarget rounded = rounded_input(x);
       args.x = rounded.data;
       args.x_stride = rounded.stride;
-      args.block_rows = rounded.block_rows;
+      args.block_bits = rounded.block_bits;
     }
-    cuda::launch_product(form, args, queue_);
+    return args;
   }
-
-  // What the rounded rows in the workspace are of.
-  struct Rounded {
-    const void* of = nullptr;
-    std::int64_t stride = 0;
-    std::int64_t rows = 0;
-    std::int64_t cols = 0;
-    bool is_bfloat16 = false;
-    bool operator==(const Rounded&) const = default;
-  };
 
   int device_;
   std::string name_;
@@ -406,11 +446,11 @@ class CudaBackend final : public Backend {
   LayerEvents layer_events_;  // recorded before each layer in turn
   std::size_t next_event_ = 0;
   std::unique_ptr<cuda::Staging> staging_;
-  bool prefers_bfloat16_ = false;  // a model of bfloat16 weights is here
   cuda::Workspace plan_;
   Buffer workspace_;  // as plan_ says, its parts one after the other
   Buffer packing_;    // while weights are loaded
   Rounded rounded_;
+  int rounded_place_ = 0;  // the one filled last
 };
 
 std::string describe(int device) {

@@ -331,7 +331,8 @@ void launch_decode_attention(const Attend& args, std::int64_t first_row, std::in
     const std::int64_t at_once =
         is_clustered ? kGridMax
                      : std::min(kGridMax, rows_at_once(args, Shape::kPart, splits, workspace));
-    const auto merge_bytes = static_cast<std::size_t>(args.group * (splits * 2 + 1)) * sizeof(float);
+    const auto merge_bytes =
+        static_cast<std::size_t>(args.group * (splits * 2 + 1)) * sizeof(float);
     const std::size_t shared =
         std::max<std::size_t>(Shape::kShared, is_clustered ? 0 : merge_bytes);
     for (std::int64_t done = 0; done < rows; done += at_once) {

@@ -50,14 +50,27 @@ Result<Buffer> allocate_device(std::int64_t bytes, cudaStream_t stream) {
   return Buffer(memory, bytes, free_device);
 }
 
+Buffer pin_host(std::span<std::byte> memory) {
+  if (memory.empty()) return {};
+  const cudaError_t status =
+      cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault);
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // not sticky; copies are slower, that is all
+    return {};
+  }
+  return Buffer(memory.data(), static_cast<std::int64_t>(memory.size()),
+                [](void* pinned) { cudaHostUnregister(pinned); });
+}
+
 Result<std::unique_ptr<Staging>> Staging::make() {
   std::unique_ptr<Staging> staging(new Staging());
   void* memory = nullptr;
   const cudaError_t status = cudaMallocHost(&memory, 2 * kHalfBytes + kFetchBytes);
   if (status != cudaSuccess) {
     cudaGetLastError();
-    return Error{ErrorCode::OutOfMemory, fmt::format("cannot page-lock {} bytes of host memory: {}",
-                                                     2 * kHalfBytes + kFetchBytes, cudaGetErrorString(status))};
+    return Error{ErrorCode::OutOfMemory,
+                 fmt::format("cannot page-lock {} bytes of host memory: {}",
+                             2 * kHalfBytes + kFetchBytes, cudaGetErrorString(status))};
   }
   staging->memory_ = static_cast<std::byte*>(memory);
   staging->fetched_ = staging->memory_ + 2 * kHalfBytes;
@@ -98,15 +111,13 @@ void Staging::copy(std::span<const std::byte> host, void* device, cudaStream_t s
 }
 
 void Staging::fetch(const void* device, std::span<std::byte> host, cudaStream_t stream) {
-  const auto* from = static_cast<const std::byte*>(device);
-  while (!host.empty()) {
-    const std::size_t bytes = std::min(host.size(), kFetchBytes);
-    check_cuda(cudaMemcpyAsync(fetched_, from, bytes, cudaMemcpyDeviceToHost, stream), "download");
-    check_cuda(cudaStreamSynchronize(stream), "download, or an op before it");
-    std::memcpy(host.data(), fetched_, bytes);
-    host = host.subspan(bytes);
-    from += bytes;
-  }
+  // Small ones through page-locked memory; what is large is likely to be pinned itself.
+  const bool is_small = host.size() <= kFetchBytes;
+  check_cuda(cudaMemcpyAsync(is_small ? fetched_ : host.data(), device, host.size(),
+                             cudaMemcpyDeviceToHost, stream),
+             "download");
+  check_cuda(cudaStreamSynchronize(stream), "download, or an op before it");
+  if (is_small) std::memcpy(host.data(), fetched_, host.size());
 }
 
 }  // namespace llorch::compute::cuda

@@ -40,7 +40,7 @@ __global__ void embed_kernel(Picked args) {
   out = args.accumulate ? out + value : value;
 }
 
-// The same from tiles of 16-bit numbers.
+// The same from tiles of halves.
 template <class Decoder>
 __global__ void embed_tiles_kernel(Picked args) {
   after_previous();
@@ -53,9 +53,9 @@ __global__ void embed_tiles_kernel(Picked args) {
   const std::int64_t tile =
       tile_index(static_cast<int>(id / kTileOutputs), static_cast<int>(col / kTileInputs),
                  static_cast<int>(padded_inputs(args.dim) / kTileInputs));
-  const std::uint8_t* at = args.table + tile * tile_bytes(PackedForm::F16) +
-                           number_place(static_cast<int>(id % kTileOutputs),
-                                        static_cast<int>(col % kTileInputs));
+  const std::uint8_t* at =
+      args.table + tile * tile_bytes(PackedForm::F16) +
+      number_place(static_cast<int>(id % kTileOutputs), static_cast<int>(col % kTileInputs));
   const float value = __fmul_rn(Decoder::at(at, 0), args.scale);
   float& out = args.out[row * args.out_stride + col];
   out = args.accumulate ? out + value : value;
@@ -83,7 +83,7 @@ void launch_embed(const EmbedArgs& args, PackedForm form, const void* plain, con
       .scale = args.scale,
   };
   const bool known = with_decoder(table.dtype, [&](auto decoder) {
-    if constexpr (decltype(decoder)::kElems == 1 && decltype(decoder)::kBytes == 2) {
+    if constexpr (std::is_same_v<decltype(decoder), F16>) {
       if (form != PackedForm::None) {
         return launch("embed", embed_tiles_kernel<decltype(decoder)>, queue, blocks_for(picked), 1,
                       kBlockThreads, picked);

@@ -17,7 +17,8 @@ void launch_embed(const EmbedArgs& args, PackedForm form, const void* plain, con
 void launch_layer_norm(const LayerNormArgs& args, const RoundedTarget& rounded, const Queue& queue);
 void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, const Queue& queue);
 void launch_linear(const LinearTarget& target, const TensorView& x, const Queue& queue);
-void launch_activation(const ActivationArgs& args, const RoundedTarget& rounded, const Queue& queue);
+void launch_activation(const ActivationArgs& args, const RoundedTarget& rounded,
+                       const Queue& queue);
 void launch_rope_angles(const RopeAnglesArgs& args, const Queue& queue);
 void launch_rope(const RopeArgs& args, const Queue& queue);
 void launch_place_heads(const PlaceHeadsArgs& args, const Queue& queue);
@@ -32,6 +33,9 @@ void launch_softmax(const SoftmaxArgs& args, const Queue& queue);
 // `best`: a word for each row, zero before and after; `tickets` likewise.
 void launch_argmax(const ArgmaxArgs& args, unsigned long long* best, int* tickets,
                    const Queue& queue);
+
+// `workspace`: draw_bytes(rows) of draw_layout.h.
+void launch_draw(const DrawArgs& args, void* workspace, const Queue& queue);
 
 // Success when the current device can run what was compiled.
 cudaError_t probe_kernels();

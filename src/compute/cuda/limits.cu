@@ -31,7 +31,7 @@ __global__ void multiply_all(float* out) {
   const std::uint32_t a[4] = {threadIdx.x, threadIdx.x, 0, 0};
   for (int i = 0; i < kRounds; ++i) {
 #pragma unroll
-    for (auto& sum : sums) cuda::mma16816<cuda::MmaF16>(sum, a, 0, threadIdx.x);
+    for (auto& sum : sums) cuda::mma16816(sum, a, 0, threadIdx.x);
   }
   float total = 0;
   for (const auto& sum : sums) total += sum[0];
@@ -76,16 +76,18 @@ Result<HostLimits> measure_cuda_limits(int device) {
   if (memory.ok()) {
     auto* data = static_cast<std::byte*>(memory->data());
     const auto blocks = static_cast<unsigned>(processors * 8);
-    limits.read_bytes_per_second = static_cast<double>(kBytes) / seconds_of(stream, [&] {
-      read_all<<<blocks, 256, 0, stream>>>(reinterpret_cast<const uint4*>(data + 256), kBytes / 16,
-                                           reinterpret_cast<std::uint32_t*>(data));
-    });
+    limits.read_bytes_per_second =
+        static_cast<double>(kBytes) / seconds_of(stream, [&] {
+          read_all<<<blocks, 256, 0, stream>>>(reinterpret_cast<const uint4*>(data + 256),
+                                               kBytes / 16, reinterpret_cast<std::uint32_t*>(data));
+        });
     if (cuda::find_tensor_cores().mma) {
       constexpr unsigned kThreads = 256;
       const double ops = kProductOps * kRounds * kSums * (kThreads / 32.0) * blocks;
-      limits.float_ops_per_second = ops / seconds_of(stream, [&] {
-        multiply_all<<<blocks, kThreads, 0, stream>>>(reinterpret_cast<float*>(data));
-      });
+      limits.float_ops_per_second =
+          ops / seconds_of(stream, [&] {
+            multiply_all<<<blocks, kThreads, 0, stream>>>(reinterpret_cast<float*>(data));
+          });
     }
   }
   check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");

@@ -118,8 +118,7 @@ template <class Decoder, bool kAligned>
 void launch_rows(const Product& product, const Queue& queue) {
   const std::int64_t blocks = ceil_div(product.outputs, kBlockWarps);
   if (product.rows == 1) {
-    launch("linear", linear_kernel<Decoder, 1, kAligned>, queue, blocks, 1, kBlockThreads,
-           product);
+    launch("linear", linear_kernel<Decoder, 1, kAligned>, queue, blocks, 1, kBlockThreads, product);
   } else {
     launch("linear", linear_kernel<Decoder, kTileRows, kAligned>, queue, blocks,
            ceil_div(product.rows, kTileRows), kBlockThreads, product);

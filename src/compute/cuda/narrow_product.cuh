@@ -3,6 +3,7 @@
 // the two computes a row, and beside which others, does not show in its bits.
 #pragma once
 
+#include "compute/cuda/activate.cuh"
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/packed.cuh"
 #include "compute/cuda/products.h"
@@ -38,23 +39,77 @@ struct Spread {
   static_assert(kSliceTiles % kRing == 0);
 };
 
-// Warps that share the slices of one tile of outputs; a block's other warps take further tiles.
-__host__ __device__ inline int warps_per_output_tile(int tiles, int warps) {
-  int width = warps;
+// Warps that share the slices of one tile of outputs; a block's other warps take further tiles. Of
+// gate and up a block has the same tile both.
+__host__ __device__ inline int warps_per_output_tile(const ProductArgs& args, int warps) {
+  const int tiles = args.tiles;
+  int width = args.is_gated ? warps / 2 : warps;
   while (width / 2 >= slices_of(tiles) && width > 1) width /= 2;
   return width;
 }
 
 template <int Blocks8, class Shape>
 __host__ __device__ int partial_bytes(const ProductArgs& args) {
-  const int per_block = Shape::kWarps / warps_per_output_tile(args.tiles, Shape::kWarps);
+  const int per_block = Shape::kWarps / warps_per_output_tile(args, Shape::kWarps);
   return slices_of(args.tiles) * per_block * Blocks8 * 8 * kPartialStride * 4;
 }
 
-// Adds the slices of a block's tiles ascending and hands the sums on.
+// Which tile of outputs is tile `index` of the grid: of gate and up they take turns.
+__device__ inline int output_tile_at(const ProductArgs& args, int index) {
+  return args.is_gated ? index / 2 + index % 2 * args.parts[1].first_tile : index;
+}
+
+// Adds the slices of a tile ascending, for one row and output j and j + 8.
+__device__ inline float2 sum_slices(const float* at, int slices, int stride) {
+  float low = 0;
+  float high = 0;
+#pragma unroll 8
+  for (int slice = 0; slice < slices; ++slice) {
+    low += at[0];
+    high += at[8];
+    at += stride;
+  }
+  return make_float2(low, high);
+}
+
+// What becomes of gate and up.
+__device__ inline void store_gated(const ProductArgs& args, int row, int output, float gate,
+                                   float up) {
+  const ProductPart& first = args.parts[0];
+  const ProductPart& second = args.parts[1];
+  if (output >= first.outputs) return;
+  if (first.bias != nullptr) gate += first.bias[output];
+  if (second.bias != nullptr) up += second.bias[output];
+  const float value = activate(args.activation, gate) * up;
+  first.out[row * first.out_stride + output] = value;
+  if (args.rounded.data != nullptr) RoundedRows{args.rounded}.put(row, output, value);
+}
+
+template <int Blocks8, class Shape>
+__device__ void finish_gated(const ProductArgs& args, const float* partial) {
+  const int per_block = Shape::kWarps / warps_per_output_tile(args, Shape::kWarps);
+  const int first_row = static_cast<int>(blockIdx.y) * Blocks8 * 8;
+  const int stride = per_block * Blocks8 * 8 * kPartialStride;
+  for (int i = threadIdx.x; i < per_block / 2 * Blocks8 * 64; i += Shape::kWarps * 32) {
+    const int j = i % 8;
+    const int row = i / 8 % (Blocks8 * 8);
+    const int in_block = i / 8 / (Blocks8 * 8) * 2;
+    const int tile = (static_cast<int>(blockIdx.x) * per_block + in_block) / 2;
+    if (first_row + row >= args.rows || tile >= args.output_tiles / 2) continue;
+    const float* at = partial + (in_block * Blocks8 * 8 + row) * kPartialStride + j;
+    const int slices = slices_of(args.tiles);
+    const float2 gate = sum_slices(at, slices, stride);
+    const float2 up = sum_slices(at + Blocks8 * 8 * kPartialStride, slices, stride);
+    store_gated(args, first_row + row, tile * kTileOutputs + j, gate.x, up.x);
+    store_gated(args, first_row + row, tile * kTileOutputs + j + 8, gate.y, up.y);
+  }
+}
+
+// Adds the slices of a block's tiles and hands the sums on.
 template <int Blocks8, class Shape>
 __device__ void finish_tiles(const ProductArgs& args, const float* partial) {
-  const int per_block = Shape::kWarps / warps_per_output_tile(args.tiles, Shape::kWarps);
+  if (args.is_gated) return finish_gated<Blocks8, Shape>(args, partial);
+  const int per_block = Shape::kWarps / warps_per_output_tile(args, Shape::kWarps);
   const int first_row = static_cast<int>(blockIdx.y) * Blocks8 * 8;
   for (int i = threadIdx.x; i < per_block * Blocks8 * 64; i += Shape::kWarps * 32) {
     const int j = i % 8;
@@ -63,18 +118,12 @@ __device__ void finish_tiles(const ProductArgs& args, const float* partial) {
     const int tile = static_cast<int>(blockIdx.x) * per_block + in_block;
     if (first_row + row >= args.rows || tile >= args.output_tiles) continue;
     const float* at = partial + (in_block * Blocks8 * 8 + row) * kPartialStride + j;
-    float low = 0;
-    float high = 0;
-#pragma unroll 8
-    for (int slice = 0; slice < slices_of(args.tiles); ++slice) {
-      low += at[0];
-      high += at[8];
-      at += per_block * Blocks8 * 8 * kPartialStride;
-    }
+    const float2 sums =
+        sum_slices(at, slices_of(args.tiles), per_block * Blocks8 * 8 * kPartialStride);
     const ProductPart& part = part_of_tile(args, tile);
     const int output = (tile - part.first_tile) * kTileOutputs + j;
-    store_output(part, first_row + row, output, low);
-    store_output(part, first_row + row, output + 8, high);
+    store_output(part, first_row + row, output, sums.x);
+    store_output(part, first_row + row, output + 8, sums.y);
   }
 }
 
@@ -88,12 +137,13 @@ __global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
   constexpr int kRing = Shape::kRing;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int width = warps_per_output_tile(args.tiles, Shape::kWarps);
+  const int width = warps_per_output_tile(args, Shape::kWarps);
   const int per_block = Shape::kWarps / width;
   const int slices = slices_of(args.tiles);
   const int mine = warp % width;
-  const int output_tile = static_cast<int>(blockIdx.x) * per_block + warp / width;
-  const bool active = output_tile < args.output_tiles;
+  const int place = static_cast<int>(blockIdx.x) * per_block + warp / width;
+  const bool active = place < args.output_tiles;
+  const int output_tile = output_tile_at(args, place);
   const ProductPart& part = part_of_tile(args, active ? output_tile : 0);
   const std::uint8_t* weight =
       part.weight +
@@ -109,6 +159,7 @@ __global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
   typename Format::Lane ring[kRing];
 #pragma unroll
   for (int i = 0; i < kRing; ++i) load(ring[i], mine * kSliceTiles + i);
+  [[maybe_unused]] const Gains gains(args.gain, NormInside ? args.dim : 0);
   after_previous();
 
   auto* partial = reinterpret_cast<float*>(memory);
@@ -120,13 +171,10 @@ __global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
     if constexpr (NormInside) {
       auto* rows = reinterpret_cast<std::uint16_t*>(memory + partial_bytes<Blocks8, Shape>(args));
       stride = args.tiles * kTileInputs + kSharedRowPad;
-      const RoundedRows into{{.data = rows,
-                              .is_bfloat16 = Format::kForm == PackedForm::BF16,
-                              .block_rows = 0,
-                              .stride = stride}};
+      const RoundedRows into{{.data = rows, .block_bits = 0, .stride = stride}};
       for (int row = 0; row < args.rows; ++row)
-        norm_into_shared(args.norm_x + row * args.norm_stride, args.gain, args.dim, args.epsilon,
-                         into, row);
+        norm_into_shared(args.norm_x + row * args.norm_stride, gains, args.dim, args.epsilon, into,
+                         row);
       base = rows;
     }
 #pragma unroll
@@ -137,7 +185,6 @@ __global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
   }
 
   const auto multiply = [&](float(&sums)[Blocks8][4], const typename Format::Lane& held, int tile) {
-    using Type = typename Format::Type;
     uint4 b[2][Blocks8];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -150,10 +197,10 @@ __global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
       std::uint32_t a[4];
       Format::fragment(a, held, half * 2);
 #pragma unroll
-      for (int n = 0; n < Blocks8; ++n) mma16816<Type>(sums[n], a, b[half][n].x, b[half][n].y);
+      for (int n = 0; n < Blocks8; ++n) mma16816(sums[n], a, b[half][n].x, b[half][n].y);
       Format::fragment(a, held, half * 2 + 1);
 #pragma unroll
-      for (int n = 0; n < Blocks8; ++n) mma16816<Type>(sums[n], a, b[half][n].z, b[half][n].w);
+      for (int n = 0; n < Blocks8; ++n) mma16816(sums[n], a, b[half][n].z, b[half][n].w);
     }
   };
   const auto leave = [&](const float(&sums)[Blocks8][4], int slice) {
@@ -203,8 +250,9 @@ __global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
 
 template <class Format, int Blocks8, class Shape, bool NormInside = false>
 void launch_narrow(const ProductArgs& args, const Queue& queue) {
-  const int per_block = Shape::kWarps / warps_per_output_tile(args.tiles, Shape::kWarps);
-  const int rows_bytes = NormInside ? args.rows * (args.tiles * kTileInputs + kSharedRowPad) * 2 : 0;
+  const int per_block = Shape::kWarps / warps_per_output_tile(args, Shape::kWarps);
+  const int rows_bytes =
+      NormInside ? args.rows * (args.tiles * kTileInputs + kSharedRowPad) * 2 : 0;
   const int panels = (args.rows + Blocks8 * 8 - 1) / (Blocks8 * 8);
   launch_shaped(
       "narrow product", narrow_product<Format, Blocks8, Shape, NormInside>, queue,

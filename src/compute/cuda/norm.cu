@@ -4,6 +4,7 @@
 
 #include "compute/cuda/indexing.cuh"
 #include "compute/cuda/kernels.h"
+#include "compute/cuda/logit_rank.cuh"
 #include "compute/cuda/reduce.cuh"
 #include "compute/cuda/row_norm.cuh"
 
@@ -24,8 +25,8 @@ Rows rows_of(const TensorView& x, const TensorView& out) {
           out.row_stride, x.dims[1]};
 }
 
-__global__ void layer_norm_kernel(Rows rows, const float* weight, const float* bias,
-                                  float epsilon, RoundedRows rounded) {
+__global__ void layer_norm_kernel(Rows rows, const float* weight, const float* bias, float epsilon,
+                                  RoundedRows rounded) {
   after_previous();
   const float* x = rows.x + blockIdx.x * rows.x_stride;
   float* out = rows.out + blockIdx.x * rows.out_stride;
@@ -43,24 +44,53 @@ __global__ void layer_norm_kernel(Rows rows, const float* weight, const float* b
   for (std::int64_t i = threadIdx.x; i < rows.dim; i += kBlockThreads) {
     const float value = fmaf((x[i] - mean) / root, weight[i], bias != nullptr ? bias[i] : 0.0F);
     out[i] = value;
-    if (rounded.data != nullptr) rounded.put(blockIdx.x, static_cast<int>(i), value);
+    if (rounded.data != nullptr)
+      rounded.put(static_cast<int>(blockIdx.x), static_cast<int>(i), value);
   }
 }
 
+// Up to Hold · 256 values stay in registers between the two passes; 0: they are read twice.
+template <int Hold>
 __global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon, bool accumulate,
                                 RoundedRows rounded) {
+  // Gains are weights: there before any kernel.
+  float gains[Hold > 0 ? Hold : 1];
+#pragma unroll
+  for (int h = 0; h < Hold; ++h) {
+    const int i = static_cast<int>(threadIdx.x) + h * kNormThreads;
+    gains[h] = i < rows.dim ? weight[i] : 0.0F;
+  }
   after_previous();
   const float* x = rows.x + blockIdx.x * rows.x_stride;
   float* out = rows.out + blockIdx.x * rows.out_stride;
-  float squares = 0;
-  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kNormThreads) {
-    squares = fmaf(x[i], x[i], squares);
-  }
-  const float root = rms_root(squares, rows.dim, epsilon);
-  for (std::int64_t i = threadIdx.x; i < rows.dim; i += kNormThreads) {
-    const float value = x[i] / root * weight[i];
+  const auto store = [&](std::int64_t i, float value, float root, float gain) {
+    value = value / root * gain;
     out[i] = accumulate ? out[i] + value : value;
-    if (rounded.data != nullptr) rounded.put(blockIdx.x, static_cast<int>(i), value);
+    if (rounded.data != nullptr)
+      rounded.put(static_cast<int>(blockIdx.x), static_cast<int>(i), value);
+  };
+  float squares = 0;
+  if constexpr (Hold > 0) {
+    float held[Hold];
+#pragma unroll
+    for (int h = 0; h < Hold; ++h) {
+      const int i = static_cast<int>(threadIdx.x) + h * kNormThreads;
+      held[h] = i < rows.dim ? x[i] : 0.0F;
+    }
+#pragma unroll
+    for (int h = 0; h < Hold; ++h) squares = fmaf(held[h], held[h], squares);
+    const float root = rms_root(squares, rows.dim, epsilon);
+#pragma unroll
+    for (int h = 0; h < Hold; ++h) {
+      const int i = static_cast<int>(threadIdx.x) + h * kNormThreads;
+      if (i < rows.dim) store(i, held[h], root, gains[h]);
+    }
+  } else {
+    for (std::int64_t i = threadIdx.x; i < rows.dim; i += kNormThreads)
+      squares = fmaf(x[i], x[i], squares);
+    const float root = rms_root(squares, rows.dim, epsilon);
+    for (std::int64_t i = threadIdx.x; i < rows.dim; i += kNormThreads)
+      store(i, x[i], root, weight[i]);
   }
 }
 
@@ -96,14 +126,6 @@ __global__ void softmax_kernel(Rows rows) {
   }
 }
 
-// Larger values first, the lower place among equals: one number to compare. Zero is below all.
-__device__ unsigned long long rank(float value, std::int64_t place) {
-  const auto word = __float_as_uint(value == 0.0F ? 0.0F : value);  // both zeros are equal
-  const std::uint32_t ordered = (word & 0x80000000U) != 0 ? ~word : word | 0x80000000U;
-  return (static_cast<unsigned long long>(ordered) << 32) | ~static_cast<std::uint32_t>(place);
-}
-constexpr unsigned long long kBad = ~0ULL;  // NaN or +infinity somewhere: above all
-
 // Blocks along x share a row; the last of them to arrive says what they found.
 __global__ void argmax_kernel(Rows rows, std::int32_t* out, unsigned long long* best,
                               int* tickets) {
@@ -112,7 +134,7 @@ __global__ void argmax_kernel(Rows rows, std::int32_t* out, unsigned long long* 
   unsigned long long mine = 0;
   for (std::int64_t i = global_thread(); i < rows.dim;
        i += static_cast<std::int64_t>(gridDim.x) * kBlockThreads) {
-    const unsigned long long found = x[i] < INFINITY ? rank(x[i], i) : kBad;
+    const unsigned long long found = rank_of(x[i], i);
     mine = found > mine ? found : mine;
   }
   for (int step = kWarpThreads / 2; step > 0; step /= 2) {
@@ -127,8 +149,7 @@ __global__ void argmax_kernel(Rows rows, std::int32_t* out, unsigned long long* 
   __threadfence();
   const unsigned long long top = atomicExch(best + blockIdx.y, 0ULL);
   tickets[blockIdx.y] = 0;
-  const bool is_found = top != kBad && top >> 32 != rank(-INFINITY, 0) >> 32;
-  out[blockIdx.y] = is_found ? static_cast<std::int32_t>(~static_cast<std::uint32_t>(top)) : -1;
+  out[blockIdx.y] = is_token(top) ? place_of(top) : -1;
 }
 
 }  // namespace
@@ -145,7 +166,10 @@ void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, cons
   rows.dim = args.x.dims[args.x.rank - 1];
   const auto* weight = static_cast<const float*>(args.weight.data);
   if (args.x.rank == 2) {
-    return launch("rms_norm", rms_norm_kernel, queue, args.x.rows(), 1, kNormThreads, rows, weight,
+    const auto kernel = rows.dim <= 4 * kNormThreads    ? rms_norm_kernel<4>
+                        : rows.dim <= 16 * kNormThreads ? rms_norm_kernel<16>
+                                                        : rms_norm_kernel<0>;
+    return launch("rms_norm", kernel, queue, args.x.rows(), 1, kNormThreads, rows, weight,
                   args.epsilon, args.accumulate, RoundedRows{rounded});
   }
   const std::int64_t heads = args.x.dims[1];
@@ -170,12 +194,12 @@ void launch_argmax(const ArgmaxArgs& args, unsigned long long* best, int* ticket
 
 cudaError_t probe_kernels() {
   cudaFuncAttributes ignored{};
-  return cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(rms_norm_kernel));
+  return cudaFuncGetAttributes(&ignored, reinterpret_cast<const void*>(rms_norm_kernel<0>));
 }
 
 TensorCores find_tensor_cores() {
   cudaFuncAttributes attributes{};
-  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(rms_norm_kernel)) !=
+  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(rms_norm_kernel<0>)) !=
       cudaSuccess)
     return {};
   constexpr int kAmpere = 80;

@@ -119,6 +119,7 @@ __device__ bool find_lane(const Packing& args, LanePlace& place) {
   return true;
 }
 
+template <bool IsBfloat16>
 __global__ void pack_numbers(Packing args) {
   after_previous();
   LanePlace at{};
@@ -130,7 +131,8 @@ __global__ void pack_numbers(Packing args) {
     const std::int64_t input = at.input + i % 8 + i % 16 / 8 * 32;
     const bool is_there = output < args.rows && input < args.cols;
     const std::uint8_t* value = args.from + (output - args.first_row) * args.row_bytes + input * 2;
-    const std::uint16_t word = is_there ? load<std::uint16_t>(value) : 0;
+    std::uint16_t word = is_there ? load<std::uint16_t>(value) : 0;
+    if constexpr (IsBfloat16) word = round_half(float_from_bits(std::uint32_t{word} << 16));
     std::memcpy(at.tile + number_place(o, k), &word, 2);
   }
 }
@@ -178,8 +180,8 @@ __global__ void pack_affine(Packing args) {
   for (int word = 0; word < 4; ++word) {
     std::uint32_t nibbles = 0;
     for (int i = 0; i < 8; ++i) {
-      const Quant q = read_quant<Source>(args, at.output + word % 2 * 8,
-                                         at.input + word / 2 * 32 + i, 0);
+      const Quant q =
+          read_quant<Source>(args, at.output + word % 2 * 8, at.input + word / 2 * 32 + i, 0);
       nibbles |= static_cast<std::uint32_t>(q.quant & 15) << nibble_bit(i);
       fifth |= static_cast<std::uint32_t>(q.quant >> 4) << (word * 4 + i / 2 + i % 2 * 16);
       if (i == 0 && at.lane % 4 == 0) {
@@ -222,8 +224,9 @@ PackKernel pack_kernel(tensor::DType dtype) {
   using tensor::DType;
   switch (dtype) {
     case DType::F16:
+      return pack_numbers<false>;
     case DType::BF16:
-      return pack_numbers;
+      return pack_numbers<true>;
     case DType::Q8_0:
       return pack_q8;
     case DType::Q4_0:

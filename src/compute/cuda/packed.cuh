@@ -73,11 +73,9 @@ __device__ inline __half2 high_twice(std::uint32_t v) {
   return __high2half2(halves(v));
 }
 
-// 16-bit floats as they are: half or bfloat16.
-template <class T>
-struct PlainTile {
-  using Type = T;
-  static constexpr PackedForm kForm = std::is_same_v<T, MmaF16> ? PackedForm::F16 : PackedForm::BF16;
+// Halves as they are.
+struct HalfTile {
+  static constexpr PackedForm kForm = PackedForm::F16;
   static constexpr int kBytes = tile_bytes(kForm);
   struct Lane {
     uint4 v[4];
@@ -97,7 +95,6 @@ struct PlainTile {
 
 // Eight-bit numbers, a scale for 32: RN16(d · q). Stored with 128 added.
 struct Q8Tile {
-  using Type = MmaF16;
   static constexpr PackedForm kForm = PackedForm::Q8;
   static constexpr int kBytes = tile_bytes(kForm);
   struct Lane {
@@ -156,7 +153,6 @@ __device__ inline std::uint32_t shift_left(std::uint32_t v) {
 // Four- or five-bit numbers with scale and offset for 32: RN16(s · q + m), rounded once.
 template <int Bits>
 struct AffineTile {
-  using Type = MmaF16;
   static constexpr PackedForm kForm = Bits == 4 ? PackedForm::Q4 : PackedForm::Q5;
   static constexpr int kBytes = tile_bytes(kForm);
   static constexpr int kScales = kBytes - 128;
@@ -209,7 +205,6 @@ struct AffineTile {
 
 // Six-bit numbers, a scale for 16: RN16(s · (q - 32)).
 struct Q6Tile {
-  using Type = MmaF16;
   static constexpr PackedForm kForm = PackedForm::Q6;
   static constexpr int kBytes = tile_bytes(kForm);
   struct Lane {

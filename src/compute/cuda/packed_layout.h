@@ -15,12 +15,11 @@ namespace llorch::compute::cuda {
 // What a packed tile holds.
 enum class PackedForm : std::uint8_t {
   None,  // not packed
-  F16,
-  BF16,
-  Q8,  // bytes and a scale for 32
-  Q4,  // four bits, scale and offset for 32: Q4_0, Q4_1, Q4_K
-  Q5,  // five bits likewise: Q5_0, Q5_1, Q5_K
-  Q6,  // six bits and a scale for 16: Q6_K
+  F16,   // F16 as they are, BF16 rounded: halves hold more of its digits than inputs would
+  Q8,    // bytes and a scale for 32
+  Q4,    // four bits, scale and offset for 32: Q4_0, Q4_1, Q4_K
+  Q5,    // five bits likewise: Q5_0, Q5_1, Q5_K
+  Q6,    // six bits and a scale for 16: Q6_K
 };
 
 // A tile is 16 outputs x 64 inputs; four tiles of the same inputs stand together.
@@ -34,9 +33,8 @@ constexpr PackedForm packed_form(tensor::DType dtype) {
   using tensor::DType;
   switch (dtype) {
     case DType::F16:
-      return PackedForm::F16;
     case DType::BF16:
-      return PackedForm::BF16;
+      return PackedForm::F16;
     case DType::Q8_0:
       return PackedForm::Q8;
     case DType::Q4_0:
@@ -57,7 +55,6 @@ constexpr PackedForm packed_form(tensor::DType dtype) {
 LLORCH_HOST_DEVICE constexpr std::int64_t tile_bytes(PackedForm form) {
   switch (form) {
     case PackedForm::F16:
-    case PackedForm::BF16:
       return 2048;
     case PackedForm::Q8:
       return 1024 + 64;
@@ -75,8 +72,7 @@ LLORCH_HOST_DEVICE constexpr std::int64_t tile_bytes(PackedForm form) {
 
 // The form in which products with packed weights take their input.
 constexpr InputForm input_form_of(PackedForm form) {
-  if (form == PackedForm::None) return InputForm::F32;
-  return form == PackedForm::BF16 ? InputForm::BF16 : InputForm::F16;
+  return form == PackedForm::None ? InputForm::F32 : InputForm::F16;
 }
 
 LLORCH_HOST_DEVICE constexpr std::int64_t padded_inputs(std::int64_t cols) {
@@ -104,16 +100,15 @@ struct WeightPlace {
 };
 
 // What is multiplied is packed where its type can be, what is looked up stays plain; what is both
-// is kept twice, but for 16-bit numbers, which are looked up in their tiles.
+// is kept twice, but for halves, which are looked up in their tiles.
 inline WeightPlace place_weight(tensor::DType dtype, WeightUse use, std::int64_t rows,
                                 std::int64_t cols, bool tensor_cores) {
   const tensor::DTypeInfo& type = tensor::info(dtype);
   const std::int64_t plain = rows * (cols / type.block_elems * type.block_bytes);
   const PackedForm form = tensor_cores ? packed_form(dtype) : PackedForm::None;
   if (form == PackedForm::None || use == WeightUse::LookUp) return {PackedForm::None, 0, plain};
-  const bool is_number = form == PackedForm::F16 || form == PackedForm::BF16;
-  return {form, packed_bytes(form, rows, cols),
-          use == WeightUse::Both && !is_number ? plain : 0};
+  const bool is_same = dtype == tensor::DType::F16;
+  return {form, packed_bytes(form, rows, cols), use == WeightUse::Both && !is_same ? plain : 0};
 }
 
 }  // namespace llorch::compute::cuda

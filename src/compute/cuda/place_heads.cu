@@ -31,7 +31,8 @@ __device__ void norm_and_turn(const Placed& args, int kind, std::int64_t row, fl
   if (args.norms[kind] != nullptr) {
     const float root = head_root(x, dim, args.epsilon);
     __syncwarp();
-    for (std::int64_t i = lane; i < dim; i += kWarpThreads) x[i] = x[i] / root * args.norms[kind][i];
+    for (std::int64_t i = lane; i < dim; i += kWarpThreads)
+      x[i] = x[i] / root * args.norms[kind][i];
     __syncwarp();
   }
   if (args.angles == nullptr) return;

@@ -50,10 +50,10 @@ struct PrefillWarp {
     for (int k = 0; k < kKeyTile; k += 16) {
       const Part& half = s[k / 32];
       const int n = k % 32 / 8;
-      const WeightPair pairs[4] = {
-          WeightPair::of(half[n][0], half[n][1]), WeightPair::of(half[n][2], half[n][3]),
-          WeightPair::of(half[n + 1][0], half[n + 1][1]),
-          WeightPair::of(half[n + 1][2], half[n + 1][3])};
+      const WeightPair pairs[4] = {WeightPair::of(half[n][0], half[n][1]),
+                                   WeightPair::of(half[n][2], half[n][3]),
+                                   WeightPair::of(half[n + 1][0], half[n + 1][1]),
+                                   WeightPair::of(half[n + 1][2], half[n + 1][3])};
       const std::uint32_t high[4] = {pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high};
       const std::uint32_t low[4] = {pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low};
 #pragma unroll
@@ -155,12 +155,11 @@ __global__ void __launch_bounds__(kPrefillThreads)
   const auto copy_tile = [&](int tile) {
     if (tile < tiles) {
       __half* keys = stages + tile % 2 * Shape::kStage;
-      copy_rows<Dim, Shape::kKeyStride, kPrefillThreads>(keys, args.keys, args, run.sequence,
-                                                         kv_head, tile * kKeyTile, kKeyTile,
-                                                         last + 1);
-      copy_rows<Dim, Shape::kValueStride, kPrefillThreads>(
-          keys + kKeyTile * Shape::kKeyStride, args.values, args, run.sequence, kv_head,
-          tile * kKeyTile, kKeyTile, last + 1);
+      copy_rows<Dim, Shape::kKeyStride, kPrefillThreads>(
+          keys, args.keys, args, run.sequence, kv_head, tile * kKeyTile, kKeyTile, last + 1);
+      copy_rows<Dim, Shape::kValueStride, kPrefillThreads>(keys + kKeyTile * Shape::kKeyStride,
+                                                           args.values, args, run.sequence, kv_head,
+                                                           tile * kKeyTile, kKeyTile, last + 1);
     }
     copy_async_commit();
   };
@@ -186,8 +185,7 @@ __global__ void __launch_bounds__(kPrefillThreads)
     if (pair >= pairs) continue;
 #pragma unroll
     for (int c = 0; c < Dim / 8; ++c)
-      store_attended(args, run.first_row + row_of(pair),
-                     column_of(pair) + c * 8 + t * 2 + i % 2,
+      store_attended(args, run.first_row + row_of(pair), column_of(pair) + c * 8 + t * 2 + i % 2,
                      __fdiv_rn(warp.merged.o[c][i], i < 2 ? warp.merged.l0 : warp.merged.l8));
   }
 }

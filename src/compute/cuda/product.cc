@@ -7,8 +7,6 @@ void launch_product(PackedForm form, const ProductArgs& args, const Queue& queue
   switch (form) {
     case PackedForm::F16:
       return launch_product_f16(args, queue);
-    case PackedForm::BF16:
-      return launch_product_bf16(args, queue);
     case PackedForm::Q8:
       return launch_product_q8(args, queue);
     case PackedForm::Q4:

@@ -1,4 +1,4 @@
-#include "compute/cuda/wide_product.cuh"
+#include "compute/cuda/split_product.cuh"
 
 namespace llorch::compute::cuda {
 

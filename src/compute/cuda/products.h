@@ -19,18 +19,17 @@ struct PackPiece {
 };
 void launch_pack(const PackPiece& piece, const Queue& queue);
 
-// How the input rows of a product lie (RoundedRows): 0 for row by row.
+// How the input rows of a product lie (RoundedTarget::block_bits).
 inline constexpr int kNarrowRows = 16;  // up to as many rows are read as they lie
-constexpr int block_rows_for(std::int64_t rows, bool has_wgmma) {
+constexpr int block_bits_for(std::int64_t rows, bool has_wgmma) {
   if (!has_wgmma || rows <= kNarrowRows) return 0;
-  return rows <= 64 ? 64 : 128;
+  return rows <= 64 ? 6 : 7;
 }
 // Where an op leaves its rows in 16 bits too, for the product that follows (rounded_rows.cuh).
 struct RoundedTarget {
   std::uint16_t* data = nullptr;  // null: nobody wants them
-  bool is_bfloat16 = false;
-  int block_rows = 0;  // 0: row by row
-  int stride = 0;      // columns, in whole tiles
+  int block_bits = 0;             // log2 of the rows of a block; 0: row by row
+  int stride = 0;                 // columns, in whole tiles
 };
 
 // At most three matrices of one packed form that share an input.
@@ -54,13 +53,18 @@ struct ProductArgs {
   int rows = 0;
   const std::uint16_t* x = nullptr;  // rounded rows
   int x_stride = 0;
-  int block_rows = 0;
+  int block_bits = 0;
   // RMS norm of float rows inside the product, instead of x: rows <= 8, dim <= kNormInside.
   const float* norm_x = nullptr;
   std::int64_t norm_stride = 0;
   const float* gain = nullptr;
   int dim = 0;
   float epsilon = 0;
+  // The two parts are gate and up of an MLP of up to 16 rows: what becomes of them is stored in
+  // the first part's place, and in 16 bits too.
+  bool is_gated = false;
+  Activation activation = Activation::Silu;
+  RoundedTarget rounded;
 };
 inline constexpr int kNormInside = 2048;
 // Whether a product is better off computing the norm of its rows by itself.
@@ -72,7 +76,6 @@ void launch_product(PackedForm form, const ProductArgs& args, const Queue& queue
 
 // Each in a file of its own: they take the compiler long.
 void launch_product_f16(const ProductArgs& args, const Queue& queue);
-void launch_product_bf16(const ProductArgs& args, const Queue& queue);
 void launch_product_q8(const ProductArgs& args, const Queue& queue);
 void launch_product_q4(const ProductArgs& args, const Queue& queue);
 void launch_product_q5(const ProductArgs& args, const Queue& queue);

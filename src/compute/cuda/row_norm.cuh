@@ -38,11 +38,23 @@ __device__ inline float head_root(const float* x, std::int64_t dim, float epsilo
   return sqrtf(squares / static_cast<float>(dim) + epsilon);
 }
 
+// A thread's gains of a row of at most 2,048 values. They are weights: there before any kernel.
+inline constexpr int kHold = 8;
+struct Gains {
+  float values[kHold];
+  __device__ Gains(const float* gain, int dim) {
+#pragma unroll
+    for (int h = 0; h < kHold; ++h) {
+      const int i = static_cast<int>(threadIdx.x) + h * kNormThreads;
+      values[h] = threadIdx.x < kNormThreads && i < dim ? gain[i] : 0.0F;
+    }
+  }
+};
+
 // A row of at most 2,048 values, which stay in registers from the sum to the end. `dim` is a
 // multiple of 64. Ends with all of the block having it.
-__device__ inline void norm_into_shared(const float* x, const float* gain, int dim, float epsilon,
+__device__ inline void norm_into_shared(const float* x, const Gains& gains, int dim, float epsilon,
                                         const RoundedRows& into, int row) {
-  constexpr int kHold = 8;
   float v[kHold];
   float squares = 0;
   const bool takes_part = threadIdx.x < kNormThreads;
@@ -57,7 +69,7 @@ __device__ inline void norm_into_shared(const float* x, const float* gain, int d
 #pragma unroll
   for (int h = 0; h < kHold; ++h) {
     const int i = static_cast<int>(threadIdx.x) + h * kNormThreads;
-    if (takes_part && i < dim) into.put(row, i, v[h] / root * gain[i]);
+    if (takes_part && i < dim) into.put(row, i, v[h] / root * gains.values[h]);
   }
   __syncthreads();
 }

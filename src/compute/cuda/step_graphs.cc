@@ -18,7 +18,9 @@ std::optional<GraphKey> find_graph_key(const StepShape& shape) {
                   .sequences = shape.sequences,
                   .logit_rows = shape.logit_rows,
                   .argmax_rows = shape.argmax_rows,
+                  .draws = shape.draws,
                   .hidden_rows = shape.hidden_rows,
+                  .table_width = shape.table_width,
                   .owner = shape.owner,
                   .splits = splits_for(last_position)};
 }

@@ -18,7 +18,9 @@ struct GraphKey {
   std::int64_t sequences = 0;
   std::int64_t logit_rows = 0;
   std::int64_t argmax_rows = 0;
+  bool draws = false;
   std::int64_t hidden_rows = 0;
+  std::int64_t table_width = 0;
   const void* owner = nullptr;
   int splits = 0;
   bool operator==(const GraphKey&) const = default;

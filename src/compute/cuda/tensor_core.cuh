@@ -3,7 +3,6 @@
 // sm_80, wgmma and bulk copies sm_90a alone.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -15,40 +14,27 @@
 
 namespace llorch::compute::cuda {
 
-// Which 16-bit type a product multiplies; sums are float32 in both.
-struct MmaF16 {};
-struct MmaBF16 {};
-
 // d (16 x 8) += a (16 x 16) · b (16 x 8). A lane (g = lane / 4, t = lane % 4) holds of a: rows g,
 // g + 8 in turn at columns 2t, 2t + 1, then both again at 2t + 8, 2t + 9; of b: column g at the
 // same k; of d: rows g, g, g + 8, g + 8 at columns 2t, 2t + 1.
-template <class T>
 __device__ inline void mma16816(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                 std::uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, MmaF16>) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
   __trap();
 #endif
 }
 
 #ifdef LLORCH_HAS_WGMMA
-#define LLORCH_WGMMA_N64(TYPE)                                                                     \
+#define LLORCH_WGMMA_N64                                                                           \
   asm volatile(                                                                                    \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                 \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                                  \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"                                         \
       " {"                                                                                         \
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "      \
       "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"                            \
@@ -60,10 +46,10 @@ __device__ inline void mma16816(float (&d)[4], const std::uint32_t (&a)[4], std:
         "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                                         \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
 
-#define LLORCH_WGMMA_N128(TYPE)                                                                    \
+#define LLORCH_WGMMA_N128                                                                          \
   asm volatile(                                                                                    \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                                                 \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE                                 \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"                                        \
       " {"                                                                                         \
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "      \
       "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "      \
@@ -84,15 +70,12 @@ __device__ inline void mma16816(float (&d)[4], const std::uint32_t (&a)[4], std:
 
 // d (64 x N) = a (64 x 16) · b (16 x N), plus d where `add` is not zero. Each of a warpgroup's four
 // warps holds 16 rows, as in mma16816; b is a descriptor of shared memory.
-template <class T, int N>
+template <int N>
 __device__ inline void wgmma(float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b,
                              int add) {
   static_assert(N == 64 || N == 128);
-  constexpr bool kHalf = std::is_same_v<T, MmaF16>;
-  if constexpr (N == 64 && kHalf) LLORCH_WGMMA_N64("f16");
-  if constexpr (N == 64 && !kHalf) LLORCH_WGMMA_N64("bf16");
-  if constexpr (N == 128 && kHalf) LLORCH_WGMMA_N128("f16");
-  if constexpr (N == 128 && !kHalf) LLORCH_WGMMA_N128("bf16");
+  if constexpr (N == 64) LLORCH_WGMMA_N64;
+  if constexpr (N == 128) LLORCH_WGMMA_N128;
 }
 #undef LLORCH_WGMMA_N64
 #undef LLORCH_WGMMA_N128
@@ -233,8 +216,4 @@ __device__ inline std::uint16_t half_bits(float v) {
   if (v < -kLargest && v > -INFINITY) v = -kLargest;
   return __half_as_ushort(__float2half_rn(v));
 }
-__device__ inline std::uint16_t bfloat16_bits(float v) {
-  return __bfloat16_as_ushort(__float2bfloat16_rn(v));
-}
-
 }  // namespace llorch::compute::cuda

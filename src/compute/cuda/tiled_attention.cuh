@@ -42,7 +42,8 @@ inline constexpr float kLog2E = 1.4426950408889634F;
 // Where the head_dim values of a key are.
 template <int Dim>
 __device__ inline std::int64_t cache_at(const Attend& args, int sequence, int kv_head, int key) {
-  const std::int64_t block = args.block_tables[sequence * args.table_stride + (key >> args.block_bits)];
+  const std::int64_t block =
+      args.block_tables[sequence * args.table_stride + (key >> args.block_bits)];
   require(block >= 0 && block < args.cache.blocks);
   const int token = key & ((1 << args.block_bits) - 1);
   return block * args.cache.block_stride +
@@ -63,8 +64,8 @@ __device__ inline void score8(float (&s)[4], const std::uint32_t (&q)[Dim / 16][
 #pragma unroll
   for (int chunk = 0; chunk < Dim / 32; ++chunk) {
     const uint4 b = key(chunk);
-    mma16816<MmaF16>(s, q[chunk * 2], b.x, b.y);
-    mma16816<MmaF16>(s, q[chunk * 2 + 1], b.z, b.w);
+    mma16816(s, q[chunk * 2], b.x, b.y);
+    mma16816(s, q[chunk * 2 + 1], b.z, b.w);
   }
 }
 
@@ -178,10 +179,10 @@ __device__ inline void add_values(float (&left)[4], float (&right)[4],
   const int lane = static_cast<int>(threadIdx.x) % 32;
   std::uint32_t v[4];
   load_transposed(v, values + (key + lane % 16) * Stride + column + lane / 16 * 8);
-  mma16816<MmaF16>(left, low, v[0], v[1]);
-  mma16816<MmaF16>(right, low, v[2], v[3]);
-  mma16816<MmaF16>(left, high, v[0], v[1]);
-  mma16816<MmaF16>(right, high, v[2], v[3]);
+  mma16816(left, low, v[0], v[1]);
+  mma16816(right, low, v[2], v[3]);
+  mma16816(left, high, v[0], v[1]);
+  mma16816(right, high, v[2], v[3]);
 }
 
 // Rows of values (or keys) into shared memory; those from `end` on become zero.
@@ -244,7 +245,7 @@ __device__ inline float merge(float merged, float next, float2 factors) {
 __device__ inline void store_attended(const Attend& args, std::int64_t row, int column,
                                       float value) {
   args.out[row * args.out_stride + column] = value;
-  if (args.rounded.data != nullptr) args.rounded.put(row, column, value);
+  if (args.rounded.data != nullptr) args.rounded.put(static_cast<int>(row), column, value);
 }
 
 void launch_decode_attention(const Attend& args, std::int64_t first_row, std::int64_t rows,

@@ -88,7 +88,6 @@ __device__ void copy_stages(const ProductArgs& args, const WidePlace<N, Groups>&
 template <class Format, class Shape, int N>
 __device__ void multiply_stages(const ProductArgs& args, const unsigned char* memory,
                                 std::uint64_t* full, std::uint64_t* empty, float (&total)[N / 2]) {
-  using Type = typename Format::Type;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float sums[N / 2];
@@ -114,8 +113,8 @@ __device__ void multiply_stages(const ProductArgs& args, const unsigned char* me
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < 4; ++step)
-          wgmma<Type, N>(sums, a[i % 2][step], operand(x + step * N * 32, N * 16, 128),
-                         i > 0 || step > 0 ? 1 : 0);
+          wgmma<N>(sums, a[i % 2][step], operand(x + step * N * 32, N * 16, 128),
+                   i > 0 || step > 0 ? 1 : 0);
         wgmma_commit();
         if (tile + 1 < args.tiles) fetch(a[(i + 1) % 2], tile + 1);
         wgmma_wait();
@@ -128,6 +127,41 @@ __device__ void multiply_stages(const ProductArgs& args, const unsigned char* me
   }
 }
 #endif  // LLORCH_HAS_WGMMA
+
+// A lane's sums: of outputs o and o + 8, in pairs of rows eight apart. What is added to is fetched
+// for several at once: one by one each would wait for the one before.
+template <int N>
+__device__ void store_sums(const ProductArgs& args, const ProductPart& part, int first_row, int o,
+                           const float (&total)[N / 2]) {
+  constexpr int kAtOnce = 16;
+  const bool is_there[2] = {o < part.outputs, o + 8 < part.outputs};
+  float bias[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    if (part.bias != nullptr && is_there[i]) bias[i] = part.bias[o + i * 8];
+  }
+#pragma unroll
+  for (int begin = 0; begin < N / 2; begin += kAtOnce) {
+    float before[kAtOnce] = {};
+    const auto place_of = [&](int i, int& row) {
+      row = first_row + (begin + i) / 4 * 8 + i % 2;
+      return part.out + row * part.out_stride + o + i % 4 / 2 * 8;
+    };
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      int row = 0;
+      const float* at = place_of(i, row);
+      if (part.accumulate && row < args.rows && is_there[i % 4 / 2]) before[i] = *at;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      int row = 0;
+      float* at = place_of(i, row);
+      const float sum =
+          part.bias != nullptr ? total[begin + i] + bias[i % 4 / 2] : total[begin + i];
+      if (row < args.rows && is_there[i % 4 / 2]) *at = part.accumulate ? before[i] + sum : sum;
+    }
+  }
+}
 
 // Groups warpgroups multiply; one more copies for all of them and gives its registers away.
 template <class Format, int N, int Groups>
@@ -162,13 +196,8 @@ __global__ void __launch_bounds__(WideShape<Format, N, Groups>::kThreads, 1)
   if (warp >= place.present * 4) return;
   const int group = place.first_group + warp / 4;
   const ProductPart& part = part_of_group(args, group);
-  const int o =
-      (group - part.first_group) * kGroupOutputs + warp % 4 * kTileOutputs + lane / 4;
-#pragma unroll
-  for (int i = 0; i < N / 2; ++i) {
-    const int row = place.row_block * N + i / 4 * 8 + lane % 4 * 2 + i % 2;
-    if (row < args.rows) store_output(part, row, o + i % 4 / 2 * 8, total[i]);
-  }
+  const int o = (group - part.first_group) * kGroupOutputs + warp % 4 * kTileOutputs + lane / 4;
+  store_sums<N>(args, part, place.row_block * N + lane % 4 * 2, o, total);
 #else
   __trap();
 #endif
@@ -189,20 +218,14 @@ void launch_wide(const ProductArgs& args, const Queue& queue) {
 template <class Format>
 void launch_wide_chosen(const ProductArgs& args, const Queue& queue) {
   constexpr int kMultiprocessors = 132;
-  const int row_blocks = (args.rows + args.block_rows - 1) / args.block_rows;
+  const int row_blocks = (args.rows + (1 << args.block_bits) - 1) >> args.block_bits;
   const bool is_large = args.groups / 2 * row_blocks >= kMultiprocessors;
-  if (args.block_rows == 64) {
+  if (args.block_bits == 6) {
     if (is_large) return launch_wide<Format, 64, 2>(args, queue);
     return launch_wide<Format, 64, 1>(args, queue);
   }
   if (is_large) return launch_wide<Format, 128, 2>(args, queue);
   return launch_wide<Format, 128, 1>(args, queue);
-}
-
-template <class Format>
-void launch_product_of(const ProductArgs& args, const Queue& queue) {
-  if (args.block_rows > 0) return launch_wide_chosen<Format>(args, queue);
-  launch_narrow_chosen<Format>(args, queue);
 }
 
 }  // namespace llorch::compute::cuda

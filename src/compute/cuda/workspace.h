@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "compute/backend.h"
+#include "compute/cuda/draw_layout.h"
 #include "compute/cuda/packed_layout.h"
 
 namespace llorch::compute::cuda {
@@ -19,11 +20,12 @@ inline constexpr std::int64_t kPackBytes = std::int64_t{32} << 20;
 
 // The parts of the workspace that reserve() makes, in bytes.
 struct Workspace {
-  std::int64_t rounded = 0;  // the input of a product in 16 bits
+  std::int64_t rounded = 0;  // the input of a product in 16 bits, twice
   std::int64_t splits = 0;   // what attention over long contexts leaves before it is merged
   std::int64_t tickets = 0;  // one for each row and head that is merged so
   std::int64_t argmax = 0;   // what is largest so far, and tickets
-  std::int64_t bytes() const { return rounded + splits + tickets + argmax; }
+  std::int64_t draws = 0;    // draw_bytes()
+  std::int64_t bytes() const { return 2 * rounded + splits + tickets + argmax + draws; }
 };
 
 // Fails where a step is more than the kernels can be launched for.
@@ -48,6 +50,7 @@ inline Result<Workspace> plan_workspace(const StepLimits& limits) {
       .splits = aligned(std::max(one_row, is_long ? kSplitBytes : one_row)),
       .tickets = aligned(limits.rows * kHeadsMax * 4),
       .argmax = aligned(limits.rows * 12),
+      .draws = aligned(draw_bytes(limits.rows)),
   };
 }
 

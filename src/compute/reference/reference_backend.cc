@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -177,6 +178,34 @@ void attend(const AttentionArgs& args, const AttentionForm& form, std::int64_t r
     }
     args.out.row<float>(row)[head * head_dim + i] = static_cast<float>(sum);
   }
+}
+
+// The weight of a logit as whole units of 2^-40, one rounding for each operation as written.
+std::uint64_t draw_weight(float x, float max, float factor) {
+  constexpr float kUnits = 0x1.0p40F;
+  constexpr float kRound = 12582912.0F;  // adding it leaves the nearest integer in the low bits
+  const float t = std::max((x - max) * factor, -100.0F);
+  const float shifted = t + kRound;
+  const float f = t - (shifted - kRound);
+  float p = f * (kUnits * 1.33813021e-3F) + kUnits * 9.66636837e-3F;
+  p = p * f + kUnits * 5.55038117e-2F;
+  p = p * f + kUnits * 2.40223497e-1F;
+  p = p * f + kUnits * 6.93147182e-1F;
+  p = p * f + kUnits;
+  return static_cast<std::uint64_t>(std::bit_cast<float>(
+      std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(shifted) << 23)));
+}
+
+std::int32_t draw_one(std::span<const float> x, float max, float temperature, std::uint64_t draw) {
+  const float factor = std::min(1.44269504F / temperature, 1e30F);
+  std::uint64_t total = 0;
+  for (const float logit : x) total += draw_weight(logit, max, factor);
+  __extension__ using Wide = unsigned __int128;
+  const auto target = static_cast<std::uint64_t>((Wide{total} * draw) >> 53);
+  std::uint64_t passed = 0;
+  std::size_t id = 0;
+  while ((passed += draw_weight(x[id], max, factor)) <= target) ++id;
+  return static_cast<std::int32_t>(id);
 }
 
 class ReferenceBackend final : public HostBackend {
@@ -391,6 +420,22 @@ class ReferenceBackend final : public HostBackend {
       const bool is_sound =
           std::all_of(x.begin(), x.end(), [](float value) { return value < kInfinity; });
       *args.out.row<std::int32_t>(r) = is_sound ? static_cast<std::int32_t>(best) : -1;
+    }
+  }
+
+  bool can_draw() const override { return true; }
+  void draw(const DrawArgs& args) override {
+    check_args(args);
+    argmax({.x = args.x, .out = args.out});
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      auto& out = *args.out.row<std::int32_t>(r);
+      const float temperature = static_cast<const float*>(args.temperatures.data)[r];
+      if (temperature == 0 || out < 0) continue;
+      const std::span<const float> x(args.x.row<float>(r),
+                                     static_cast<std::size_t>(args.x.dims[1]));
+      const auto* halves = args.draws.row<std::uint32_t>(r);
+      out = draw_one(x, x[static_cast<std::size_t>(out)], temperature,
+                     halves[0] | (std::uint64_t{halves[1]} << 32));
     }
   }
 

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one table: scripts/gpu_check.sh BUILD_DIR [MODEL.gguf]
+#   BUILD_DIR: build/cuda, or a folder with its bin/ and tests/ copied to a machine with an NVIDIA driver.
+#   MODEL: a model to serve; without one a random one of TinyLlama's shape is made.
+# SANITIZE=1 also runs compute-sanitizer's memcheck and racecheck, which takes minutes. Results go to $OUT, or ./gpu_check.
+set -u
+build=${1:?"usage: scripts/gpu_check.sh BUILD_DIR [MODEL.gguf]"}
+model=${2:-}
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=${OUT:-gpu_check}
+mkdir -p "$out"
+failed=0
+row() { printf '  %-44s %s  %s\n' "$1" "$2" "$3"; [ "$2" != FAIL ] || failed=1; }
+summary_of() { grep -E '^\[  (PASSED|FAILED) ' "$1" | head -1 | sed 's/\[  [A-Z]*  *\] //'; }
+
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || { echo "gpu_check: no NVIDIA driver here" >&2; exit 1; }
+cd "$root" || exit 1
+if "$build/tests/conformance_test" >"$out/conformance.txt" 2>&1; then row "conformance of every op" pass "$(summary_of "$out/conformance.txt")"; else row "conformance of every op" FAIL "$out/conformance.txt"; fi
+for folder in tests/golden/gpt2_tiny tests/golden/gpt2_bf16 tests/golden/families/*/ tests/golden/quantised/*/; do
+  [ -e "$folder/config.json" ] || [ -n "$(ls "$folder"/*.gguf 2>/dev/null)" ] || continue
+  for file in $(if [ -e "$folder/config.json" ]; then echo "$folder"; else ls "$folder"/*.gguf; fi); do
+    name=$(basename "$(dirname "$file")")/$(basename "$file")
+    if "$build/bin/llorch-checkpoints" --model "$file" --backend cuda:0 >"$out/checkpoints.txt" 2>&1; then
+      row "checkpoints: $name" pass "$(grep -c ' pass' "$out/checkpoints.txt") of 12"
+    else
+      row "checkpoints: $name" FAIL "$(grep -m1 -E 'FAIL|fail|error' "$out/checkpoints.txt" | cut -c1-80)"
+    fi
+  done
+done
+if [ -z "$model" ]; then
+  model=$(mktemp -d)/tinyllama-f16.gguf
+  "$build/bin/llorch-convert" --random tinyllama-1.1b "$model" --type f16 >/dev/null || exit 1
+fi
+if python3 tests/gpu/worker_check.py "$build/bin" "$model" --json "$out/worker.json"; then :; else failed=1; fi
+if [ -n "${SANITIZE:-}" ]; then
+  for tool in memcheck racecheck; do
+    compute-sanitizer --tool $tool "$build/tests/conformance_test" --gtest_filter='-*LongContext*:*EveryTypeAndOddShapes*' >"$out/$tool.txt" 2>&1
+    found=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.txt" | tail -1 | sed 's/=*//')
+    case $found in *" 0 errors"* | *" 0 hazards"*) row "compute-sanitizer $tool" pass "$found" ;; *) row "compute-sanitizer $tool" FAIL "$found" ;; esac
+  done
+fi
+[ $failed = 0 ] && echo "all of it passed" || echo "something failed, see $out"
+exit $failed
