@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one table: scripts/gpu_check.sh BUILD_DIR [MODEL.gguf]
 #   BUILD_DIR: build/cuda, or a folder with its bin/ and tests/ copied to a machine with an NVIDIA driver.
-#   MODEL: a model to serve; without one a random one of TinyLlama's shape is made.
+#   MODEL: a model to serve; without one the built-in story model.
 # SANITIZE=1 also runs compute-sanitizer's memcheck and racecheck, which takes minutes. Results go to $OUT, or ./gpu_check.
 set -u
 build=${1:?"usage: scripts/gpu_check.sh BUILD_DIR [MODEL.gguf]"}
@@ -21,20 +21,17 @@ for folder in tests/golden/gpt2_tiny tests/golden/gpt2_bf16 tests/golden/familie
   for file in $(if [ -e "$folder/config.json" ]; then echo "$folder"; else ls "$folder"/*.gguf; fi); do
     name=$(basename "$(dirname "$file")")/$(basename "$file")
     if "$build/bin/llorch-checkpoints" --model "$file" --backend cuda:0 >"$out/checkpoints.txt" 2>&1; then
-      row "checkpoints: $name" pass "$(grep -c ' pass' "$out/checkpoints.txt") of 12"
+      row "checkpoints: $name" pass "$(grep -cE '^ +[0-9]+ .* pass$' "$out/checkpoints.txt") of 12"
     else
       row "checkpoints: $name" FAIL "$(grep -m1 -E 'FAIL|fail|error' "$out/checkpoints.txt" | cut -c1-80)"
     fi
   done
 done
-if [ -z "$model" ]; then
-  model=$(mktemp -d)/tinyllama-f16.gguf
-  "$build/bin/llorch-convert" --random tinyllama-1.1b "$model" --type f16 >/dev/null || exit 1
-fi
+[ -n "$model" ] || model=builtin
 if python3 tests/gpu/worker_check.py "$build/bin" "$model" --json "$out/worker.json"; then :; else failed=1; fi
 if [ -n "${SANITIZE:-}" ]; then
   for tool in memcheck racecheck; do
-    compute-sanitizer --tool $tool "$build/tests/conformance_test" --gtest_filter='-*LongContext*:*EveryTypeAndOddShapes*' >"$out/$tool.txt" 2>&1
+    compute-sanitizer --tool $tool "$build/tests/conformance_test" --gtest_filter='-*LongContext*:*EveryTypeAndOddShapes*:*TooLargeAnAllocation*' >"$out/$tool.txt" 2>&1
     found=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.txt" | tail -1 | sed 's/=*//')
     case $found in *" 0 errors"* | *" 0 hazards"*) row "compute-sanitizer $tool" pass "$found" ;; *) row "compute-sanitizer $tool" FAIL "$found" ;; esac
   done

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "compute/create.h"
+#include "compute/dequantize.h"
 #include "compute/test_tensors.h"
+#include "tensor/half.h"
 
 namespace llorch::compute::test {
 namespace {
@@ -84,9 +87,50 @@ TEST(RoundInput, RoundsToWhatTheFormHolds) {
   round_input(InputForm::F32, values, out.data());
   EXPECT_EQ(out, values);
   round_input(InputForm::F16, values, out.data());
-  EXPECT_EQ(out, (std::vector<float>{1.0F, 0.333251953125F, -65504.0F, INFINITY}));
+  EXPECT_EQ(out, (std::vector<float>{1.0F, 0.333251953125F, -65504.0F, 65504.0F}))
+      << "beyond its range the largest half";
+  const std::vector<float> infinite = {INFINITY};
+  round_input(InputForm::F16, infinite, out.data());
+  EXPECT_EQ(out[0], INFINITY);
+  round_input(InputForm::F32, values, out.data());
   round_input(InputForm::BF16, values, out.data());
   EXPECT_EQ(out, (std::vector<float>{1.0F, 0.333984375F, -65536.0F, 999424.0F}));
+}
+
+// Each weight is a half, and as near to what the type stands for as rounding scale, minimum and sum
+// leaves it.
+TEST(RoundWeights, GivesHalvesNearTheNumbersOfTheType) {
+  using enum DType;
+  for (const DType dtype : {F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K}) {
+    SCOPED_TRACE(tensor::name(dtype));
+    constexpr std::int64_t kValues = 1024;
+    test::Random random(static_cast<std::uint64_t>(dtype) + 5);
+    const std::vector<std::byte> blocks = test::random_weight(dtype, kValues, random);
+    std::vector<float> exact(kValues);
+    ASSERT_TRUE(dequantize(dtype, blocks, exact).ok());
+    std::vector<float> rounded(kValues);
+    round_weights(dtype, blocks, rounded);
+    float largest = 0;
+    for (const float value : exact) largest = std::max(largest, std::abs(value));
+    for (std::size_t i = 0; i < rounded.size(); ++i) {
+      EXPECT_EQ(tensor::half_to_float(tensor::float_to_half(rounded[i])), rounded[i]);
+      EXPECT_NEAR(rounded[i], exact[i], 1e-3F * largest) << "value " << i;
+    }
+  }
+}
+
+// By hand: 0.1 as a half times 3 and times 127, each rounded once.
+TEST(RoundWeights, RoundsOnce) {
+  std::vector<std::byte> block(34);
+  const std::uint16_t scale = tensor::float_to_half(0.1F);
+  std::memcpy(block.data(), &scale, 2);
+  block[2] = std::byte{3};
+  block[3] = std::byte{127};
+  std::vector<float> out(32);
+  round_weights(DType::Q8_0, block, out);
+  EXPECT_EQ(out[0], 0.2998046875F);
+  EXPECT_EQ(out[1], 12.6953125F);
+  EXPECT_EQ(out[2], 0.0F);
 }
 
 TEST(InputForm, HasNamesAndIsForTheTypesItSuits) {

@@ -126,7 +126,45 @@ TEST(SizingBackend, RefusesStepsThatAGpuCannotTake) {
   const auto backend = make_sizing_backend("cuda:0").take();
   EXPECT_TRUE(backend->reserve({.rows = 65535, .inputs = 1024, .context = 4096}).ok());
   EXPECT_FALSE(backend->reserve({.rows = 65536, .inputs = 1024, .context = 4096}).ok());
-  EXPECT_EQ(backend->bytes(), 0) << "its kernels take no workspace";
+}
+
+// The input of a product in 16 bits, twice; 64 MiB where contexts are long; what is left is small.
+TEST(SizingBackend, CountsTheWorkspaceOfAGpu) {
+  const auto bytes = [](const StepLimits& limits) {
+    const auto backend = make_sizing_backend("cuda:0").take();
+    EXPECT_TRUE(backend->reserve(limits).ok());
+    return backend->bytes();
+  };
+  const std::int64_t narrow = bytes({.rows = 1024, .inputs = 1024, .context = 4096});
+  EXPECT_EQ(bytes({.rows = 1024, .inputs = 4096, .context = 4096}) - narrow,
+            2 * 2 * 1024 * (4096 - 1024));
+  EXPECT_GT(narrow, 64 << 20);
+  EXPECT_LT(narrow, 80 << 20);
+  EXPECT_LT(bytes({.rows = 64, .inputs = 1024, .context = 1024}), 8 << 20);
+}
+
+// What is multiplied is in whole tiles; a table that is both is there twice, halves once.
+TEST(SizingBackend, CountsTheTilesOfAGpu) {
+  constexpr std::int64_t kRows = 1024;
+  constexpr std::int64_t kCols = 4096;
+  const auto mebibytes = [](tensor::DType dtype, WeightUse use) {
+    const tensor::DTypeInfo& type = tensor::info(dtype);
+    const std::vector<std::byte> memory(
+        static_cast<std::size_t>(kRows * kCols / type.block_elems * type.block_bytes));
+    WeightSource source = source_of(memory, kRows, kCols);
+    source.dtype = dtype;
+    source.use = use;
+    const auto backend = make_sizing_backend("cuda:0").take();
+    EXPECT_TRUE(backend->load_weight(source).ok());
+    return backend->bytes() >> 20;
+  };
+  // 4 Mi numbers, 4,096 tiles.
+  EXPECT_EQ(mebibytes(tensor::DType::F16, WeightUse::Multiply), 8);
+  EXPECT_EQ(mebibytes(tensor::DType::F16, WeightUse::Both), 8);
+  EXPECT_EQ(mebibytes(tensor::DType::BF16, WeightUse::Both), 16);
+  EXPECT_EQ(mebibytes(tensor::DType::Q4_K, WeightUse::Multiply), 4) << "2.5 in pieces of 2";
+  EXPECT_EQ(mebibytes(tensor::DType::Q4_K, WeightUse::Both), 6) << "2.5 and 2.25";
+  EXPECT_EQ(mebibytes(tensor::DType::Q2_K, WeightUse::Multiply), 2) << "as it is: 1.3";
 }
 
 TEST(SizingBackend, KnowsNoOtherDevice) {

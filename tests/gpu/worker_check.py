@@ -33,7 +33,7 @@ class Worker:
         import re
         for line in self.process.stderr:
             self.lines.append(line)
-            found = re.search(r"127\.0\.0\.1:(\d+)", line)
+            found = re.search(r'"port":(\d+)', line)
             if found and not self.port:
                 self.port = int(found.group(1))
 
@@ -108,7 +108,7 @@ def main():
     worker = Worker(options.bin_dir, options.model)
     health = worker.health()
     row("ready", True, f"{worker.ready_s:.2f} s, {vram_mib() - before} MiB of VRAM, {health.get('device')}")
-    row("/health", health.get("memory_type") == "vram" and health.get("vram_bytes", 0) > 0, f"vram_bytes {health.get('vram_bytes')}")
+    row("/health", health.get("memory_type") == "vram-only" and health.get("vram_bytes", 0) > 0, f"vram_bytes {health.get('vram_bytes')}")
     for name, sampling in (("greedy", {"temperature": 0}), ("temperature 1", {"temperature": 1.0, "seed": 7}),
                            ("temperature 0.8, top-p 0.9", {"temperature": 0.8, "top_p": 0.9, "seed": 7})):
         alone = worker.execute(job=f"alone-{len(rows)}", max_tokens=48, **sampling)
@@ -125,6 +125,11 @@ def main():
     row("cancel in decode ends with CANCELLED", all(c[1] and c[1][0] == "error" and c[1][1]["code"] == "CANCELLED" for c in cancels), f"slowest {slowest * 1e3:.1f} ms")
     burst = together(worker, [{"job": f"burst-{i}", "max_tokens": 32, "temperature": 1.0, "seed": i} for i in range(64)])
     row("burst of 64", all(b[1] and b[1][0] == "end" for b in burst), f"{sum(len(b[0]) for b in burst)} tokens in {max(b[3] for b in burst):.2f} s")
+    for streams in (1, 16, 64):
+        for name, temperature in (("greedy", 0), ("temperature 1", 1.0)):
+            some = together(worker, [{"job": f"speed-{streams}-{temperature}-{i}", "max_tokens": 200, "temperature": temperature, "seed": i, "prompt": f"{i} {words}"} for i in range(streams)])
+            tokens, seconds = sum(len(s[0]) for s in some), max(s[3] for s in some)
+            row(f"{streams} streams, {name}, over HTTP", all(s[1] and s[1][0] == "end" for s in some), f"{tokens / seconds:.0f} tokens/s ({tokens} tokens)")
     flat = vram_mib()
     begin = time.time()
     failed = 0

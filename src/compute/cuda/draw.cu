@@ -44,8 +44,7 @@ struct Weigher {
     p = __fadd_rn(__fmul_rn(p, f), kUnits * 2.40223497e-1F);
     p = __fadd_rn(__fmul_rn(p, f), kUnits * 6.93147182e-1F);
     p = __fadd_rn(__fmul_rn(p, f), kUnits);
-    return __float2ull_rz(
-        __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23)));
+    return __float2ull_rz(__uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23)));
   }
 };
 
@@ -169,8 +168,8 @@ __global__ void find_kernel(Drawn args) {
   const int end = min(args.dim, (chunk + 1) * args.chunk);
   const auto first_of = [&](int thread) { return min(end, chunk * args.chunk + thread * each); };
   Sum mine = 0;
-  for (int i = first_of(static_cast<int>(threadIdx.x)); i < first_of(static_cast<int>(threadIdx.x) + 1);
-       ++i)
+  for (int i = first_of(static_cast<int>(threadIdx.x));
+       i < first_of(static_cast<int>(threadIdx.x) + 1); ++i)
     mine += weigh(x[i]);
   Sum left = 0;
   const int thread = find_thread(mine, rest, left);

@@ -119,6 +119,13 @@ __device__ bool find_lane(const Packing& args, LanePlace& place) {
   return true;
 }
 
+__device__ inline void put16(std::uint8_t* at, std::uint16_t word) {
+  *reinterpret_cast<std::uint16_t*>(at) = word;
+}
+__device__ inline void put32(std::uint8_t* at, std::uint32_t word) {
+  *reinterpret_cast<std::uint32_t*>(at) = word;
+}
+
 template <bool IsBfloat16>
 __global__ void pack_numbers(Packing args) {
   after_previous();
@@ -133,7 +140,7 @@ __global__ void pack_numbers(Packing args) {
     const std::uint8_t* value = args.from + (output - args.first_row) * args.row_bytes + input * 2;
     std::uint16_t word = is_there ? load<std::uint16_t>(value) : 0;
     if constexpr (IsBfloat16) word = round_half(float_from_bits(std::uint32_t{word} << 16));
-    std::memcpy(at.tile + number_place(o, k), &word, 2);
+    put16(at.tile + number_place(o, k), word);
   }
 }
 
@@ -144,13 +151,6 @@ __device__ Quant read_quant(const Packing& args, std::int64_t output, std::int64
   const std::uint8_t* row = args.from + (output - args.first_row) * args.row_bytes;
   return Source::at(row + input / Source::kElems * Source::kBytes,
                     static_cast<int>(input % Source::kElems));
-}
-
-__device__ inline void put16(std::uint8_t* at, std::uint16_t word) {
-  *reinterpret_cast<std::uint16_t*>(at) = word;
-}
-__device__ inline void put32(std::uint8_t* at, std::uint32_t word) {
-  *reinterpret_cast<std::uint32_t*>(at) = word;
 }
 
 __global__ void pack_q8(Packing args) {

@@ -107,9 +107,9 @@ __device__ void multiply_slices(const ProductArgs& args, const SliceRange& slice
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < 4; ++step)
-        wgmma<Shape::kRows>(
-            sums, a[step], operand(x + step * Shape::kRows * 32, Shape::kRows * 16, 128),
-            i > 0 || step > 0 ? 1 : 0);
+        wgmma<Shape::kRows>(sums, a[step],
+                            operand(x + step * Shape::kRows * 32, Shape::kRows * 16, 128),
+                            i > 0 || step > 0 ? 1 : 0);
       wgmma_commit();
       wgmma_wait();
       wgmma_touch(sums);
@@ -218,7 +218,8 @@ void launch_split(const ProductArgs& args, const Queue& queue) {
 // Blocks of a cluster: as many as run at the same time. 1: the product is better off undivided.
 template <class Format>
 int cluster_for(const ProductArgs& args) {
-  constexpr int kBlocksMax = 128;  // one to a multiprocessor; a second round costs more than it gains
+  constexpr int kBlocksMax =
+      128;  // one to a multiprocessor; a second round costs more than it gains
   const int slices = slices_of(args.tiles);
   if (args.rows > SplitShape<Format>::kRows) return 1;
   int cluster = 1;
