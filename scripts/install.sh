@@ -4,7 +4,8 @@
 #     BIN        the folder with the programs: build/release/bin
 #     --prefix   where they will be found (/usr/local)
 #     --destdir  stands before every path that is written, for packages (nothing)
-# Manual pages and completions come from the programs themselves, so BIN must run on this machine.
+# Manual pages and completions come from the programs themselves. Those for another machine are run by what LLORCH_RUN says:
+# LLORCH_RUN="qemu-aarch64-static -L FOLDER".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 usage() { echo "usage: scripts/install.sh BIN [--prefix DIR] [--destdir DIR]" >&2; exit 2; }
@@ -28,6 +29,8 @@ done
 to=$destdir$prefix
 # What a user's own settings say must not change what is made here.
 unset LLORCH_CONFIG LLORCH_POOL LLORCH_ORCHESTRATOR LLORCH_TOKEN
+run() { ${LLORCH_RUN:-} "$bin/$1" "${@:2}"; }
+version=$(run llorch --version | cut -d' ' -f2)
 
 install -d "$to/bin"
 for program in "${programs[@]}"; do install -m 0755 "$bin/$program" "$to/bin/$program"; done
@@ -39,7 +42,7 @@ man=$to/share/man/man1
 install -d "$man"
 page_from_help() {
   local program=$1
-  "$bin/$program" --help | awk -v name="$program" -v version="$("$bin/llorch" --version | cut -d' ' -f2)" '
+  run "$program" --help | awk -v name="$program" -v version="$version" '
     { gsub(/\\/, "\\e"); gsub(/-/, "\\-"); lines[NR] = $0 }
     END {
       about = lines[1]; sub(/\.$/, "", about)
@@ -53,15 +56,15 @@ page_from_help() {
 }
 for program in "${programs[@]}"; do
   case "$program" in
-    llorch | llorch-pool) "$bin/$program" manual ;;
+    llorch | llorch-pool) run "$program" manual ;;
     *) page_from_help "$program" ;;
   esac | gzip -9n > "$man/$program.1.gz"
 done
 
 install -d "$to/share/bash-completion/completions" "$to/share/zsh/vendor-completions" "$to/share/fish/vendor_completions.d"
-"$bin/llorch" completion bash > "$to/share/bash-completion/completions/llorch"
-"$bin/llorch" completion zsh > "$to/share/zsh/vendor-completions/_llorch"
-"$bin/llorch" completion fish > "$to/share/fish/vendor_completions.d/llorch.fish"
+run llorch completion bash > "$to/share/bash-completion/completions/llorch"
+run llorch completion zsh > "$to/share/zsh/vendor-completions/_llorch"
+run llorch completion fish > "$to/share/fish/vendor_completions.d/llorch.fish"
 
 # The units name the programs where they now are.
 for kind in system user; do

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Makes packages of what was built:
 #   scripts/package.sh BIN [OUT]
-#     OUT/llorch_VERSION_ARCH.deb              for Debian and Ubuntu, as this machine is
+#     OUT/llorch_VERSION_ARCH.deb              for Debian and Ubuntu: as this machine is, or newer
 #     OUT/llorch-worker-cuda_VERSION_ARCH.deb  where BIN has worker-orcd
-#     OUT/llorch-VERSION-linux-MACHINE.tar.gz  the same files below bin, share and lib; with BIN of build/dist it runs on any glibc >= 2.31
+#     OUT/llorch-VERSION-linux-MACHINE.tar.gz  the same files below bin, share and lib
 # OUT is build/packages unless told. Programs are stripped. Needs dpkg-deb and dpkg-shlibdeps (Debian: dpkg-dev).
+# BIN of scripts/build_portable.sh (with its manifest.json beside it) makes packages that ask for glibc >= 2.31 and nothing else, also
+# for another machine; LLORCH_RUN then says what runs its programs here, as in install.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$(realpath "${1:?"usage: scripts/package.sh BIN [OUT]"}")
@@ -12,20 +14,30 @@ out=$(realpath -m "${2:-build/packages}")
 for tool in dpkg-deb dpkg-shlibdeps strip; do
   command -v "$tool" > /dev/null || { echo "package.sh: $tool is not here: apt install dpkg-dev binutils" >&2; exit 1; }
 done
-version=$("$bin/llorch" --version | cut -d' ' -f2)
-architecture=$(dpkg --print-architecture)
+version=$(${LLORCH_RUN:-} "$bin/llorch" --version | cut -d' ' -f2)
+machine=$(uname -m) architecture=$(dpkg --print-architecture) is_portable=no
+if [ -f "$bin/../manifest.json" ]; then
+  is_portable=yes
+  machine=$(sed -nE 's/.*"machine": "(.*)".*/\1/p' "$bin/../manifest.json")
+  case "$machine" in
+    x86_64) architecture=amd64 ;;
+    aarch64) architecture=arm64 ;;
+    *) echo "package.sh: $bin/../manifest.json is for '$machine', which no package is made for" >&2; exit 1 ;;
+  esac
+fi
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2> /dev/null || date +%s)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 
-# Programs are stripped before they are installed: the manual pages come from the same files.
+# Programs are stripped before they are installed: the manual pages come from the same files. Portable ones are stripped already.
 mkdir "$work/bin"
 for program in "$bin"/*; do
   case "${program##*/}" in
     llorch-fake-worker | llorch-hub-simulator | llorch-cudad) continue ;;  # a test's, and a link
   esac
-  if [ -f "$program" ] && [ -x "$program" ]; then strip -o "$work/bin/${program##*/}" "$program"; fi
+  [ -f "$program" ] && [ -x "$program" ] || continue
+  if [ $is_portable = yes ]; then cp "$program" "$work/bin/"; else strip -o "$work/bin/${program##*/}" "$program"; fi
 done
 cp "$bin"/libhwy.so.1 "$work/bin/" 2> /dev/null || true
 
@@ -42,10 +54,13 @@ if [ -e "$tree/usr/bin/worker-orcd" ]; then
   mv "$tree"/usr/bin/{worker-orcd,llorch-cudad} "$cuda/usr/bin/"
   mv "$tree/usr/share/man/man1/worker-orcd.1.gz" "$cuda/usr/share/man/man1/"
   cp LICENSE "$cuda/usr/share/doc/llorch-worker-cuda/copyright"
+elif [ $is_portable = no ]; then
+  echo "package.sh: NO llorch-worker-cuda: $bin has no worker-orcd; it is built where nvcc 13 is found (on the PATH or in /usr/local/cuda/bin)" >&2
 fi
 
 # The packages of the libraries that the programs in a tree name.
 libraries() {
+  if [ $is_portable = yes ]; then echo "libc6 (>= 2.31)"; return; fi
   mkdir -p "$work/shlibs/debian"
   printf 'Source: llorch\n\nPackage: llorch\nArchitecture: any\nDescription: none\n' > "$work/shlibs/debian/control"
   # CUDA's own libraries come with its toolkit or the driver, from no package of this machine.
@@ -71,7 +86,7 @@ build_package() {
 mkdir -p "$tree/DEBIAN"
 echo /etc/llorch/config.toml > "$tree/DEBIAN/conffiles"
 for script in postinst prerm postrm; do install -m 0755 "packaging/debian/$script" "$tree/DEBIAN/$script"; done
-build_package llorch "$tree" "$(libraries "$tree"/usr/bin/*)" "openssh-client, ca-certificates" \
+build_package llorch "$tree" "$(libraries "$tree"/usr/bin/*), passwd" "openssh-client, ca-certificates" \
   "run language models on every machine you own, as one" << 'TEXT'
 Worker, pool and orchestrator: an OpenAI-compatible address for the models of
 all your machines. With systemd units, which are not started by themselves:
@@ -85,7 +100,7 @@ TEXT
 fi
 
 # The tarball: unpacked anywhere, bin/llorch runs.
-name=llorch-$version-linux-$(uname -m)
+name=llorch-$version-linux-$machine
 mkdir "$work/$name"
 cp -a "$tree/usr/." "$work/$name/"
 if [ -d "$work/llorch-worker-cuda" ]; then cp -a "$work/llorch-worker-cuda/usr/." "$work/$name/"; fi

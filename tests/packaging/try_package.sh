@@ -1,44 +1,54 @@
 #!/usr/bin/env bash
 # Installs a package in a bare Debian and tries it there, as root and with apt's mirror of this machine:
-#   try_package.sh llorch_VERSION_ARCH.deb [FOLDER]
-# FOLDER (a new one below /tmp unless told) is made by debootstrap where it is not there, and stays when it was named.
+#   try_package.sh [llorch_VERSION_ARCH.deb [FOLDER [SUITE]]]
+# FOLDER (a new one below /tmp unless told) is made by debootstrap where it is not there, and stays when it was named. SUITE is
+# this machine's unless told. Without an argument the package of $LLORCH_TEST_PACKAGES is taken; exit code 77: there is none. A llorch-worker-cuda beside the package is installed too: without a card it must say what it lacks.
 set -euo pipefail
-deb=$(realpath "${1:?"usage: try_package.sh FILE.deb [FOLDER]"}")
-root=${2:-}
+. "$(dirname "$0")/bare_root.sh"
+deb=$(package_to_try "$@")
+skip_unless_root
 work=$(mktemp -d)
-cleanup() {
-  for place in proc dev/pts dev; do umount "${root:-$work/root}/$place" 2> /dev/null || true; done
-  rm -rf "$work"
-}
-trap cleanup EXIT
-root=${root:-$work/root}
-command -v debootstrap > /dev/null || { echo "try_package: apt install debootstrap" >&2; exit 1; }
-suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-mirror=$(apt-get indextargets --format '$(SITE)' "Codename: $suite" 'Created-By: Packages' | head -1)
-[ -x "$root/usr/bin/apt-get" ] || debootstrap --variant=minbase "$suite" "$root" "$mirror" > "$work/log" 2>&1 || { tail -5 "$work/log" >&2; exit 1; }
-cp /etc/resolv.conf "$root/etc/" 2> /dev/null || true
-cp -a /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/" 2> /dev/null || true
-mount -t proc proc "$root/proc"
-mount --bind /dev "$root/dev"
-inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"; }
+root=$(realpath -m "${2:-$work/root}")
+suite=${3:-$(. /etc/os-release && echo "$VERSION_CODENAME")}
+fail() { echo "try_package: $*" >&2; exit 1; }
+trap 'release_bare_root "$root"; rm -rf --one-file-system "$work"' EXIT
+make_bare_root "$root" "$suite"
+apt() { inside "$root" apt-get -y -qq --no-install-recommends "$@" > "$work/log" 2>&1 || { tail -20 "$work/log" >&2; fail "apt-get $*"; }; }
+run() { inside_alone "$root" "$@"; }
 
 cp "$deb" "$root/llorch.deb"
-inside apt-get update -qq
-inside apt-get install -y -qq --no-install-recommends /llorch.deb > "$work/log" 2>&1 || { tail -20 "$work/log" >&2; exit 1; }
-inside getent passwd llorch > /dev/null
-inside llorch --version
-inside llorch doctor || true
-story=$(inside llorch run --temp 0 -n 12 "Once upon a time")
+apt update
+apt install /llorch.deb
+run getent passwd llorch > /dev/null || fail "no user was made"
+[ -f "$root/usr/lib/systemd/system/pool-managerd.service" ] || fail "the unit is not there"
+[ -s "$root/usr/share/bash-completion/completions/llorch" ] || fail "the completions are not there"
+run llorch --version
+run llorch doctor || true
+story=$(run llorch run --temp 0 -n 12 "Once upon a time")
 echo "it tells:$story"
-[ -n "$story" ]
-inside sh -c 'llorch up > /dev/null && llorch run -n 4 "Once upon a time" > /dev/null && llorch status && llorch down > /dev/null'
-# An upgrade to the same version, a removal that leaves models, a purge that does too.
-inside apt-get install -y -qq --reinstall --no-install-recommends /llorch.deb > "$work/log" 2>&1
-inside sh -c 'mkdir -p /var/lib/llorch/models && echo weights > /var/lib/llorch/models/x'
-inside apt-get remove -y -qq llorch > "$work/log" 2>&1
-if inside sh -c 'command -v llorch'; then echo "try_package: llorch is still there" >&2; exit 1; fi
-[ -f "$root/etc/llorch/config.toml" ]
-inside dpkg --purge llorch > "$work/log" 2>&1
-[ ! -e "$root/etc/llorch/config.toml" ]
-[ -f "$root/var/lib/llorch/models/x" ]
-echo "installed, tried, upgraded, removed and purged in a bare $suite; models stayed"
+[ -n "$story" ] || fail "no story"
+run sh -ec 'llorch up && llorch run -n 4 "Once upon a time" > /dev/null && llorch status && llorch down > /dev/null'
+run sh -ec 'llorch-pool worker spawn cpu --model builtin && llorch run --pool -m builtin -n 8 "Once upon a time" && llorch-pool stop'
+cuda=${deb/llorch_/llorch-worker-cuda_}
+if [ -f "$cuda" ]; then
+  cp "$cuda" "$root/llorch-worker-cuda.deb"
+  apt install /llorch-worker-cuda.deb
+  run worker-orcd --version
+  run llorch-cudad --version > /dev/null
+  if [ ! -e /dev/nvidia0 ]; then
+    if said=$(run worker-orcd --worker-id w0 --model /nowhere.gguf --port 0 2>&1); then fail "worker-orcd ran without a card"; fi
+    echo "without a card: ${said##*$'\n'}"
+  fi
+  apt remove llorch-worker-cuda
+fi
+# The same version again, a removal that leaves models, a purge that does too.
+apt install --reinstall /llorch.deb
+run sh -c 'mkdir -p /var/lib/llorch/models && echo weights > /var/lib/llorch/models/x'
+apt remove llorch
+if run sh -c 'command -v llorch'; then fail "llorch is still there"; fi
+[ -f "$root/etc/llorch/config.toml" ] || fail "the removal took the configuration along"
+run dpkg --purge llorch > "$work/log" 2>&1
+[ ! -e "$root/etc/llorch/config.toml" ] || fail "the purge left the configuration"
+[ -f "$root/var/lib/llorch/models/x" ] || fail "models are gone"
+rm -rf "$root/var/lib/llorch"
+echo "installed, tried, installed again, removed and purged in a bare $suite; models stayed"
