@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes docs/PERFORMANCE_BENCHMARKS.md and its picture from what bench/peers.py measured.
 
-    bench/peers_page.py speeds.json docs        writes PERFORMANCE_BENCHMARKS.md and performance_benchmarks.svg there"""
+    bench/peers_page.py speeds.json docs        writes PERFORMANCE_BENCHMARKS.md and performance_benchmarks.svg there,
+                                                and keeps the numbers in data/performance_benchmarks.json beside them"""
 import json
 import os
 import statistics
@@ -65,6 +66,8 @@ def picture(report):
         y += GAP
     legend = "".join(f'<rect x="{LEFT + 140 * i}" y="12" width="12" height="12" fill="{COLOURS[i % len(COLOURS)]}"/><text x="{LEFT + 140 * i + 17}" y="22">{name}</text>'
                      for i, name in enumerate(names))
+    x = LEFT + 140 * len(names)
+    legend += f'<path d="M{x + 6} 11v14" stroke="#8c959f" stroke-dasharray="3 3"/><text x="{x + 17}" y="22">the machine\'s limit</text>'
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" font-family="sans-serif" font-size="12" fill="#57606a">\n'
             + legend + "\n" + "\n".join(bars) + "\n</svg>\n")
 
@@ -78,6 +81,10 @@ def main(argv):
         file.write("\n".join(page(report)) + "\n")
     with open(os.path.join(argv[1], "performance_benchmarks.svg"), "w", encoding="utf-8") as file:
         file.write(picture(report))
+    os.makedirs(os.path.join(argv[1], "data"), exist_ok=True)
+    with open(os.path.join(argv[1], "data/performance_benchmarks.json"), "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=1, sort_keys=True)
+        file.write("\n")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,22 @@
 #!/usr/bin/env python3
-"""Holds the commands in the documents against the real table of commands, and runs those that are marked.
+"""Holds the commands in the documents against the real table of commands. run_documents.py runs them.
 
 A command is a line of a code block, or a span of code in a line of text, that begins with one of our programs. Its words must name a
-command that there is, and its flags must be that command's. `…` ends what is looked at. A fenced block behind `<!-- run -->` is run by
-sh in a home of its own, and must end with 0.
-Usage: check_commands.py ROOT BIN [--no-run]
+command that there is, and its flags must be that command's. `…` ends what is looked at.
+Usage: check_commands.py ROOT BIN
 """
 import json
-import os
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
-import tempfile
 
 TABLES = ("llorch", "llorch-pool")  # say their table themselves
 OTHERS = ("llorch-cpud", "orchestratord", "pool-managerd", "llorch-bench", "llorch-checkpoints", "llorch-convert", "llorch-inspect",
           "llorch-perplexity", "llorch-tokenize")
 PROGRAM = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S*/)?(" + "|".join(sorted(TABLES + OTHERS, key=len, reverse=True)) + r")(?= |$)")
 DRAWING = re.compile("[─►◄│├└]")  # boxes and arrows: what programs do among themselves
-RUN_MARK = "<!-- run -->"
 
 
 def spans(text):
@@ -144,27 +140,10 @@ def check_file(tables, path, text):
     yield count
 
 
-def blocks_to_run(text):
-    for part in text.split(RUN_MARK)[1:]:
-        match = re.match(r"\s*```\w*\n(.*?)\n```", part, re.S)
-        if not match:
-            yield None
-        else:
-            yield match.group(1)
-
-
-def run_blocks(path, text, bin_folder):
-    for block in blocks_to_run(text):
-        if block is None:
-            yield f"{path}: there is no fenced block behind {RUN_MARK}"
-            continue
-        with tempfile.TemporaryDirectory() as home:
-            env = {k: v for k, v in os.environ.items() if not k.startswith("LLORCH_")}
-            env.update(PATH=f"{bin_folder}:{env['PATH']}", LLORCH_HOME=home)
-            ran = subprocess.run(["sh", "-e", "-c", block], cwd=home, env=env, stdin=subprocess.DEVNULL, capture_output=True,
-                                 text=True, timeout=240)
-            if ran.returncode != 0:
-                yield f"{path}: a block that is to be run ended with {ran.returncode}:\n{block}\n--\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}"
+def pages(root):
+    """Every document that tells people what to type."""
+    folders = (root / "docs", root / "docs/models", root / "packaging")
+    return [root / "README.md", *(path for folder in folders for path in sorted(folder.glob("*.md")))]
 
 
 def main():
@@ -172,19 +151,14 @@ def main():
         raise SystemExit(__doc__)
     root, bin_folder = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
     tables = Tables(bin_folder)
-    problems, count, blocks = [], 0, 0
-    for path in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "packaging").glob("*.md"))]:
-        text = path.read_text()
-        relative = path.relative_to(root)
-        for found in check_file(tables, relative, text):
+    problems, count = [], 0
+    for path in pages(root):
+        for found in check_file(tables, path.relative_to(root), path.read_text()):
             if isinstance(found, int):
                 count += found
             else:
                 problems.append(found)
-        if "--no-run" not in sys.argv:
-            blocks += text.count(RUN_MARK)
-            problems += run_blocks(relative, text, bin_folder)
-    print("\n".join(problems) if problems else f"{count} commands are as the programs have them, {blocks} blocks ran")
+    print("\n".join(problems) if problems else f"{count} commands are as the programs have them")
     if count == 0:
         raise SystemExit("no commands found")
     raise SystemExit(1 if problems else 0)

@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
 """That check_commands.py can fail: a table made here, and documents with mistakes in them."""
-import pathlib
-import tempfile
 import unittest
 
 import check_commands as checker
@@ -44,14 +42,6 @@ class Check(unittest.TestCase):
 
     def test_the_second_command_of_a_line_counts(self):
         self.assertIn("no command dwon", problems("`llorch jobs list && llorch dwon`")[0])
-
-    def test_blocks_are_run_and_may_fail(self):
-        with tempfile.TemporaryDirectory() as folder:
-            good = "<!-- run -->\n```sh\ntrue\n```\n"
-            self.assertEqual(list(checker.run_blocks("x.md", good, pathlib.Path(folder))), [])
-            bad = "<!-- run -->\n```sh\nfalse\ntrue\n```\n"
-            self.assertIn("ended with 1", list(checker.run_blocks("x.md", bad, pathlib.Path(folder)))[0])
-            self.assertIn("no fenced block", list(checker.run_blocks("x.md", "<!-- run -->\ntext", pathlib.Path(folder)))[0])
 
 
 if __name__ == "__main__":
