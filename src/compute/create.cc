@@ -47,8 +47,8 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
   if (const auto device = cuda_device(name)) {
     if (options.input.value_or(InputForm::F32) == InputForm::F32) return make_cuda_backend(*device);
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("{} multiplies f32 input only; {} input can be had on cpu and "
-                             "reference",
+                 fmt::format("{} has one form of input for each type of weights; {} input for all "
+                             "can be had on cpu and reference",
                              name, compute::name(*options.input))};
   }
   return Error{

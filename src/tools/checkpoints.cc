@@ -16,6 +16,7 @@
 #include "base/terminal.h"
 #include "base/utf8.h"
 #include "compute/create.h"
+#include "compute/reference/reference_backend.h"
 #include "model/checkpoints.h"
 #include "tokenizer/load.h"
 #include "tools/command_line.h"
@@ -177,7 +178,13 @@ Result<Outcome> climb(const Options& options) {
   if (!ours.ok()) return ours.error();
   outcome.outside = compare_outside(outside, ours.value(), *outcome.model);
 
-  const std::unique_ptr<compute::Backend> reference = compute::make_backend("reference").take();
+  // What a backend declares to round is rounded on both sides: what is left to compare is how it
+  // computes.
+  compute::Backend& declared = *backend.value();
+  const std::unique_ptr<compute::Backend> reference = compute::make_reference_backend(
+      {.products = [&](tensor::DType weight) { return declared.input_form(weight); },
+       .weights = [&](tensor::DType weight) { return declared.weight_form(weight); },
+       .attention = [&](tensor::DType cache) { return declared.attention_form(cache); }});
   announce("running it again on the slow reference backend …");
   Result<Trace> expected = run_on(*reference, options.model_path, outside, outcome);
   if (!expected.ok()) return expected.error();
