@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <future>
 #include <string>
@@ -85,10 +86,17 @@ TEST_F(SqliteStoreTest, AFolderThatIsNotThereIsNamed) {
 // A listener that waits, so that writes gather behind it.
 class Gate {
  public:
-  void pass() { opened_.wait(); }
+  void pass() {
+    reached_ = true;
+    reached_.notify_all();
+    opened_.wait();
+  }
+  // Until the listener waits: what it hears of no longer counts as waiting.
+  void await_listener() const { reached_.wait(false); }
   void open() { open_.set_value(); }
 
  private:
+  std::atomic<bool> reached_ = false;
   std::promise<void> open_;
   std::shared_future<void> opened_{open_.get_future().share()};
 };
@@ -104,8 +112,7 @@ TEST_F(SqliteStoreTest, WhatComesWhileTheDiskWorksIsOneGroup) {
         });
     ASSERT_TRUE(store.ok());
     EXPECT_TRUE((*store)->append({job_id(1), 0, submitted(7), true, nullptr}));
-    while (!(*store)->read_job(job_id(1)).ok()) {  // durable: the listener is about to wait
-    }
+    gate.await_listener();
     for (std::uint64_t i = 2; i <= 601; ++i)
       EXPECT_TRUE((*store)->append({job_id(i), 0, submitted(7), true, nullptr}));
     gate.open();
@@ -120,8 +127,7 @@ TEST_F(SqliteStoreTest, WhatWaitsIsBoundedAndEndsHaveRoomLeft) {
   ASSERT_TRUE(opened.ok());
   Store& store = **opened;
   EXPECT_TRUE(store.append({job_id(1), 0, submitted(7), true, nullptr}));
-  while (!store.read_job(job_id(1)).ok()) {
-  }
+  gate.await_listener();
   for (std::uint64_t i = 2; i < 16; ++i)
     EXPECT_TRUE(store.append({job_id(i), 0, submitted(7), true, nullptr})) << i;
   EXPECT_FALSE(store.append({job_id(99), 0, submitted(7), true, nullptr}));
