@@ -105,7 +105,7 @@ Result<Buffer> allocate_aligned(std::int64_t bytes, std::int64_t alignment) {
 }  // namespace
 
 Result<Buffer> allocate_host(std::int64_t bytes) {
-  Result<Buffer> buffer = allocate_aligned(bytes, kAlignmentBytes);
+  Result<Buffer> buffer = allocate_host_pages(bytes);
   if (buffer.ok()) {
     std::memset(buffer->data(), 0, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
   }

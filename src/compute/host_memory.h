@@ -8,7 +8,7 @@
 
 namespace llorch::compute {
 
-// Zeroed, aligned to a cache line.
+// Zeroed, aligned to a cache line, in large pages where it is large: a cache is read all over.
 Result<Buffer> allocate_host(std::int64_t bytes);
 
 // Large pages where the system has them, for what is read again and again; not zeroed, and taken

@@ -4,6 +4,10 @@
 // Lanes are queries: scores, maxima, exponentials and sums never cross them. Keys come in tiles of
 // 64 that begin at multiples of 64, and each tile rescales what came before it. So what a query
 // gets follows from its own position alone, whatever rows and heads stand beside it.
+//
+// A score is summed in one of two orders, by the model's shape alone. Where many query heads share
+// a key head a sum runs through 32 values of a head. Where few do, the sum of each kLanes'th value
+// comes first, so that a single row may have its lanes filled with values (attention_few_inl.h).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,20 +20,12 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <hwy/contrib/math/math-inl.h>
-
-#include "compute/cpu/vector_inl.h"
+#include "compute/cpu/attention_few_inl.h"
+#include "compute/cpu/attention_keys_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace llorch::compute {
 namespace HWY_NAMESPACE {
-
-// A block of a Q8_0 cache; a head is a run of them.
-struct QuantBlock {
-  std::uint16_t scale;  // a half
-  std::int8_t quants[32];
-};
-static_assert(sizeof(QuantBlock) == 34);
 
 // Where a thread works. Rows of `dim` are filled up to whole vectors, queries likewise.
 struct AttentionRoom {
@@ -43,10 +39,6 @@ struct AttentionRoom {
   float* total;        // (lanes): exponentials so far
   float* shrink;       // (lanes): by what this tile's maximum makes the sums smaller
 };
-
-constexpr std::int64_t whole_vectors(std::int64_t count) {
-  return (count + kLanes - 1) / kLanes * kLanes;
-}
 
 HWY_INLINE AttentionRoom lay_out(const AttendTile& tile) {
   AttentionRoom room;
@@ -66,81 +58,6 @@ HWY_INLINE AttentionRoom lay_out(const AttendTile& tile) {
   room.total = take(room.lanes);
   room.shrink = take(room.lanes);
   return room;
-}
-
-HWY_INLINE void widen(const float* from, std::int64_t dim, float* to) {
-  std::memcpy(to, from, static_cast<std::size_t>(dim) * sizeof(float));
-}
-HWY_INLINE void widen(const Half* from, std::int64_t dim, float* to) {
-  std::int64_t i = 0;
-#if HWY_TARGET != HWY_SSE4 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
-  // Where there is no instruction for it, Highway makes numbers of what is none.
-  for (; i + kLanes <= dim; i += kLanes) hn::StoreU(load(from + i), Floats(), to + i);
-#endif
-  for (; i < dim; ++i) to[i] = to_float(from[i]);
-}
-HWY_INLINE void widen(const QuantBlock* from, std::int64_t dim, float* to) {
-  const hn::Rebind<std::int8_t, Floats> bytes;
-  const hn::RebindToSigned<Floats> ints;
-  for (std::int64_t block = 0; block < dim / 32; ++block, ++from, to += 32) {
-    const Vec scale = hn::Set(Floats(), tensor::half_to_float(from->scale));
-    for (std::int64_t i = 0; i < 32; i += kLanes) {
-      const Vec numbers =
-          hn::ConvertTo(Floats(), hn::PromoteTo(ints, hn::LoadU(bytes, from->quants + i)));
-      hn::StoreU(hn::Mul(numbers, scale), Floats(), to + i);
-    }
-  }
-}
-
-// Calls visit(vectors, index, count) for keys or values begin + index … that lie side by side, i.e.
-// within one block, for indices from..to.
-template <class T, class F>
-HWY_INLINE void each_run(const AttendTile& tile, const void* cache, std::int64_t block_stride,
-                         std::int64_t begin, std::int64_t from, std::int64_t to, const F& visit) {
-  constexpr std::int64_t kValues = sizeof(T) == sizeof(QuantBlock) ? 32 : 1;
-  std::int64_t block = (begin + from) / tile.block_tokens;
-  std::int64_t offset = (begin + from) % tile.block_tokens;
-  for (std::int64_t i = from; i < to; ++block, offset = 0) {
-    const std::int64_t count = HWY_MIN(tile.block_tokens - offset, to - i);
-    const std::int64_t at =
-        tile.table[block] * block_stride + tile.head_offset + offset * tile.head_dim;
-    visit(static_cast<const T*>(cache) + at / kValues, i, count);
-    i += count;
-  }
-}
-
-// Asks for what will be fetched next.
-template <class T>
-HWY_INLINE void ask_ahead(const AttendTile& tile, const void* cache, std::int64_t block_stride,
-                          std::int64_t begin, std::int64_t from, std::int64_t to) {
-  constexpr std::int64_t kLine = 64;
-  const std::int64_t bytes = tile.head_dim * static_cast<std::int64_t>(sizeof(T)) /
-                             (sizeof(T) == sizeof(QuantBlock) ? 32 : 1);
-  each_run<T>(tile, cache, block_stride, begin, from, to,
-              [&](const T* vectors, std::int64_t, std::int64_t count) HWY_ATTR {
-                const auto* first = reinterpret_cast<const char*>(vectors);
-                for (std::int64_t at = 0; at < count * bytes; at += kLine)
-                  __builtin_prefetch(first + at);
-              });
-}
-
-// Keys or values begin .. begin + count of the sequence as floats, zeros for those before `first`
-// and up to `all`.
-template <class T>
-HWY_INLINE void fetch(const AttendTile& tile, const void* cache, std::int64_t block_stride,
-                      std::int64_t first, std::int64_t begin, std::int64_t count, std::int64_t all,
-                      const AttentionRoom& room) {
-  constexpr std::int64_t kValues = sizeof(T) == sizeof(QuantBlock) ? 32 : 1;
-  const std::int64_t hidden = std::max<std::int64_t>(first - begin, 0);
-  std::fill_n(room.vectors, hidden * room.dim, 0.0F);
-  each_run<T>(tile, cache, block_stride, begin, hidden, count,
-              [&](const T* vectors, std::int64_t index, std::int64_t run) HWY_ATTR {
-                for (std::int64_t i = 0; i < run; ++i) {
-                  widen(vectors + i * tile.head_dim / kValues, tile.head_dim,
-                        room.vectors + (index + i) * room.dim);
-                }
-              });
-  std::fill_n(room.vectors + count * room.dim, (all - count) * room.dim, 0.0F);
 }
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
@@ -182,10 +99,68 @@ HWY_INLINE void score(const AttentionRoom& room, std::int64_t head_dim, std::int
   }
 }
 
+// Scores of two keys with `Vectors` vectors of queries, in the other order: value d belongs to sum
+// d % kLanes, and neighbouring sums are added, then neighbours among those, as add_up_each() does.
+template <int Vectors>
+struct LaneSums {
+  static constexpr std::size_t kKeys = 2;
+  Vec sums[kKeys][std::size_t{Vectors}];
+};
+template <int Vectors, std::int64_t Count>
+HWY_INLINE LaneSums<Vectors> sum_in_lanes(const AttentionRoom& room, std::int64_t head_dim,
+                                          const float* keys, const float* queries,
+                                          std::int64_t first) {
+  LaneSums<Vectors> result;
+  if constexpr (Count > 1) {
+    result = sum_in_lanes<Vectors, Count / 2>(room, head_dim, keys, queries, first);
+    const auto other =
+        sum_in_lanes<Vectors, Count / 2>(room, head_dim, keys, queries, first + Count / 2);
+    for (std::size_t k = 0; k < result.kKeys; ++k) {
+      for (int v = 0; v < Vectors; ++v)
+        result.sums[k][v] = hn::Add(result.sums[k][v], other.sums[k][v]);
+    }
+  } else {
+    for (auto& sums : result.sums) {
+      for (int v = 0; v < Vectors; ++v) sums[v] = hn::Zero(Floats());
+    }
+    for (std::int64_t d = first; d < head_dim; d += kLanes) {
+      for (int v = 0; v < Vectors; ++v) {
+        const Vec q = load(queries + d * room.lanes + v * kLanes);
+        for (std::size_t k = 0; k < result.kKeys; ++k) {
+          const Vec value = hn::Set(Floats(), keys[static_cast<std::int64_t>(k) * room.dim + d]);
+          result.sums[k][v] = hn::MulAdd(value, q, result.sums[k][v]);
+        }
+      }
+    }
+  }
+  return result;
+}
+template <int Vectors>
+HWY_INLINE void score_in_lanes(const AttentionRoom& room, std::int64_t head_dim, std::int64_t key,
+                               std::int64_t lane) {
+  const auto result = sum_in_lanes<Vectors, kLanes>(room, head_dim, room.vectors + key * room.dim,
+                                                    room.queries + lane, 0);
+  for (std::size_t k = 0; k < result.kKeys; ++k) {
+    float* out = room.weights + (key + static_cast<std::int64_t>(k)) * room.lanes + lane;
+    for (int v = 0; v < Vectors; ++v) hn::StoreU(result.sums[k][v], Floats(), out + v * kLanes);
+  }
+}
+
 constexpr std::int64_t kKeysAtOnce = 8;  // keys are filled up to a multiple of it
 
-HWY_INLINE void score_tile(const AttentionRoom& room, std::int64_t head_dim, std::int64_t keys) {
+HWY_INLINE void score_tile(const AttentionRoom& room, std::int64_t head_dim, std::int64_t keys,
+                           bool in_lanes) {
   std::int64_t lane = 0;
+  if (in_lanes) {
+    for (; lane + kVectorsAtOnce * kLanes <= room.lanes; lane += kVectorsAtOnce * kLanes) {
+      for (std::int64_t key = 0; key < keys; key += 2)
+        score_in_lanes<kVectorsAtOnce>(room, head_dim, key, lane);
+    }
+    for (; lane < room.lanes; lane += kLanes) {
+      for (std::int64_t key = 0; key < keys; key += 2) score_in_lanes<1>(room, head_dim, key, lane);
+    }
+    return;
+  }
   for (; lane + kVectorsAtOnce * kLanes <= room.lanes; lane += kVectorsAtOnce * kLanes) {
     for (std::int64_t key = 0; key < keys; key += 4)
       score<4, kVectorsAtOnce>(room, head_dim, key, lane);
@@ -195,37 +170,6 @@ HWY_INLINE void score_tile(const AttentionRoom& room, std::int64_t head_dim, std
       score<kKeysAtOnce, 1>(room, head_dim, key, lane);
   }
 }
-
-// The keys of a tile that a query sees: from ≤ index < to.
-struct Seen {
-  std::int64_t from, to;
-};
-HWY_INLINE Seen seen_by(const AttendTile& tile, std::int64_t query, std::int64_t begin,
-                        std::int64_t count) {
-  const std::int64_t position = tile.first_position + query / tile.heads;
-  const std::int64_t first = tile.window > 0 ? position - tile.window + 1 : 0;
-  return {std::clamp<std::int64_t>(first - begin, 0, count),
-          std::clamp<std::int64_t>(position + 1 - begin, 0, count)};
-}
-
-#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
-// Highway's functions make whole numbers of their input on the way, which has no meaning for NaN
-// where no instruction gives it one. What becomes of the lane is in its poison.
-HWY_INLINE Vec exp_of(Vec x) {
-  return hn::Exp(Floats(), hn::IfThenElseZero(hn::Eq(x, x), x));
-}
-HWY_INLINE Vec tanh_of(Vec x) {
-  const auto is_number = hn::Eq(x, x);
-  return hn::IfThenElse(is_number, hn::Tanh(Floats(), hn::IfThenElseZero(is_number, x)), x);
-}
-#else
-HWY_INLINE Vec exp_of(Vec x) {
-  return hn::Exp(Floats(), x);
-}
-HWY_INLINE Vec tanh_of(Vec x) {
-  return hn::Tanh(Floats(), x);
-}
-#endif
 
 // Scores to exponentials, for one vector of queries. Where not every query sees every key, `from`
 // and `to` hold each lane's part.
@@ -360,22 +304,9 @@ HWY_INLINE void weigh_tile(const AttendTile& tile, const AttentionRoom& room, st
   }
 }
 
-// For checkpoints: scores as they are before weigh_tile() makes exponentials of them.
-HWY_INLINE void tell_scores(const AttendTile& tile, const AttentionRoom& room, std::int64_t begin,
-                            std::int64_t count) {
-  for (std::int64_t query = 0; query < tile.rows * tile.heads; ++query) {
-    const Seen seen = seen_by(tile, query, begin, count);
-    float* out = tile.scores + query / tile.heads * tile.scores_row_stride +
-                 query % tile.heads * tile.scores_head_stride + begin;
-    for (std::int64_t i = seen.from; i < seen.to; ++i) {
-      const float score = room.weights[i * room.lanes + query];
-      out[i] = tile.softcap > 0 ? tile.softcap * std::tanh(score / tile.softcap) : score;
-    }
-  }
-}
-
 template <class T>
 HWY_INLINE void attend_typed(const AttendTile& tile) {
+  if (tile.sums_in_lanes && tile.rows * tile.heads <= kFewQueries) return attend_few<T>(tile);
   const AttentionRoom room = lay_out(tile);
   const std::int64_t queries = tile.rows * tile.heads;
   std::fill_n(room.queries, tile.head_dim * room.lanes, 0.0F);
@@ -396,12 +327,14 @@ HWY_INLINE void attend_typed(const AttendTile& tile) {
     const std::int64_t count = std::min(kKeyTile, end - begin);
     const std::int64_t all = (count + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
     const std::int64_t hidden = std::max<std::int64_t>(first - begin, 0);
-    fetch<T>(tile, tile.keys, tile.key_block_stride, first, begin, count, all, room);
+    fetch<T>(tile, tile.keys, tile.key_block_stride, first, begin, count, all, room.dim,
+             room.vectors);
     ask_ahead<T>(tile, tile.values, tile.value_block_stride, begin, hidden, count);
-    score_tile(room, tile.head_dim, all);
-    if (tile.scores != nullptr) tell_scores(tile, room, begin, count);
+    score_tile(room, tile.head_dim, all, tile.sums_in_lanes);
+    if (tile.scores != nullptr) tell_scores(tile, room.weights, 1, room.lanes, begin, count);
     weigh_tile(tile, room, begin, count);
-    fetch<T>(tile, tile.values, tile.value_block_stride, first, begin, count, count, room);
+    fetch<T>(tile, tile.values, tile.value_block_stride, first, begin, count, count, room.dim,
+             room.vectors);
     const std::int64_t next = begin + kKeyTile;
     ask_ahead<T>(tile, tile.keys, tile.key_block_stride, next, 0, std::min(kKeyTile, end - next));
     value_tile(tile, room, begin, count);

@@ -186,12 +186,14 @@ void CpuBackend::attend(const AttentionArgs& args, const QueryTile& tile, int th
                   tile.heads * scores_max, -std::numeric_limits<float>::infinity());
     }
   }
-  const std::int64_t kv_head = tile.first_head / (args.q.dims[1] / keys.dims[1]);
+  const std::int64_t group = args.q.dims[1] / keys.dims[1];
+  const std::int64_t kv_head = tile.first_head / group;
   kernels_.attend({.q = args.q.row<float>(tile.first_row) + tile.first_head * head_dim,
                    .q_row_stride = args.q.row_stride,
                    .rows = tile.rows,
                    .heads = tile.heads,
                    .head_dim = head_dim,
+                   .sums_in_lanes = group <= kFewHeads,
                    .keys = keys.data,
                    .values = args.cache.values.data,
                    .cache_dtype = keys.dtype,

@@ -38,6 +38,11 @@ inline constexpr std::int64_t kKeyTile = 64;
 // The most queries that one call takes.
 inline constexpr std::int64_t kQueryTile = 64;
 
+// Where at most so many query heads share a key head, scores are summed in lanes; up to so many
+// queries then attend with their values in lanes.
+inline constexpr std::int64_t kFewHeads = 4;
+inline constexpr std::int64_t kFewQueries = 4;
+
 // Query heads that share a key head, of rows that follow each other in one sequence: rows · heads ≤
 // kQueryTile. Key t lives in block table[t / block_tokens], `head_offset` elements into it plus t %
 // block_tokens heads.
@@ -47,6 +52,7 @@ struct AttendTile {
   std::int64_t rows;
   std::int64_t heads;
   std::int64_t head_dim;
+  bool sums_in_lanes;  // of a score; the same for all tiles of a model
   const void* keys;
   const void* values;
   tensor::DType cache_dtype;  // F32, F16 or Q8_0

@@ -1,0 +1,161 @@
+// What both ways to attend share: keys and values of a paged cache as floats, and which of them a
+// query sees. Included once per instruction set.
+#include <hwy/highway.h>
+
+#include <hwy/contrib/math/math-inl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "compute/cpu/kernels.h"
+#include "compute/cpu/vector_inl.h"
+
+#if defined(LLORCH_COMPUTE_CPU_ATTENTION_KEYS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef LLORCH_COMPUTE_CPU_ATTENTION_KEYS_INL_H
+#undef LLORCH_COMPUTE_CPU_ATTENTION_KEYS_INL_H
+#else
+#define LLORCH_COMPUTE_CPU_ATTENTION_KEYS_INL_H
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace llorch::compute {
+namespace HWY_NAMESPACE {
+
+// A block of a Q8_0 cache; a head is a run of them.
+struct QuantBlock {
+  std::uint16_t scale;  // a half
+  std::int8_t quants[32];
+};
+static_assert(sizeof(QuantBlock) == 34);
+
+constexpr std::int64_t whole_vectors(std::int64_t count) {
+  return (count + kLanes - 1) / kLanes * kLanes;
+}
+
+HWY_INLINE void widen(const float* from, std::int64_t dim, float* to) {
+  std::memcpy(to, from, static_cast<std::size_t>(dim) * sizeof(float));
+}
+HWY_INLINE void widen(const Half* from, std::int64_t dim, float* to) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SSE4 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  // Where there is no instruction for it, Highway makes numbers of what is none.
+  for (; i + kLanes <= dim; i += kLanes) hn::StoreU(load(from + i), Floats(), to + i);
+#endif
+  for (; i < dim; ++i) to[i] = to_float(from[i]);
+}
+HWY_INLINE void widen(const QuantBlock* from, std::int64_t dim, float* to) {
+  const hn::Rebind<std::int8_t, Floats> bytes;
+  const hn::RebindToSigned<Floats> ints;
+  for (std::int64_t block = 0; block < dim / 32; ++block, ++from, to += 32) {
+    const Vec scale = hn::Set(Floats(), tensor::half_to_float(from->scale));
+    for (std::int64_t i = 0; i < 32; i += kLanes) {
+      const Vec numbers =
+          hn::ConvertTo(Floats(), hn::PromoteTo(ints, hn::LoadU(bytes, from->quants + i)));
+      hn::StoreU(hn::Mul(numbers, scale), Floats(), to + i);
+    }
+  }
+}
+
+// Calls visit(vectors, index, count) for keys or values begin + index … that lie side by side, i.e.
+// within one block, for indices from..to.
+template <class T, class F>
+HWY_INLINE void each_run(const AttendTile& tile, const void* cache, std::int64_t block_stride,
+                         std::int64_t begin, std::int64_t from, std::int64_t to, const F& visit) {
+  constexpr std::int64_t kValues = sizeof(T) == sizeof(QuantBlock) ? 32 : 1;
+  std::int64_t block = (begin + from) / tile.block_tokens;
+  std::int64_t offset = (begin + from) % tile.block_tokens;
+  for (std::int64_t i = from; i < to; ++block, offset = 0) {
+    const std::int64_t count = HWY_MIN(tile.block_tokens - offset, to - i);
+    const std::int64_t at =
+        tile.table[block] * block_stride + tile.head_offset + offset * tile.head_dim;
+    visit(static_cast<const T*>(cache) + at / kValues, i, count);
+    i += count;
+  }
+}
+
+// Asks for what will be fetched next.
+template <class T>
+HWY_INLINE void ask_ahead(const AttendTile& tile, const void* cache, std::int64_t block_stride,
+                          std::int64_t begin, std::int64_t from, std::int64_t to) {
+  constexpr std::int64_t kLine = 64;
+  const std::int64_t bytes = tile.head_dim * static_cast<std::int64_t>(sizeof(T)) /
+                             (sizeof(T) == sizeof(QuantBlock) ? 32 : 1);
+  each_run<T>(tile, cache, block_stride, begin, from, to,
+              [&](const T* vectors, std::int64_t, std::int64_t count) HWY_ATTR {
+                const auto* first = reinterpret_cast<const char*>(vectors);
+                for (std::int64_t at = 0; at < count * bytes; at += kLine)
+                  __builtin_prefetch(first + at);
+              });
+}
+
+// Keys or values begin .. begin + count of the sequence as floats, zeros for those before `first`
+// and up to `all`; they stand `stride` apart.
+template <class T>
+HWY_INLINE void fetch(const AttendTile& tile, const void* cache, std::int64_t block_stride,
+                      std::int64_t first, std::int64_t begin, std::int64_t count, std::int64_t all,
+                      std::int64_t stride, float* out) {
+  constexpr std::int64_t kValues = sizeof(T) == sizeof(QuantBlock) ? 32 : 1;
+  const std::int64_t hidden = std::max<std::int64_t>(first - begin, 0);
+  std::fill_n(out, hidden * stride, 0.0F);
+  each_run<T>(tile, cache, block_stride, begin, hidden, count,
+              [&](const T* vectors, std::int64_t index, std::int64_t run) HWY_ATTR {
+                for (std::int64_t i = 0; i < run; ++i) {
+                  widen(vectors + i * tile.head_dim / kValues, tile.head_dim,
+                        out + (index + i) * stride);
+                }
+              });
+  std::fill_n(out + count * stride, (all - count) * stride, 0.0F);
+}
+
+// The keys of a tile that a query sees: from ≤ index < to.
+struct Seen {
+  std::int64_t from, to;
+};
+HWY_INLINE Seen seen_by(const AttendTile& tile, std::int64_t query, std::int64_t begin,
+                        std::int64_t count) {
+  const std::int64_t position = tile.first_position + query / tile.heads;
+  const std::int64_t first = tile.window > 0 ? position - tile.window + 1 : 0;
+  return {std::clamp<std::int64_t>(first - begin, 0, count),
+          std::clamp<std::int64_t>(position + 1 - begin, 0, count)};
+}
+
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+// Highway's functions make whole numbers of their input on the way, which has no meaning for NaN
+// where no instruction gives it one. What becomes of the lane is in its poison.
+HWY_INLINE Vec exp_of(Vec x) {
+  return hn::Exp(Floats(), hn::IfThenElseZero(hn::Eq(x, x), x));
+}
+HWY_INLINE Vec tanh_of(Vec x) {
+  const auto is_number = hn::Eq(x, x);
+  return hn::IfThenElse(is_number, hn::Tanh(Floats(), hn::IfThenElseZero(is_number, x)), x);
+}
+#else
+HWY_INLINE Vec exp_of(Vec x) {
+  return hn::Exp(Floats(), x);
+}
+HWY_INLINE Vec tanh_of(Vec x) {
+  return hn::Tanh(Floats(), x);
+}
+#endif
+
+// For checkpoints: scores as they are before they become exponentials. Those of one query stand
+// `key_stride` apart.
+HWY_INLINE void tell_scores(const AttendTile& tile, const float* scores, std::int64_t query_stride,
+                            std::int64_t key_stride, std::int64_t begin, std::int64_t count) {
+  for (std::int64_t query = 0; query < tile.rows * tile.heads; ++query) {
+    const Seen seen = seen_by(tile, query, begin, count);
+    float* out = tile.scores + query / tile.heads * tile.scores_row_stride +
+                 query % tile.heads * tile.scores_head_stride + begin;
+    for (std::int64_t i = seen.from; i < seen.to; ++i) {
+      const float score = scores[query * query_stride + i * key_stride];
+      out[i] = tile.softcap > 0 ? tile.softcap * std::tanh(score / tile.softcap) : score;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace llorch::compute
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
