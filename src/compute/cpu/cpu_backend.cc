@@ -143,7 +143,7 @@ Result<Weight> CpuBackend::load_weight(const WeightSource& source) {
     if (weight.ok() && placement->in_place) base::touch_pages(source.bytes);
     return weight;
   }
-  Result<Buffer> storage = allocate_host_pages(placement->bytes);
+  Result<Buffer> storage = arena_.take(placement->bytes);
   if (!storage.ok()) return storage.error().in(source.name);
   auto* tiles = static_cast<std::uint8_t*>(storage->data());
   const std::int64_t bytes = tile_bytes(source.dtype, source.cols);

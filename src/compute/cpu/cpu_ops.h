@@ -12,6 +12,7 @@
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/thread_pool.h"
+#include "compute/cpu/weight_arena.h"
 #include "compute/host_backend.h"
 
 namespace llorch::compute {
@@ -150,6 +151,7 @@ class CpuBackend final : public HostBackend {
   const std::optional<InputForm> input_;
   CpuWorkspace workspace_;
   std::int64_t load_meetings_ = 0;
+  WeightArena arena_;
   Buffer memory_;  // each thread's part, then the blocks and the rounded input
 };
 
