@@ -193,7 +193,7 @@ Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_thread
       // Few rows are filled up to at most twice as many.
       .own_blocks = has_blocks ? padded_floats(kEachFloats) : 0,
       .own_rounded = has_rounded ? padded_floats(kEachFloats) : 0,
-      .opened = has_blocks ? padded_floats(room_for_opened(limits.inputs) / 4) : 0,
+      .opened = padded_floats(room_for_opened(limits.inputs) / 4),
       .blocks = has_blocks ? padded_floats(block_floats) : 0,
       .rounded = has_rounded ? padded_floats(floats) : 0,
   };

@@ -115,7 +115,7 @@ class CpuBackend final : public HostBackend {
   }
   std::uint8_t* room_to_open(int thread) const {
     float* place = thread_memory(thread) + workspace_.thread_floats() - workspace_.opened;
-    return workspace_.opened > 0 ? reinterpret_cast<std::uint8_t*>(place) : nullptr;
+    return reinterpret_cast<std::uint8_t*>(place);
   }
   bool is_tiled(const Weight& weight) const {
     return cpu_has_tiles(input_, weight.dtype, weight.use);

@@ -198,7 +198,7 @@ struct PackedRange {
   bool accumulate;
   float* out;  // (rows, all weight rows)
   std::int64_t out_stride;
-  std::uint8_t* room;  // room_for_opened() bytes, on a cache line, where a block type is opened
+  std::uint8_t* room;  // room_for_opened() bytes, on a cache line
 };
 
 // sums[r][lane] = x[r] · row `lane` of the tile, for the rows of one panel.
@@ -230,6 +230,29 @@ using OpenedTile = void (*)(const std::uint8_t* opened, const InputBlock* x, std
 using NumberTile = void (*)(const std::uint8_t* tile, const float* x, std::int64_t x_stride,
                             std::int64_t k, float* sums);
 
+// Plain numbers as floats, once for many rows: k vectors of each of `tiles` tiles, those of one k
+// side by side. Tiles stand `tile_bytes` apart.
+using OpenNumbers = void (*)(const std::uint8_t* tile, std::int64_t tile_bytes, std::int64_t tiles,
+                             std::int64_t k, float* opened);
+// Adds to sums[r][tile] what they give with a few rows of x, or makes them that: even k to the
+// first of its two vectors, odd k to the second. k begins at an even one.
+using OpenedNumbers = void (*)(const float* opened, const float* x, std::int64_t x_stride,
+                               std::int64_t k, bool first, float* sums);
+// Both vectors together: out[r] of sums[r · stride], a row's two vectors being the unit.
+using FinishNumbers = void (*)(const float* sums, std::int64_t stride, std::int64_t rows,
+                               float* out);
+inline constexpr int kNumberRows = 6;  // the most that a set takes at once, and of tiles
+inline constexpr int kNumberTiles = 2;
+// How a set multiplies opened plain tiles.
+struct NumberBlocks {
+  std::int64_t from = 0;  // rows from which opening pays; 0: never
+  std::int64_t rows = 0;  // of x, and tiles, whose sums fit the registers
+  std::int64_t tiles = 0;
+  OpenNumbers open[tensor::kNumDTypes] = {};
+  OpenedNumbers multiply[kNumberTiles][kNumberRows] = {};  // by tiles, by rows, less one each
+  FinishNumbers finish = nullptr;
+};
+
 // The functions of one instruction set, each in a file compiled for it and in nothing else. All
 // sets give the same bits.
 struct PackedKernels {
@@ -239,6 +262,7 @@ struct PackedKernels {
   // One row with two tiles that follow each other, where two streams from memory are faster than
   // one; null elsewhere. The sums of the second tile stand behind those of the first.
   NumberTile pairs[tensor::kNumDTypes];
+  NumberBlocks blocks;
   // From this many rows on tiles are opened and panels wide; 0: never. By type; by
   // OpenedLayout::index(). The last two stand around the tiles of one layout.
   std::int64_t opened_from;

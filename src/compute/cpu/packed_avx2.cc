@@ -320,6 +320,81 @@ struct Tiles {
   }
 };
 
+template <DType T>
+void open_numbers(const std::uint8_t* tile, std::int64_t, std::int64_t, std::int64_t k,
+                  float* opened) {
+  constexpr std::int64_t kBytes = kTileRows / 2 * (T == DType::F32 ? 4 : 2);
+  for (std::int64_t i = 0; i < 2 * k; ++i, tile += kBytes, opened += kTileRows / 2)
+    _mm256_store_ps(opened, Tiles::load_numbers<T>(tile));
+}
+
+// Three rows and both halves of a tile: 12 sums of the 16 registers.
+template <int num_rows>
+void multiply_numbers(const float* opened, const float* x, std::int64_t x_stride, std::int64_t k,
+                      bool from_zero, float* out) {
+  constexpr std::size_t kRows = num_rows;
+  constexpr std::int64_t kHalf = kTileRows / 2;
+  __m256 even[kRows][2], odd[kRows][2];
+#pragma GCC unroll 3
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (std::size_t h = 0; h < 2; ++h) {
+      const float* sums = out + r * 2 * kTileRows + h * kHalf;
+      even[r][h] = from_zero ? _mm256_setzero_ps() : _mm256_load_ps(sums);
+      odd[r][h] = from_zero ? _mm256_setzero_ps() : _mm256_load_ps(sums + kTileRows);
+    }
+  }
+  std::int64_t i = 0;
+  for (; i + 2 <= k; i += 2, opened += 2 * kTileRows) {
+    const auto add = [&](__m256(*sums)[2], std::int64_t parity) __attribute__((always_inline)) {
+      const __m256 low = _mm256_load_ps(opened + parity * kTileRows);
+      const __m256 high = _mm256_load_ps(opened + parity * kTileRows + kHalf);
+#pragma GCC unroll 3
+      for (std::size_t r = 0; r < kRows; ++r) {
+        const __m256 value =
+            _mm256_broadcast_ss(x + static_cast<std::int64_t>(r) * x_stride + i + parity);
+        sums[r][0] = _mm256_fmadd_ps(low, value, sums[r][0]);
+        sums[r][1] = _mm256_fmadd_ps(high, value, sums[r][1]);
+      }
+    };
+    add(even, 0);
+    add(odd, 1);
+  }
+#pragma GCC unroll 3
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (std::size_t h = 0; h < 2; ++h) {
+      if (i < k) {
+        const __m256 value = _mm256_broadcast_ss(x + static_cast<std::int64_t>(r) * x_stride + i);
+        even[r][h] = _mm256_fmadd_ps(_mm256_load_ps(opened + h * kHalf), value, even[r][h]);
+      }
+      float* sums = out + r * 2 * kTileRows + h * kHalf;
+      _mm256_store_ps(sums, even[r][h]);
+      _mm256_store_ps(sums + kTileRows, odd[r][h]);
+    }
+  }
+}
+
+void finish_numbers(const float* sums, std::int64_t stride, std::int64_t rows, float* out) {
+  for (std::int64_t r = 0; r < rows; ++r, sums += stride * 2 * kTileRows) {
+    for (int h = 0; h < 2; ++h, out += 8)
+      _mm256_store_ps(out, _mm256_add_ps(_mm256_load_ps(sums + h * 8),
+                                         _mm256_load_ps(sums + kTileRows + h * 8)));
+  }
+}
+
+constexpr NumberBlocks make_blocks() {
+  NumberBlocks blocks = {.from = 17, .rows = 3, .tiles = 1};
+  blocks.finish = finish_numbers;
+  blocks.open[static_cast<int>(DType::F32)] = open_numbers<DType::F32>;
+  blocks.open[static_cast<int>(DType::F16)] = open_numbers<DType::F16>;
+  blocks.open[static_cast<int>(DType::BF16)] = open_numbers<DType::BF16>;
+  blocks.multiply[0][0] = multiply_numbers<1>;
+  blocks.multiply[0][1] = multiply_numbers<2>;
+  blocks.multiply[0][2] = multiply_numbers<3>;
+  return blocks;
+}
+
 LLORCH_INLINE std::int32_t sum_lanes(__m256i v) {
   __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
@@ -425,6 +500,7 @@ constexpr PackedKernels make_kernels() {
   kernels.pairs[static_cast<int>(DType::F32)] = Tiles::pair<DType::F32>;
   kernels.pairs[static_cast<int>(DType::F16)] = Tiles::pair<DType::F16>;
   kernels.pairs[static_cast<int>(DType::BF16)] = Tiles::pair<DType::BF16>;
+  kernels.blocks = make_blocks();
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;
   kernels.spin_float = spin_float;

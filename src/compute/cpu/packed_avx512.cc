@@ -280,6 +280,86 @@ struct Tiles {
   }
 };
 
+template <DType T>
+void open_numbers(const std::uint8_t* tile, std::int64_t tile_bytes, std::int64_t tiles,
+                  std::int64_t k, float* opened) {
+  constexpr std::int64_t kBytes = kTileRows * (T == DType::F32 ? 4 : 2);
+  for (std::int64_t i = 0; i < k; ++i, tile += kBytes) {
+    for (std::int64_t t = 0; t < tiles; ++t, opened += kTileRows)
+      _mm512_store_ps(opened, Tiles::load_numbers<T>(tile + t * tile_bytes));
+  }
+}
+
+// Every vector that is loaded serves as many products as registers allow: 24 sums of the 32.
+template <int num_tiles, int num_rows>
+void multiply_numbers(const float* opened, const float* x, std::int64_t x_stride, std::int64_t k,
+                      bool from_zero, float* out) {
+  constexpr std::size_t kTiles = num_tiles;
+  constexpr std::size_t kRows = num_rows;
+  __m512 even[kRows][kTiles], odd[kRows][kTiles];
+#pragma GCC unroll 6
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (std::size_t t = 0; t < kTiles; ++t) {
+      const float* sums = out + (r * kTiles + t) * 2 * kTileRows;
+      even[r][t] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(sums);
+      odd[r][t] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(sums + kTileRows);
+    }
+  }
+  std::int64_t i = 0;
+  for (; i + 2 <= k; i += 2, opened += 2 * kTiles * kTileRows) {
+    __m512 first[kTiles], second[kTiles];
+#pragma GCC unroll 2
+    for (std::size_t t = 0; t < kTiles; ++t) {
+      first[t] = _mm512_load_ps(opened + t * kTileRows);
+      second[t] = _mm512_load_ps(opened + (kTiles + t) * kTileRows);
+    }
+#pragma GCC unroll 6
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const float* row = x + static_cast<std::int64_t>(r) * x_stride + i;
+      const __m512 a = _mm512_set1_ps(row[0]);
+      const __m512 b = _mm512_set1_ps(row[1]);
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < kTiles; ++t) {
+        even[r][t] = _mm512_fmadd_ps(first[t], a, even[r][t]);
+        odd[r][t] = _mm512_fmadd_ps(second[t], b, odd[r][t]);
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (std::size_t t = 0; t < kTiles; ++t) {
+      if (i < k) {
+        const __m512 a = _mm512_set1_ps(x[static_cast<std::int64_t>(r) * x_stride + i]);
+        even[r][t] = _mm512_fmadd_ps(_mm512_load_ps(opened + t * kTileRows), a, even[r][t]);
+      }
+      float* sums = out + (r * kTiles + t) * 2 * kTileRows;
+      _mm512_store_ps(sums, even[r][t]);
+      _mm512_store_ps(sums + kTileRows, odd[r][t]);
+    }
+  }
+}
+
+void finish_numbers(const float* sums, std::int64_t stride, std::int64_t rows, float* out) {
+  for (std::int64_t r = 0; r < rows; ++r, sums += stride * 2 * kTileRows, out += kTileRows)
+    _mm512_store_ps(out, _mm512_add_ps(_mm512_load_ps(sums), _mm512_load_ps(sums + kTileRows)));
+}
+
+constexpr NumberBlocks make_blocks() {
+  NumberBlocks blocks = {.from = 25, .rows = 6, .tiles = 2};
+  blocks.finish = finish_numbers;
+  blocks.open[static_cast<int>(DType::F32)] = open_numbers<DType::F32>;
+  blocks.open[static_cast<int>(DType::F16)] = open_numbers<DType::F16>;
+  blocks.open[static_cast<int>(DType::BF16)] = open_numbers<DType::BF16>;
+  const auto fill = [&]<int... less>(std::integer_sequence<int, less...>) {
+    ((blocks.multiply[0][less] = multiply_numbers<1, less + 1>), ...);
+    ((blocks.multiply[1][less] = multiply_numbers<2, less + 1>), ...);
+  };
+  fill(std::make_integer_sequence<int, 6>());
+  return blocks;
+}
+
 LLORCH_INLINE std::int32_t sum_bytes(__m256i bytes) {
   // Σ (q + 128) as unsigned bytes, less what was added.
   const __m256i sums =
@@ -374,6 +454,7 @@ constexpr PackedKernels make_kernels() {
   kernels.pairs[static_cast<int>(DType::F32)] = Tiles::pair<DType::F32>;
   kernels.pairs[static_cast<int>(DType::F16)] = Tiles::pair<DType::F16>;
   kernels.pairs[static_cast<int>(DType::BF16)] = Tiles::pair<DType::BF16>;
+  kernels.blocks = make_blocks();
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;
   kernels.spin_float = spin_float;

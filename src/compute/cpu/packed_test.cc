@@ -169,6 +169,31 @@ TEST(Packed, TheSameBitsFromOneRowTo512OnEveryInstructionSet) {
   }
 }
 
+// Plain numbers may have any width: one that ends a stretch at an odd input, and one below it.
+TEST(Packed, PlainNumbersOfOddWidthsHaveTheSameBitsToo) {
+  constexpr std::int64_t kOutputs = 85;
+  constexpr std::int64_t kRows = 140;
+  for (const std::int64_t cols : {1, 31, 257, 515}) {
+    const std::vector<float> x = Random(75).numbers(kRows * cols, 2.0F);
+    for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
+      const BackendConfig plain = {.label = "", .backend = "cpu", .isa = "scalar", .threads = 1};
+      const std::vector<float> all = product(plain, dtype, cols, kOutputs, x, kRows);
+      for (const Isa& isa : available_isas()) {
+        for (const std::int64_t rows : {1, 8, 11, 12, 13, 17, 132, 133, 140}) {
+          const BackendConfig config = {.label = "",
+                                        .backend = "cpu",
+                                        .isa = std::string(isa.name),
+                                        .threads = rows % 2 == 0 ? 3 : 1};
+          const std::vector<float> some = product(config, dtype, cols, kOutputs, x, rows);
+          expect_same_bits(
+              some, std::span(all).first(some.size()),
+              fmt::format("{} {} {} columns {} rows", tensor::name(dtype), isa.name, cols, rows));
+        }
+      }
+    }
+  }
+}
+
 // The largest numbers there are meet the largest inputs: nothing overflows on the way.
 TEST(Packed, ExtremeNumbersDoNotOverflow) {
   constexpr std::int64_t kCols = 256;

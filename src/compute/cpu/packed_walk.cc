@@ -118,16 +118,115 @@ void open_and_multiply(const PackedKernels& kernels, const PackedRange& range) {
   kernels.end_opened();
 }
 
+// Plain numbers: inputs in stretches, so that two opened tiles of one stay in the first cache while
+// the rows pass by, and rows in bands whose sums stay in the second.
+constexpr std::int64_t kStretch = 320;
+constexpr std::int64_t kBandRows = 132;
+constexpr std::int64_t kBlockTiles = 4;  // that share a stretch of x
+static_assert(kStretch % 2 == 0);
+constexpr std::int64_t kNumberSums = 2 * kTileRows;  // of a row with a tile
+constexpr std::int64_t kNumberRoom =
+    (kStretch * kBlockTiles * kTileRows + kBandRows * kBlockTiles * kNumberSums) *
+    static_cast<std::int64_t>(sizeof(float));
+
+// Parts begin..begin + count of the inputs, for the tiles from `tile` on.
+struct NumberStretch {
+  std::int64_t tile, tiles;
+  std::int64_t begin, count;
+};
+
+// Asks for a part of what will be opened next.
+void ask_for(const PackedRange& range, const NumberStretch& next, std::int64_t part,
+             std::int64_t parts) {
+  const std::int64_t bytes = tile_bytes(range.dtype, range.k);
+  const std::int64_t each = bytes / range.k;
+  const std::int64_t lines = next.count * each / kVectorBytes;
+  for (std::int64_t tile = next.tile; tile < next.tile + next.tiles; ++tile) {
+    const std::uint8_t* first = range.tiles + tile * bytes + next.begin * each;
+    for (std::int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
+      __builtin_prefetch(first + line * kVectorBytes, 0, 2);
+  }
+}
+
+// The rows of a band with one stretch of a few tiles, in twos where the set takes two.
+void multiply_stretch(const PackedKernels& kernels, const PackedRange& range,
+                      const NumberStretch& at, const NumberStretch& next, Panel band, float* sums) {
+  const NumberBlocks& blocks = kernels.blocks;
+  auto* opened = reinterpret_cast<float*>(range.room);
+  const std::int64_t bytes = tile_bytes(range.dtype, range.k);
+  const std::int64_t panels = (band.rows + blocks.rows - 1) / blocks.rows;
+  const std::int64_t steps = (at.tiles + blocks.tiles - 1) / blocks.tiles * panels;
+  std::int64_t step = 0;
+  for (std::int64_t tile = 0; tile < at.tiles; tile += blocks.tiles) {
+    const std::int64_t tiles = std::min(blocks.tiles, at.tiles - tile);
+    const std::uint8_t* first =
+        range.tiles + (at.tile + tile) * bytes + at.begin * (bytes / range.k);
+    blocks.open[static_cast<std::size_t>(range.dtype)](first, bytes, tiles, at.count, opened);
+    for (std::int64_t p = 0; p < panels; ++p, ++step) {
+      const std::int64_t row = band.rows * p / panels;
+      const std::int64_t rows = band.rows * (p + 1) / panels - row;
+      ask_for(range, next, step, steps);
+      blocks.multiply[tiles - 1][rows - 1](
+          opened, range.x + (band.begin + row) * range.x_stride + at.begin, range.x_stride,
+          at.count, at.begin == 0, sums + (tile * band.rows + row * tiles) * kNumberSums);
+    }
+    opened += tiles * at.count * kTileRows;
+  }
+}
+
+// Even and odd k of a band's sums together, and out. Opened tiles are no longer needed.
+void finish_numbers(const PackedKernels& kernels, const PackedRange& range, std::int64_t first,
+                    std::int64_t count, Panel band, const float* sums) {
+  static_assert(kBandRows <= kStretch * kBlockTiles);
+  auto* whole = reinterpret_cast<float*>(range.room);
+  for (std::int64_t tile = 0; tile < count; ++tile) {
+    const std::int64_t begin = tile / kernels.blocks.tiles * kernels.blocks.tiles;
+    const std::int64_t tiles = std::min(kernels.blocks.tiles, count - begin);
+    kernels.blocks.finish(sums + (begin * band.rows + tile - begin) * kNumberSums, tiles, band.rows,
+                          whole);
+    store_sums(range, band, first + tile, whole);
+  }
+}
+
+void open_and_multiply_numbers(const PackedKernels& kernels, const PackedRange& range) {
+  CHECK(range.room != nullptr);
+  auto* sums = reinterpret_cast<float*>(range.room) + kStretch * kBlockTiles * kTileRows;
+  const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
+  const std::int64_t bands = (range.rows + kBandRows - 1) / kBandRows;
+  // Of nearly equal lengths, all but the last even.
+  const std::int64_t parts = 2 * ((range.k + kStretch - 1) / kStretch);
+  const std::int64_t stretch = 2 * ((range.k + parts - 1) / parts);
+  for (std::int64_t b = 0; b < bands; ++b) {
+    const std::int64_t row = range.rows * b / bands;
+    const Panel band = {row, range.rows * (b + 1) / bands - row, 0};
+    for (std::int64_t first = range.begin / kTileRows; first < last; first += kBlockTiles) {
+      const std::int64_t count = std::min(kBlockTiles, last - first);
+      for (std::int64_t begin = 0; begin < range.k; begin += stretch) {
+        NumberStretch next = {first, count, begin + stretch, 0};
+        if (next.begin >= range.k)
+          next = {first + count, std::min(kBlockTiles, last - first - count), 0, 0};
+        next.count = std::min(stretch, range.k - next.begin);
+        const NumberStretch at = {first, count, begin, std::min(stretch, range.k - begin)};
+        multiply_stretch(kernels, range, at, next, band, sums);
+      }
+      finish_numbers(kernels, range, first, count, band, sums);
+    }
+  }
+}
+
 }  // namespace
 
 std::int64_t room_for_opened(std::int64_t k) {
   constexpr OpenedLayout kLargest = {.has_min = true, .halves = true};
+  static_assert(kNumberRoom <= kOpenedBytes);
   return std::max(kOpenedBytes, (k + kInputBlock - 1) / kInputBlock * kLargest.group_bytes());
 }
 
 void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
   const bool has_quants = kernels.quants[static_cast<std::size_t>(range.dtype)] != nullptr;
   if (has_quants && opens_tiles(kernels, range.rows)) return open_and_multiply(kernels, range);
+  if (!has_quants && kernels.blocks.from > 0 && range.rows >= kernels.blocks.from)
+    return open_and_multiply_numbers(kernels, range);
   const std::int64_t first = range.begin / kTileRows;
   const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
   const std::int64_t group =
