@@ -257,7 +257,7 @@ Result<std::optional<std::string>> read_entry(const std::filesystem::path& file,
 Result<std::unique_ptr<Store>> open_sqlite_store(const SqliteOptions& options,
                                                  OnWritten on_written) {
   Result<std::unique_ptr<base::FileLock>> lease =
-      base::FileLock::acquire(lease_file(options.file), std::chrono::milliseconds(0));
+      base::FileLock::acquire(lease_file(options.file), options.lease_patience);
   if (!lease.ok())
     return lease.error().in("one orchestrator at a time may use " + options.file.string());
   Result<std::unique_ptr<SqliteWriter>> writer = SqliteWriter::open(options.file);

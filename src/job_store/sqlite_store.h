@@ -24,7 +24,8 @@ struct SqliteOptions {
   // Bounds of one transaction.
   std::size_t max_group = 512;
   std::size_t max_group_bytes = std::size_t{4} << 20;
-  std::chrono::milliseconds lazy{200};  // the longest that a lazy write waits
+  std::chrono::milliseconds lazy{200};          // the longest that a lazy write waits
+  std::chrono::milliseconds lease_patience{0};  // for a process that is about to end
 };
 
 // Takes the lease (one process for each file), opens and migrates. Conflict names the holder;

@@ -76,6 +76,17 @@ TEST_F(SqliteStoreTest, ASecondStoreOfTheFileIsRefused) {
   EXPECT_THAT(error.message, HasSubstr("llorch.db.lock"));
 }
 
+TEST_F(SqliteStoreTest, OneThatIsAboutToEndIsWaitedFor) {
+  std::unique_ptr<Store> first = open();
+  std::future<bool> second = std::async(std::launch::async, [this] {
+    return open_sqlite_store({.file = file_, .lease_patience = std::chrono::seconds(60)}, nullptr)
+        .ok();
+  });
+  EXPECT_EQ(second.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  first.reset();
+  EXPECT_TRUE(second.get());
+}
+
 TEST_F(SqliteStoreTest, AFolderThatIsNotThereIsNamed) {
   const Result<std::unique_ptr<Store>> store =
       open_sqlite_store({.file = folder_ / "absent/llorch.db"}, nullptr);

@@ -50,6 +50,8 @@ using std::chrono::milliseconds;
 constexpr int kWorkThreads = 4;
 constexpr std::size_t kDescriptorReserve = 2048;  // for relays, polls, tunnels, the store
 constexpr milliseconds kLastAnswers{2'000};
+// One that was told to end has kLastAnswers, and then lets go of its port before its store.
+constexpr milliseconds kLeasePatience{5'000};
 constexpr milliseconds kForgetPause{30'000};  // between two looks at what is too old
 constexpr int kForgetSlices = 16;             // at one look
 constexpr std::string_view kAliasPrefix = "model.";
@@ -141,6 +143,7 @@ class OrchestratorProcess {
   Status open_store() {
     job_store::SqliteOptions options;
     options.file = store_file();
+    options.lease_patience = kLeasePatience;
     // Nothing is written before the orchestrator is there to hear of it.
     Result<std::unique_ptr<job_store::Store>> opened = job_store::open_sqlite_store(
         options, [this](job_store::Written written) { core_->note_written(std::move(written)); });

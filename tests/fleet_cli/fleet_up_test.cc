@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -111,6 +112,18 @@ TEST(FleetUp, OneMachineFromNothingToAnswersAndBack) {
 
   const json::Value again = home.json({"up"});
   EXPECT_EQ(again.at("started"), false) << "what runs is left alone";
+
+  // One that was told to end a moment ago, and has not yet, is waited for.
+  const fs::path address = home.path() / "orchestrator.json";
+  std::ifstream in(address);
+  const Result<json::Value> ending =
+      json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  ASSERT_TRUE(ending.ok());
+  ::kill(static_cast<pid_t>(ending->at("pid").as_int64()), SIGTERM);
+  ASSERT_TRUE(eventually([&address] { return !fs::exists(address); }));
+  const json::Value restarted = home.json({"up"});
+  EXPECT_EQ(restarted.at("started"), true);
+  EXPECT_EQ(restarted.at("pool_started"), false);
 
   const ProgramOutcome told = home.llorch(
       {"jobs", "submit", "-m", "builtin", "-p", "Once upon a time", "-n", "12", "--temp", "0"});
