@@ -19,6 +19,17 @@ AnswerForm form_of(const fleet::JobId& job, const fleet::SubmittedRecord& facts,
       .keeps_usage = wish.usage};
 }
 
+// Nobody takes the end of an answer without its words for an empty answer.
+Error not_kept(const fleet::JobId& job, fleet::Holder holder) {
+  if (holder == fleet::Holder::Connection) {
+    return {ErrorCode::Conflict, "the answer of job " + fleet::text(job) +
+                                     " went to the connection that asked for it, and is not kept"};
+  }
+  return {ErrorCode::NotFound, "the answer of job " + fleet::text(job) +
+                                   " is no longer kept: answers are for an hour after their job's "
+                                   "end"};
+}
+
 }  // namespace
 
 AnswerBook::AnswerBook(job_store::Store& store, http::WorkThreads& threads, PostEvent post,
@@ -108,6 +119,9 @@ http::Task<Result<std::shared_ptr<AnswerLog>>> AnswerBook::read_ended(fleet::Job
                    "the job " + fleet::text(job) + " is not at hand now; try again"};
     const Result<std::vector<fleet::AnswerGroup>> groups = store_.read_answer(job, {});
     if (!groups.ok()) return groups.error();
+    // Of one that was completed something is stored, its end at least.
+    if (groups->empty() && end->state == fleet::JobState::Completed)
+      return not_kept(job, facts->holder);
     fleet::SubmittedRecord stored = *facts;
     stored.holder = fleet::Holder::Detached;  // it is read, whoever it lived for
     Log log = make_log(job, stored, {.ids = false, .usage = true});

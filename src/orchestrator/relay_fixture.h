@@ -175,6 +175,15 @@ class RelayHouse {
     });
   }
 
+  // Waits until its end is durable.
+  void wait_ended(const fleet::JobId& job) {
+    while (true) {
+      const Result<fleet::JobRecords> records = store_->read_job(job);
+      if (records.ok() && records->records.size() == 2) return;
+      std::this_thread::yield();
+    }
+  }
+
   // Waits until so many ids are durable.
   fleet::Position wait_stored(const fleet::JobId& job, std::uint64_t total) {
     while (true) {

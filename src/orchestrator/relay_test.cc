@@ -183,6 +183,23 @@ TEST(Relay, AnAnswerComesBackFromTheStore) {
   EXPECT_EQ(text_of(rest), scripted_answer(42, 0, 50).substr(scripted_answer(42, 0, 20).size()));
 }
 
+TEST(Relay, AnAnswerThatIsNotKeptIsNoEmptyAnswer) {
+  RelayHouse house;
+  const fleet::JobId forgotten = house.submit(JobKind::Execute);
+  house.tell_end(forgotten, JobState::Completed);
+  const fleet::JobId attached = house.submit(JobKind::Chat, Holder::Connection);
+  house.tell_end(attached, JobState::Completed);
+  const fleet::JobId failed = house.submit(JobKind::Execute);
+  house.tell_end(failed, JobState::Failed, ErrorCode::Internal, "it broke");
+  for (const fleet::JobId& job : {forgotten, attached, failed}) {
+    house.wait_ended(job);
+    house.book.drop(job);
+  }
+  EXPECT_THAT(house.follow(forgotten).get(), HasSubstr("no longer kept"));
+  EXPECT_THAT(house.follow(attached).get(), HasSubstr("went to the connection"));
+  EXPECT_THAT(house.follow(failed).get(), HasSubstr("it broke"));
+}
+
 TEST(Relay, ARecoveredAnswerGoesOnBehindWhatIsStored) {
   RelayHouse house;
   house.pool.script("w0", {.tokens = 6, .cut_after = 4});
