@@ -34,7 +34,7 @@ install:
 	@[ -x build/release/bin/llorch ] || { scripts/setup.sh && scripts/build.sh release programs; }
 	@scripts/install.sh build/release/bin --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
 
-# Debian packages and a tarball, in build/packages.
+# Debian packages and a tarball, in build/packages: for this release of Debian or Ubuntu and newer ones.
 package: setup
 	@scripts/build.sh release programs
 	@scripts/package.sh build/release/bin
@@ -58,8 +58,8 @@ headers: setup
 cuda: setup
 	@scripts/build.sh cuda
 
-# Programs for machines that have nothing of ours, in build/dist: x86-64 and ARM64. `LLORCH_PORTABLE_DIR=$PWD/build/dist make test`
-# then looks at them too.
+# Programs for machines that have nothing of ours, in build/dist: x86-64 and ARM64, as tarballs, Debian packages and an image too.
+# `LLORCH_PORTABLE_DIR=$PWD/build/dist make test` then looks at them.
 portable:
 	@scripts/build_portable.sh
 

@@ -3,7 +3,8 @@
 #   scripts/build_portable.sh [x86-64|arm64|all] [--out DIR] [--update]
 #     DIR/<architecture>/bin/…           every program, stripped (build/dist unless told)
 #     DIR/<architecture>/manifest.json   machine, version, and the SHA-256 and bytes of each program
-#     DIR/<architecture>/PACKAGES        the libraries inside of them, with their versions
+#     DIR/<architecture>/PACKAGES        the libraries inside of them, with their versions; LICENSES: under which terms
+#     DIR/packages/…                     a tarball and a Debian package of each (scripts/package.sh), one image of all (scripts/oci_image.py)
 #   --update  from the distribution's newest libraries
 # The first time it fetches packages and builds libraries (scripts/portable_sysroot.sh); afterwards it needs no network.
 set -euo pipefail
@@ -44,6 +45,7 @@ write_manifest() {
   } >"$folder/manifest.json"
 }
 
+images=()
 for architecture in "${architectures[@]}"; do
   scripts/setup.sh "portable-$architecture"
   LLORCH_SYSROOT=$(scripts/portable_sysroot.sh "$architecture" ${update[@]+"${update[@]}"})
@@ -60,6 +62,11 @@ for architecture in "${architectures[@]}"; do
   rm -rf "$folder"
   cmake --install "build/$preset" --prefix "$folder" --component programs --strip >/dev/null
   cp "$LLORCH_SYSROOT/PACKAGES" "$folder/"
+  (cd "$LLORCH_SYSROOT/usr/share/doc" && for terms in */copyright; do printf '\n==== %s\n\n' "${terms%/*}" && cat "$terms"; done) >"$folder/LICENSES"
   write_manifest "$folder" "$machine"
   tests/packaging/check_portable.sh "$folder"
+  if [ "$machine" = "$(uname -m)" ]; then LLORCH_RUN=""; else LLORCH_RUN="qemu-$machine-static -L $LLORCH_SYSROOT"; fi
+  LLORCH_RUN=$LLORCH_RUN scripts/package.sh "$folder/bin" "$out/packages"
+  images+=("$folder:$LLORCH_SYSROOT")
 done
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)} scripts/oci_image.py "$out/packages/llorch-oci.tar" "${images[@]}"

@@ -2,7 +2,7 @@
 # Whether programs made by scripts/build_portable.sh need nothing but Linux and glibc >= 2.31:
 #   check_portable.sh DIR/<architecture> …
 # What they name is read from the files; they are run where this machine can: for x86-64 with its own glibc and, where
-# LLORCH_SYSROOT names one, with glibc 2.31; for ARM64 by qemu-aarch64-static, likewise.
+# LLORCH_SYSROOT names one (else the newest of the cache), with glibc 2.31; for ARM64 by qemu-aarch64-static, likewise.
 # Without a folder those of $LLORCH_PORTABLE_DIR are checked. Exit code 77: there is none.
 set -euo pipefail
 folders=("$@")
@@ -11,7 +11,8 @@ if [ ${#folders[@]} -eq 0 ]; then
     echo "SKIPPED: LLORCH_PORTABLE_DIR names no folder that scripts/build_portable.sh made" >&2
     exit 77
   fi
-  folders=("$LLORCH_PORTABLE_DIR"/*/)
+  folders=("$LLORCH_PORTABLE_DIR"/*/manifest.json)
+  folders=("${folders[@]%/manifest.json}")
 fi
 wrong=0
 complain() { echo "check_portable: $*" >&2; wrong=1; }
@@ -35,20 +36,22 @@ check_file() {
   done
 }
 
+cache=${LLORCH_PORTABLE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/llorch-portable}
 for folder in "${folders[@]}"; do
+  sysroot=${LLORCH_SYSROOT:-$(find "$cache" -maxdepth 1 -name "${folder##*/}-*" -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -1 | cut -d' ' -f2-)}
   machine=$(sed -nE 's/.*"machine": "(.*)".*/\1/p' "$folder/manifest.json")
   runs=()
   case "$machine" in
     x86_64)
       elf_machine=X86-64 interpreter=/lib64/ld-linux-x86-64.so.2
       if [ "$(uname -m)" = x86_64 ]; then runs+=("env"); fi
-      old=${LLORCH_SYSROOT:-}/lib/x86_64-linux-gnu
+      old=$sysroot/lib/x86_64-linux-gnu
       if [ -x "$old/ld-2.31.so" ]; then runs+=("$old/ld-2.31.so --library-path $old"); fi
       ;;
     aarch64)
       elf_machine=AArch64 interpreter=/lib/ld-linux-aarch64.so.1
-      if command -v qemu-aarch64-static >/dev/null && [ -e "${LLORCH_SYSROOT:-}$interpreter" ]; then
-        runs+=("qemu-aarch64-static -L $LLORCH_SYSROOT")
+      if command -v qemu-aarch64-static >/dev/null && [ -e "$sysroot$interpreter" ]; then
+        runs+=("qemu-aarch64-static -L $sysroot")
       elif [ "$(uname -m)" = aarch64 ]; then runs+=("env"); fi
       ;;
     *) complain "$folder/manifest.json names no machine that is known here"; continue ;;
