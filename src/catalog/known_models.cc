@@ -23,8 +23,9 @@ struct KnownModel {
   std::int64_t size_bytes;
 };
 
-// Sizes are those of the files as published (GPT-2: weights, vocabulary and settings together; of
-// the medium one known to three digits only). A download goes by what the hub says then.
+// Sizes are those of the files as published (GPT-2: weights, vocabulary and settings together); of
+// the medium one and of SafeTensors repositories known to three digits only. A download goes by
+// what the hub says then. "NAME:safetensors" is the model that the GGUF file NAME was made from.
 constexpr std::array kKnownModels = {
     KnownModel{"smollm2-135m", "SmolLM2 135M Instruct",
                "hf:bartowski/SmolLM2-135M-Instruct-GGUF::file=SmolLM2-135M-Instruct-Q8_0.gguf",
@@ -73,6 +74,16 @@ constexpr std::array kKnownModels = {
         "mistral", "Mistral 7B Instruct v0.2",
         "hf:TheBloke/Mistral-7B-Instruct-v0.2-GGUF::file=mistral-7b-instruct-v0.2.Q4_K_M.gguf",
         "gguf", "llama", "Q4_K_M", "Apache-2.0", 4'368'439'584},
+    KnownModel{"qwen-0.5b:safetensors", "Qwen2.5 0.5B Instruct", "hf:Qwen/Qwen2.5-0.5B-Instruct",
+               "safetensors", "qwen2", "BF16", "Apache-2.0", 1'000'000'000},
+    KnownModel{"tinyllama:safetensors", "TinyLlama 1.1B Chat",
+               "hf:TinyLlama/TinyLlama-1.1B-Chat-v1.0", "safetensors", "llama", "BF16",
+               "Apache-2.0", 2'200'000'000},
+    KnownModel{"phi3:safetensors", "Phi-3 mini 4K Instruct", "hf:microsoft/Phi-3-mini-4k-instruct",
+               "safetensors", "phi3", "BF16", "MIT", 7'640'000'000},
+    KnownModel{"mistral:safetensors", "Mistral 7B Instruct v0.2",
+               "hf:mistralai/Mistral-7B-Instruct-v0.2", "safetensors", "mistral", "BF16",
+               "Apache-2.0", 14'500'000'000},
 };
 
 ModelEntry make_entry(const KnownModel& model) {

@@ -28,6 +28,27 @@ TEST(KnownModels, HaveDistinctIdsThatAreIds) {
     EXPECT_TRUE(ids.contains(id)) << id;
 }
 
+// The models of the mission, as their publishers have them beside the file that others made.
+TEST(KnownModels, AVariantIsTheSameModelInAnotherFormat) {
+  const std::vector<ModelEntry> known = known_models();
+  const auto find = [&](const std::string& id) {
+    return std::find_if(known.begin(), known.end(),
+                        [&](const ModelEntry& entry) { return entry.id == id; });
+  };
+  for (const char* name : {"tinyllama", "qwen-0.5b", "phi3", "mistral"}) {
+    SCOPED_TRACE(name);
+    const auto plain = find(name);
+    const auto variant = find(std::string(name) + ":safetensors");
+    ASSERT_NE(plain, known.end());
+    ASSERT_NE(variant, known.end());
+    EXPECT_EQ(plain->name, variant->name);
+    EXPECT_EQ(plain->format, "gguf");
+    EXPECT_EQ(variant->format, "safetensors");
+    EXPECT_EQ(plain->license, variant->license);
+    EXPECT_GT(variant->size_bytes, plain->size_bytes);
+  }
+}
+
 TEST(KnownModels, SayWhereTheyAreUnderWhichLicenceAndHowLarge) {
   for (const ModelEntry& entry : known_models()) {
     SCOPED_TRACE(entry.id);

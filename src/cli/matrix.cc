@@ -47,19 +47,13 @@ json::Object cell_json(const MatrixCell& cell) {
         json::Object{{"name", check.name}, {"state", name(check.state)}, {"detail", check.detail}});
   json::Array figures;
   for (const Figure& figure : cell.figures) figures.push_back(to_json(figure));
-  return {{"model", cell.name.model},
-          {"backend", cell.name.backend},
-          {"host", cell.name.host},
-          {"state", name(cell.state())},
-          {"quant", cell.quant},
-          {"device_class", cell.device_class},
-          {"build", cell.build},
-          {"context", cell.context},
-          {"parameters", cell.parameters},
-          {"size_bytes", cell.size_bytes},
-          {"checks", std::move(checks)},
-          {"figures", std::move(figures)},
-          {"ids", json::Array(cell.ids.begin(), cell.ids.end())}};
+  return {{"model", cell.name.model},      {"backend", cell.name.backend},
+          {"host", cell.name.host},        {"state", name(cell.state())},
+          {"quant", cell.quant},           {"device_class", cell.device_class},
+          {"build", cell.build},           {"context", cell.context},
+          {"parameters", cell.parameters}, {"size_bytes", cell.size_bytes},
+          {"random", cell.is_random},      {"checks", std::move(checks)},
+          {"figures", std::move(figures)}, {"ids", json::Array(cell.ids.begin(), cell.ids.end())}};
 }
 
 Result<MatrixCell> read_cell(const json::Value& value) {
@@ -75,6 +69,8 @@ Result<MatrixCell> read_cell(const json::Value& value) {
   cell.context = number_in(*object, "context");
   cell.parameters = number_in(*object, "parameters");
   cell.size_bytes = number_in(*object, "size_bytes");
+  if (const json::Value* random = object->if_contains("random"); random != nullptr)
+    cell.is_random = random->is_bool() && random->get_bool();
   for (const json::Value& check : list_in(*object, "checks")) {
     const json::Object* fields = check.if_object();
     const auto state = fields != nullptr ? state_named(text_in(*fields, "state")) : std::nullopt;
@@ -131,6 +127,25 @@ std::string_view name(CheckState state) {
 
 std::string text_of(const CellName& cell) {
   return fmt::format("{} on {} of {}", cell.model, cell.backend, cell.host);
+}
+
+std::optional<CheckResult> compare_backends(const MatrixResult& result, const MatrixCell& cell) {
+  for (const MatrixCell& other : result.cells) {
+    if (other.name.model != cell.name.model || other.name.host != cell.name.host ||
+        other.name.backend == cell.name.backend || other.ids.empty() || cell.ids.empty())
+      continue;
+    const auto same =
+        std::mismatch(cell.ids.begin(), cell.ids.end(), other.ids.begin(), other.ids.end()).first -
+        cell.ids.begin();
+    const std::string seen =
+        fmt::format("{} of {} greedy ids as on {}", same,
+                    std::max(cell.ids.size(), other.ids.size()), other.name.backend);
+    if (same > 0) return CheckResult{"agrees", CheckState::Passed, seen};
+    if (cell.is_random)
+      return CheckResult{"agrees", CheckState::Skipped, seen + ": random weights decide nothing"};
+    return CheckResult{"agrees", CheckState::Failed, seen + ", expected the first at least"};
+  }
+  return std::nullopt;
 }
 
 CheckState MatrixCell::state() const {

@@ -21,6 +21,8 @@ struct CheckResult {
   std::string name;  // "plan", "load", "ids", …: see matrix_checks.cc
   CheckState state = CheckState::Skipped;
   std::string detail;  // what was seen; of a failed one what was expected, of a skipped one why
+
+  friend bool operator==(const CheckResult&, const CheckResult&) = default;
 };
 
 // Which cell it is. The three together are its key.
@@ -41,6 +43,7 @@ struct MatrixCell {
   std::int64_t context = 0;
   std::int64_t parameters = 0;
   std::int64_t size_bytes = 0;
+  bool is_random = false;  // weights that `llorch-convert --random` drew: of that shape, no more
   std::vector<CheckResult> checks;
   std::vector<Figure> figures;
   std::vector<std::int32_t> ids;  // of one greedy answer, for comparing
@@ -62,6 +65,12 @@ struct MatrixResult {
   const MatrixCell* find(const CellName& name) const;  // null: none
   std::size_t count(CheckState state) const;           // cells
 };
+
+// Whether the cell's greedy ids are those that another backend of its host made of this model, as a
+// check "agrees"; nothing: no other has made any. The arithmetic of two backends differs, so they
+// may part where two tokens are nearly as likely; that they have not even the first in common is a
+// failure, unless the weights are random and nothing is likely.
+std::optional<CheckResult> compare_backends(const MatrixResult& result, const MatrixCell& cell);
 
 json::Object to_json(const MatrixResult& result);
 // Of a file that this program wrote; Corrupt says what is wrong with another.

@@ -61,6 +61,9 @@ Result<Asked> choose_story(const ModelClient& client, const std::stop_token& sto
 
 // --- those that start programs (matrix_programs.cc) ---
 
+// Has the pool's program fetch it. Skipped where it cannot be had, with that program's last words.
+CheckResult fetch_model(const std::string& id, const std::filesystem::path& programs,
+                        const std::stop_token& stop);
 CheckResult check_checkpoints(Subject& subject, MatrixCell& cell);
 CheckResult check_bad_path(Subject& subject, MatrixCell& cell);
 CheckResult check_cut_file(Subject& subject, MatrixCell& cell);

@@ -39,6 +39,8 @@ constexpr const char* kFooter = R"(Examples:
   llorch matrix --models tinyllama,small=/models/small.gguf --backends cpu
   llorch matrix --hosts local,anna --json matrix.json --html matrix.html
   llorch matrix --json today.json --baseline yesterday.json
+  llorch matrix --models tinyllama,tinyllama:safetensors --fetch
+  llorch matrix --show today.json --html today.html
 
 For each model, backend and host: would it fit, does it load, does it compute what it
 should, does it stop when told to, does it bear odd requests and many of them, how fast
@@ -63,8 +65,10 @@ struct MatrixArguments {
   std::string html_file;
   std::string markdown_file;
   std::string baseline_file;
+  std::string shown_file;
   bool quick = false;
   bool again = false;
+  bool fetch = false;
   std::int32_t soak = 0;  // 0: what the scale says
 };
 
@@ -110,6 +114,7 @@ Result<MatrixWish> read_wish(const FleetContext& context, const MatrixArguments&
   if (wish.models.size() * wish.backends.size() * wish.hosts.size() > kCellsMax)
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("that would be more than {} cells", kCellsMax)};
+  wish.fetches = arguments.fetch;
   if (arguments.quick) wish.scale = quick_scale();
   if (arguments.soak > 0) wish.scale.soak = arguments.soak;
   return wish;
@@ -221,6 +226,8 @@ Result<bool> run_missing(const FleetContext& context, const MatrixArguments& arg
       live.wipe();
       return false;
     }
+    if (std::optional<CheckResult> agrees = compare_backends(result, cell))
+      cell.checks.push_back(std::move(*agrees));
     live.done(cell);
     result.cells.push_back(std::move(cell));
     order_cells(result, wanted);
@@ -262,15 +269,45 @@ json::Object report_json(const MatrixResult& result, const std::vector<Differenc
   return object;
 }
 
+// Writes the pages, prints the table, and says by the exit code how it went.
+int report(const FleetContext& context, const MatrixArguments& arguments,
+           const MatrixResult& result, const std::optional<MatrixResult>& before,
+           const std::vector<CellName>& wanted) {
+  const std::vector<Difference> differences =
+      before ? compare(result, *before) : std::vector<Difference>{};
+  for (const auto& [file, text] : {std::pair{arguments.html_file, matrix_html(result, differences)},
+                                   std::pair{arguments.markdown_file, matrix_markdown(result)}})
+    if (const Status kept = keep(file, text); !kept.ok()) return fail(kept.error());
+  const int printed = context.json_output
+                          ? print_json(report_json(result, differences))
+                          : print(matrix_table(result, wanted, nullptr, context.color) + "\n" +
+                                  matrix_remarks(result, context.color) +
+                                  differences_text(differences, context.color));
+  const bool is_worse = std::any_of(differences.begin(), differences.end(),
+                                    [](const Difference& one) { return one.is_regression; });
+  return printed != 0 || is_worse || result.count(CheckState::Failed) > 0 ? kFailure : 0;
+}
+
+// An earlier run's file as it is; nothing runs.
+int show(const FleetContext& context, const MatrixArguments& arguments,
+         const std::optional<MatrixResult>& before) {
+  const Result<MatrixResult> result = read_result(arguments.shown_file);
+  if (!result.ok()) return fail(result.error());
+  std::vector<CellName> cells;
+  for (const MatrixCell& cell : result->cells) cells.push_back(cell.name);
+  return report(context, arguments, *result, before, cells);
+}
+
 int matrix(const FleetContext& context, const MatrixArguments& arguments) {
-  Result<MatrixWish> wish = read_wish(context, arguments);
-  if (!wish.ok()) return fail(wish.error());
   std::optional<MatrixResult> before;  // read first: it may be the file that is written
   if (!arguments.baseline_file.empty()) {
     Result<MatrixResult> read = read_result(arguments.baseline_file);
     if (!read.ok()) return fail(read.error());
     before = read.take();
   }
+  if (!arguments.shown_file.empty()) return show(context, arguments, before);
+  Result<MatrixWish> wish = read_wish(context, arguments);
+  if (!wish.ok()) return fail(wish.error());
   Result<MatrixResult> result = resume(arguments);
   if (!result.ok()) return fail(result.error());
   result->machine = describe_machine(context.home);
@@ -282,20 +319,7 @@ int matrix(const FleetContext& context, const MatrixArguments& arguments) {
                            result->cells.size(), arguments.json_file));
     return kInterrupted;
   }
-  const std::vector<Difference> differences =
-      before ? compare(*result, *before) : std::vector<Difference>{};
-  for (const auto& [file, text] :
-       {std::pair{arguments.html_file, matrix_html(*result, differences)},
-        std::pair{arguments.markdown_file, matrix_markdown(*result)}})
-    if (const Status kept = keep(file, text); !kept.ok()) return fail(kept.error());
-  const int printed = context.json_output
-                          ? print_json(report_json(*result, differences))
-                          : print(matrix_table(*result, cells_of(*wish), nullptr, context.color) +
-                                  "\n" + matrix_remarks(*result, context.color) +
-                                  differences_text(differences, context.color));
-  const bool is_worse = std::any_of(differences.begin(), differences.end(),
-                                    [](const Difference& one) { return one.is_regression; });
-  return printed != 0 || is_worse || result->count(CheckState::Failed) > 0 ? kFailure : 0;
+  return report(context, arguments, *result, before, cells_of(*wish));
 }
 
 }  // namespace
@@ -311,6 +335,7 @@ void add_matrix_command(CLI::App& app, FleetContext& context) {
       ->type_name("A,B");
   command->add_option("--hosts", arguments->hosts, "local, hosts of the fleet, or all (local)")
       ->type_name("H,I");
+  command->add_flag("--fetch", arguments->fetch, "models of --models that are not here");
   command->add_flag("--quick", arguments->quick, "fewer requests and repetitions of everything");
   command->add_option("--soak", arguments->soak, "requests of the soak (1000; quick: 100)")
       ->type_name("N")
@@ -324,6 +349,8 @@ void add_matrix_command(CLI::App& app, FleetContext& context) {
   command->add_option("--markdown", arguments->markdown_file, "write the table as Markdown")
       ->type_name("FILE");
   command->add_option("--baseline", arguments->baseline_file, "the JSON file of an earlier run")
+      ->type_name("FILE");
+  command->add_option("--show", arguments->shown_file, "draw an earlier run's file, run nothing")
       ->type_name("FILE");
   command->add_flag("--again", arguments->again, "cells of --json that failed once more");
   command

@@ -164,10 +164,10 @@ std::string overview(const MatrixResult& result) {
       "class=\"n\">first token<th class=\"n\">prefill<th class=\"n\">decode<th "
       "class=\"n\">×4<th class=\"n\">×16<th class=\"n\">peak memory</tr>\n";
   for (const MatrixCell& cell : result.cells) {
-    text +=
-        fmt::format("<tr><td>{}<td>{}<td>{}<td>{}<td class=\"{}\">{} {}", escaped(cell.name.model),
-                    escaped(cell.quant), escaped(cell.name.backend), escaped(cell.name.host),
-                    class_of(cell.state()), mark_of(cell.state()), name(cell.state()));
+    text += fmt::format(
+        "<tr><td>{}<td>{}<td>{}<td>{}<td class=\"{}\">{} {}", escaped(cell.name.model),
+        escaped(cell.quant + (cell.is_random ? ", random" : "")), escaped(cell.name.backend),
+        escaped(cell.name.host), class_of(cell.state()), mark_of(cell.state()), name(cell.state()));
     for (const std::string_view figure : {"first_token_ms", "prefill_tps", "decode_tps_1",
                                           "decode_tps_4", "decode_tps_16", "peak_memory"})
       text += fmt::format("<td class=\"n\">{}", figure_cell(cell.find_figure(figure)));

@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kCheckpointsPatience{600'000};
 constexpr milliseconds kRefusalPatience{60'000};
+constexpr milliseconds kFetchPatience{4 * 3'600'000};
 constexpr milliseconds kTick{50};
 constexpr std::uintmax_t kCutFileMax = std::uintmax_t{1} << 30;
 constexpr std::size_t kDetailBytes = 300;
@@ -127,7 +128,46 @@ std::string failed_rungs(std::string_view output) {
   return names.empty() ? last_line(output) : "failed: " + names;
 }
 
+bool is_weights(const fs::path& file) {
+  const std::string ending = file.extension().string();
+  return ending == ".gguf" || ending == ".safetensors" || ending == ".bin" || ending == ".pt" ||
+         ending == ".pth";
+}
+
+// The largest file of weights in a folder; empty: none.
+fs::path largest_weights(const fs::path& folder) {
+  fs::path largest;
+  std::uintmax_t most = 0;
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    std::error_code ignored;
+    const std::uintmax_t size = fs::file_size(at->path(), ignored);
+    if (ignored || !is_weights(at->path()) || size <= most) continue;
+    most = size;
+    largest = at->path();
+  }
+  return largest;
+}
+
+// The other files of a folder, as links; an error that could not be helped is in `failed`.
+void link_others(const fs::path& from, const fs::path& to, const fs::path& but,
+                 std::error_code& failed) {
+  for (fs::directory_iterator at(from, failed), end; !failed && at != end; at.increment(failed))
+    if (at->path() != but && !at->is_directory(failed) && !failed)
+      fs::create_symlink(fs::absolute(at->path()), to / at->path().filename(), failed);
+}
+
 }  // namespace
+
+CheckResult fetch_model(const std::string& id, const fs::path& programs,
+                        const std::stop_token& stop) {
+  const Result<Outcome> outcome =
+      run(programs / "llorch-pool", {"models", "download", id}, kFetchPatience, stop);
+  if (!outcome.ok()) return failed(outcome.error().message);
+  if (outcome->exit && outcome->exit->success()) return passed("fetched");
+  return skipped(outcome->exit ? "cannot be had: " + last_line(outcome->output)
+                               : "the download was given up");
+}
 
 CheckResult check_checkpoints(Subject& subject, MatrixCell&) {
   if (subject.files.empty()) return skipped(why_no_files(subject));
@@ -156,19 +196,22 @@ CheckResult check_cut_file(Subject& subject, MatrixCell&) {
   if (subject.program.empty()) return skipped("the worker is another host's");
   std::error_code failed_to_look;
   if (subject.files.empty()) return skipped(why_no_files(subject));
-  if (!fs::is_regular_file(subject.files, failed_to_look))
-    return skipped("the model is a folder, not one file");
-  const std::uintmax_t size = fs::file_size(subject.files, failed_to_look);
+  const bool is_folder = fs::is_directory(subject.files, failed_to_look);
+  const fs::path source = is_folder ? largest_weights(subject.files) : subject.files;
+  if (source.empty()) return skipped("the folder has no weights");
+  const std::uintmax_t size = fs::file_size(source, failed_to_look);
   if (failed_to_look || size > kCutFileMax) return skipped("the file is larger than 1 GiB");
   const TemporaryFolder folder;
   if (folder.path().empty()) return skipped("no temporary folder could be made");
-  const fs::path cut = folder.path() / ("cut" + subject.files.extension().string());
-  fs::copy_file(subject.files, cut, failed_to_look);
+  const fs::path cut = folder.path() / (is_folder ? source.filename()
+                                                  : fs::path("cut" + source.extension().string()));
+  if (is_folder) link_others(subject.files, folder.path(), source, failed_to_look);
+  if (!failed_to_look) fs::copy_file(source, cut, failed_to_look);
   if (!failed_to_look)
     fs::permissions(cut, fs::perms::owner_read | fs::perms::owner_write, failed_to_look);
   if (!failed_to_look) fs::resize_file(cut, size * 2 / 3, failed_to_look);
   if (failed_to_look) return skipped("no copy could be made: " + failed_to_look.message());
-  return expect_refusal(subject, cut);
+  return expect_refusal(subject, is_folder ? folder.path() : cut);
 }
 
 }  // namespace llorch::cli

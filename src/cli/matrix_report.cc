@@ -31,6 +31,12 @@ Color color_of(CheckState state) {
   return Color::None;
 }
 
+// "Q4_K_M", "Q4_K_M, random", "-".
+std::string weights_text(const MatrixCell& cell) {
+  const std::string quant = cell.quant.empty() ? "-" : cell.quant;
+  return cell.is_random ? quant + ", random" : quant;
+}
+
 std::string checks_text(const MatrixCell& cell) {
   std::string text = std::to_string(cell.count(CheckState::Passed));
   if (const std::size_t bad = cell.count(CheckState::Failed); bad > 0)
@@ -192,9 +198,12 @@ std::string matrix_remarks(const MatrixResult& result, bool color) {
 std::string matrix_markdown(const MatrixResult& result) {
   std::string text = "# Models that were tried\n\n";
   text += fmt::format(
-      "Made by `llorch matrix{} --markdown docs/MODEL_SUPPORT.md`, version {}, {}, on {}.\n"
+      "Made by `llorch matrix{} --json docs/data/model_support.json --markdown "
+      "docs/MODEL_SUPPORT.md`, version {}, {}, on {}.\n"
       "{} cells passed, {} failed, {} were skipped. Speeds are medians in tokens a second (first "
-      "token: milliseconds),\nas somebody who asks sees them; how busy the machine was counts.\n\n",
+      "token: milliseconds),\nas somebody who asks sees them; how busy the machine was counts. "
+      "Random weights have the shape, the numbers and the\ntokenizer of the real model, and are as "
+      "large and as fast; what they say means nothing.\n\n",
       result.quick ? " --quick" : "", result.version, result.made_at.substr(0, 10),
       plain(result.machine), result.count(CheckState::Passed), result.count(CheckState::Failed),
       result.count(CheckState::Skipped));
@@ -204,11 +213,10 @@ std::string matrix_markdown(const MatrixResult& result) {
       "|---|---|---:|---|---|---|---|---:|---:|---:|---:|---:|---:|\n";
   for (const MatrixCell& cell : result.cells) {
     if (cell.state() == CheckState::Skipped) continue;  // told below, with the reason
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |", plain(cell.name.model),
-                        cell.quant.empty() ? "-" : plain(cell.quant),
-                        cell.size_bytes > 0 ? base::human_bytes(cell.size_bytes) : "-",
-                        cell.name.backend, plain(cell.name.host), name(cell.state()),
-                        checks_text(cell));
+    text += fmt::format(
+        "| {} | {} | {} | {} | {} | {} | {} |", plain(cell.name.model), plain(weights_text(cell)),
+        cell.size_bytes > 0 ? base::human_bytes(cell.size_bytes) : "-", cell.name.backend,
+        plain(cell.name.host), name(cell.state()), checks_text(cell));
     for (const std::string_view figure : kColumns)
       text += fmt::format(" {} |", figure_cell(cell.find_figure(figure)));
     text += "\n";
@@ -221,14 +229,16 @@ std::string matrix_markdown(const MatrixResult& result) {
   text += reasons_markdown(result, CheckState::Skipped, "Not tried, and why");
   text +=
       "\n## What is tried\n\n"
-      "plan: would it fit. load: a worker with exactly that plan. checkpoints: twelve stages from "
+      "fetch: where it was not here. plan: would it fit. load: a worker with exactly that plan. "
+      "checkpoints: twelve stages from "
       "the first norm to ids, against a slow\nreference in double precision. ids: a greedy answer "
       "twice and among others, the same ids. golden: the ids that transformers\ncontinues with. "
       "chat: through OpenAI's endpoint. cancel: in a long prompt and while writing; slots are free "
       "and the greedy ids\nthe same afterwards. Then an empty prompt, the longest and one token "
       "more, unicode, a stop text across two tokens, eight\ncancels in a row, a path without a "
       "model, a file cut at two thirds, bursts of 10 and 64, a soak whose second half\nmust not "
-      "grow, speeds, joules where they are counted, and the peak of memory against the plan.\n";
+      "grow, speeds, joules where they are counted, the peak of memory against the plan, and on "
+      "a second backend the greedy ids of the first.\n";
   return text;
 }
 

@@ -158,11 +158,18 @@ std::optional<pool::MemoryPlan> make_plan(const contract::ModelEntry& entry,
 void run_local(const MatrixModel& model, const MatrixWish& wish, const MatrixPlace& place,
                const OnCheck& on_check, const std::stop_token& stop, MatrixCell& cell) {
   on_check("plan", 0, matrix_checks().size() + 2);
-  const Result<contract::ModelEntry> entry = find_entry(model, place);
-  const bool is_here = entry.ok() && entry->downloaded;
-  if (!is_here && is_known(model.ref)) {
+  Result<contract::ModelEntry> entry = find_entry(model, place);
+  const auto is_here = [&] { return entry.ok() && entry->downloaded; };
+  if (!is_here() && is_known(model.ref) && wish.fetches) {
+    on_check("fetch", 0, matrix_checks().size() + 2);
+    add(cell, "fetch", fetch_model(model.ref, place.programs, stop));
+    if (cell.checks.back().state != CheckState::Passed) return;
+    entry = find_entry(model, place);
+  }
+  if (!is_here() && is_known(model.ref)) {
     add(cell, "plan",
-        skipped(fmt::format("its files are not here: `llorch-pool models download {}` fetches them",
+        skipped(fmt::format("its files are not here: `llorch-pool models download {}` fetches "
+                            "them, or --fetch",
                             model.ref)));
     return;
   }
@@ -172,6 +179,7 @@ void run_local(const MatrixModel& model, const MatrixWish& wish, const MatrixPla
   }
   cell.parameters = entry->parameters.value_or(0);
   cell.size_bytes = entry->size_bytes;
+  cell.is_random = entry->name.ends_with(" with random weights");
   const std::optional<pool::MemoryPlan> plan = make_plan(*entry, place, cell);
   if (!plan || stop.stop_requested()) return;
   on_check("load", 1, matrix_checks().size() + 2);

@@ -30,6 +30,7 @@ struct MatrixWish {
   std::vector<std::string> backends;
   std::vector<std::string> hosts;  // kLocalHost (a worker of our own), or of the fleet
   MatrixScale scale;
+  bool fetches = false;  // what has a name and is not on this machine
 };
 std::vector<CellName> cells_of(const MatrixWish& wish);
 

@@ -344,6 +344,37 @@ TEST(MatrixCompare, ChecksAndIdsCount) {
   EXPECT_THAT(compare(now, before), IsEmpty());
 }
 
+TEST(MatrixCompare, ASecondBackendIsHeldAgainstTheFirst) {
+  MatrixResult result = sample_result();
+  MatrixCell other = result.cells[0];
+  EXPECT_EQ(compare_backends(result, other), std::nullopt) << "itself is no other";
+  other.name.backend = "cuda";
+  other.ids = {5, 6, 9};
+  const auto parted = compare_backends(result, other);
+  ASSERT_TRUE(parted);
+  EXPECT_EQ(parted->state, CheckState::Passed);
+  EXPECT_EQ(parted->detail, "2 of 3 greedy ids as on cpu");
+  other.ids = {9, 6, 7};
+  EXPECT_EQ(compare_backends(result, other)->state, CheckState::Failed);
+  other.is_random = true;
+  EXPECT_EQ(compare_backends(result, other)->state, CheckState::Skipped);
+  other.ids.clear();
+  EXPECT_EQ(compare_backends(result, other), std::nullopt);
+  other.name.host = "anna";
+  EXPECT_EQ(compare_backends(result, other), std::nullopt);
+}
+
+TEST(MatrixReport, SaysWhichWeightsAreRandom) {
+  MatrixResult result = sample_result();
+  result.cells[0].is_random = true;
+  EXPECT_THAT(matrix_markdown(result), HasSubstr("| Q4\\_K\\_M, random |"));
+  EXPECT_THAT(matrix_html(result, {}), HasSubstr("Q4_K_M, random"));
+  const Result<MatrixResult> read = parse_matrix(json::serialize(to_json(result)));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_TRUE(read->cells[0].is_random);
+  EXPECT_FALSE(read->cells[1].is_random);
+}
+
 TEST(MatrixReport, TellsStatesFiguresAndReasons) {
   const MatrixResult result = sample_result();
   std::vector<CellName> wanted;

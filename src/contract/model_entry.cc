@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/utf8.h"
@@ -100,10 +101,20 @@ bool is_model_id(std::string_view text) {
   const auto is_alphanumeric = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
   };
-  if (text.empty() || text.size() > kIdBytesMax || !is_alphanumeric(text.front())) return false;
-  return std::all_of(text.begin(), text.end(), [&](char c) {
-    return is_alphanumeric(c) || c == '.' || c == '_' || c == '-';
-  });
+  const auto is_word = [&](std::string_view word) {
+    return !word.empty() && is_alphanumeric(word.front()) &&
+           std::all_of(word.begin(), word.end(), [&](char c) {
+             return is_alphanumeric(c) || c == '.' || c == '_' || c == '-';
+           });
+  };
+  if (text.size() > kIdBytesMax) return false;
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return is_word(text);
+  // "tinyllama:safetensors" is a variant of a name; "hf:repo" is a reference and no id.
+  constexpr std::array<std::string_view, 5> kSchemes = {"hf", "npm", "file", "http", "https"};
+  const std::string_view name = text.substr(0, colon);
+  return std::find(kSchemes.begin(), kSchemes.end(), name) == kSchemes.end() && is_word(name) &&
+         is_word(text.substr(colon + 1));
 }
 
 bool is_relative_file_path(std::string_view text) {

@@ -126,10 +126,12 @@ TEST(ModelEntryJson, ErrorsNameTheEntryAndTheField) {
 }
 
 TEST(ModelId, IsWhatMayBeAFolderAndAnArgument) {
-  for (const char* id : {"a", "7b", "tinyllama", "qwen2.5-0.5b_Q4.K", "A..b"})
+  for (const char* id :
+       {"a", "7b", "tinyllama", "qwen2.5-0.5b_Q4.K", "A..b", "tinyllama:safetensors", "a:1.b"})
     EXPECT_TRUE(is_model_id(id)) << id;
   EXPECT_TRUE(is_model_id(std::string(128, 'x')));
-  for (const char* id : {"", ".", "..", "-x", "_x", "a/b", "a b", "a;b", "a\n", "ä", "$(x)"})
+  for (const char* id : {"", ".", "..", "-x", "_x", "a/b", "a b", "a;b", "a\n", "ä", "$(x)", ":a",
+                         "a:", "a::b", "a:b:c", "a:.b", "hf:a", "npm:a", "file:a"})
     EXPECT_FALSE(is_model_id(id)) << id;
   EXPECT_FALSE(is_model_id(std::string(129, 'x')));
 }

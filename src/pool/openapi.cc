@@ -49,7 +49,7 @@ constexpr std::array kSchemas = {
 "items":{"type":"object","required":["id","state"],"properties":{"id":{"type":"string"},"state":{"type":"string"}}}}}})"},
     NamedSchema{"RegisterModelRequest",
                 R"({"type":"object","additionalProperties":false,"required":["id"],"properties":{
-"id":{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._-]*$","minLength":1,"maxLength":128},
+"id":{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9][A-Za-z0-9._-]*)?$","minLength":1,"maxLength":128},
 "name":{"type":"string","maxLength":1024},"repo":{"type":"string","maxLength":1024},
 "architecture":{"type":"string","maxLength":1024},"path":{"type":"string","maxLength":4096}}})"},
     NamedSchema{

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/json.h"
 #include "compute/create.h"
 #include "model/load.h"
@@ -54,10 +56,13 @@ TEST(Bench, RowsAreSummedUpOverTheRepeats) {
 }
 
 TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
-  const ModelShape tiny = {"tiny", "llama", 256, 2, 4, 2, 512, 128, 64, false, false};
-  const ModelShape tied = {"tied", "qwen2", 64, 1, 2, 1, 96, 200, 64, true, true};
+  const ModelShape tiny = {"tiny", "llama", 256, 2, 4, 2, 512, 128, 64, false};
+  const ModelShape tied = {"tied", "qwen2", 64, 1, 2, 1, 96, 200, 64, true};
+  const ModelShape fused = {"fused", "phi3", 64, 1, 2, 2, 96, 200, 64, false, 1e-5F, 1e4, 17};
+  const ModelShape learned = {"learned", "gpt2", 64, 1, 2, 2, 256, 200, 64, true};
+  const std::array shapes = {tiny, tied, fused, learned};
   const test::TempDir folder;
-  for (const ModelShape& shape : {tiny, tied}) {
+  for (const ModelShape& shape : shapes) {
     for (const WeightType& type : weight_types()) {
       const auto path = folder / fmt::format("{}-{}.gguf", shape.name, type.name);
       const Status written = write_random_model({.shape = shape, .type = &type}, path);
@@ -65,7 +70,10 @@ TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
       const auto backend = compute::make_backend("cpu", {.threads = 1}).take();
       const auto loaded = model::load_model(path, *backend);
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-      if (type.name != "f16" && type.name != "q4_k_m") continue;  // measuring takes its time
+      EXPECT_EQ((*loaded)->config.architecture, shape.architecture);
+      EXPECT_EQ((*loaded)->config.layer_attention(0).window, shape.window);
+      // Measuring takes its time.
+      if (&shape > &shapes[1] || (type.name != "f16" && type.name != "q4_k_m")) continue;
       Result<BenchReport> report = run_bench({.model = path,
                                               .prompt = 20,
                                               .generate = 3,
@@ -85,14 +93,30 @@ TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
       }
     }
   }
-  EXPECT_EQ(find_model_shape("qwen2.5-0.5b")->hidden, 896U);
+  EXPECT_EQ(find_model_shape("qwen2.5-0.5b")->hidden, 896);
   EXPECT_EQ(find_model_shape("nobody"), nullptr);
+}
+
+// What their publishers count.
+TEST(RandomModel, ShapesHaveAsManyParametersAsTheRealOnes) {
+  for (const auto& [name, parameters] : {std::pair{"gpt2", 124'439'808LL},
+                                         {"gpt2-medium", 354'823'168LL},
+                                         {"smollm2-135m", 134'515'008LL},
+                                         {"qwen2.5-0.5b", 494'032'768LL},
+                                         {"tinyllama-1.1b", 1'100'048'384LL},
+                                         {"phi-3-mini", 3'821'079'552LL},
+                                         {"mistral-7b", 7'241'732'096LL}}) {
+    const ModelShape* shape = find_model_shape(name);
+    ASSERT_NE(shape, nullptr) << name;
+    EXPECT_EQ(count_parameters(*shape), parameters) << name;
+  }
+  EXPECT_EQ(model_shapes().size(), 7U);
 }
 
 TEST(RandomModel, HasTheTokenizerItIsGiven) {
   const test::TempDir folder;
   write_test_model(folder / "in");
-  const RandomModel request = {.shape = {"tiny", "llama", 64, 1, 2, 1, 96, 740, 64, true, false},
+  const RandomModel request = {.shape = {"tiny", "llama", 64, 1, 2, 1, 96, 740, 64, true},
                                .type = find_weight_type("q8_0"),
                                .tokenizer = folder / "in"};
   const Status written = write_random_model(request, folder / "out.gguf");
@@ -108,7 +132,7 @@ TEST(RandomModel, HasTheTokenizerItIsGiven) {
 TEST(BenchProgram, PrintsEachFormAndSaysWhatIsWrong) {
   const test::TempDir folder;
   const std::string path = folder / "random.gguf";
-  ASSERT_TRUE(write_random_model({.shape = {"tiny", "llama", 64, 1, 2, 1, 96, 200, 64, true, false},
+  ASSERT_TRUE(write_random_model({.shape = {"tiny", "llama", 64, 1, 2, 1, 96, 200, 64, true},
                                   .type = find_weight_type("q8_0")},
                                  path)
                   .ok());

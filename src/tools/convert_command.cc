@@ -38,8 +38,9 @@ Examples:
   llorch-convert model-f16.gguf model-q8_0.gguf --type q8_0 --threads 8 --json
   llorch-convert --random qwen2.5-0.5b random.gguf --type q4_k_m --tokenizer models/Qwen
 
-Shapes of --random: smollm2-135m qwen2.5-0.5b tinyllama-1.1b mistral-7b. As large and
-as fast as the real ones, and of no use otherwise.
+Shapes of --random: gpt2 gpt2-medium smollm2-135m qwen2.5-0.5b tinyllama-1.1b
+phi-3-mini mistral-7b. Sizes and numbers are those of the real ones, so they are as large
+and as fast, and of no use otherwise.
 
 --json prints one object: input, output, type, tensors, weights, bytes_before,
 bytes_after, bits_per_weight, types [{type, tensors, weights, bytes}], notes,

@@ -11,7 +11,10 @@
 
 #include "compute/quantize.h"
 #include "formats/gguf_writer.h"
+#include "model/architecture.h"
+#include "model/rope.h"
 #include "tools/export_tokenizer.h"
+#include "tools/gguf_numbers.h"
 
 namespace llorch::tools {
 namespace {
@@ -20,44 +23,74 @@ using formats::GgufTensor;
 using tensor::DType;
 
 constexpr std::array kShapes = {
-    ModelShape{"smollm2-135m", "llama", 576, 30, 9, 3, 1536, 49152, 8192, true, false},
-    ModelShape{"qwen2.5-0.5b", "qwen2", 896, 24, 14, 2, 4864, 151936, 32768, true, true},
-    ModelShape{"tinyllama-1.1b", "llama", 2048, 22, 32, 4, 5632, 32000, 2048, false, false},
-    ModelShape{"mistral-7b", "llama", 4096, 32, 32, 8, 14336, 32000, 32768, false, false},
+    ModelShape{"gpt2", "gpt2", 768, 12, 12, 12, 3072, 50257, 1024, true},
+    ModelShape{"gpt2-medium", "gpt2", 1024, 24, 16, 16, 4096, 50257, 1024, true},
+    ModelShape{"smollm2-135m", "llama", 576, 30, 9, 3, 1536, 49152, 8192, true, 1e-5F, 100000},
+    ModelShape{"qwen2.5-0.5b", "qwen2", 896, 24, 14, 2, 4864, 151936, 32768, true, 1e-6F, 1e6},
+    ModelShape{"tinyllama-1.1b", "llama", 2048, 22, 32, 4, 5632, 32000, 2048, false},
+    ModelShape{"phi-3-mini", "phi3", 3072, 32, 32, 32, 8192, 32064, 4096, false, 1e-5F, 1e4, 2047},
+    ModelShape{"mistral-7b", "llama", 4096, 32, 32, 8, 14336, 32000, 32768, false, 1e-5F, 1e6},
 };
 
 // So many different rows are quantised for each type and width; matrices repeat them.
 constexpr std::int64_t kRowsMade = 64;
 
-void add_numbers(const ModelShape& shape, const WeightType& type, formats::GgufWriter& writer) {
-  const std::string prefix(shape.architecture);
+const model::Architecture& architecture_of(const ModelShape& shape) {
+  const auto all = model::architectures();
+  const auto found = std::ranges::find(all, shape.architecture, &model::Architecture::name);
+  CHECK(found != all.end(), "a shape of an architecture that there is not");
+  return *found;
+}
+
+model::ModelConfig config_of(const ModelShape& shape) {
+  model::ModelConfig config;
+  config.architecture = shape.architecture;
+  config.vocab_size = shape.vocab;
+  config.context_length = shape.context;
+  config.hidden_dim = shape.hidden;
+  config.num_layers = shape.layers;
+  config.num_heads = shape.heads;
+  config.num_kv_heads = shape.kv_heads;
+  config.head_dim = shape.hidden / shape.heads;
+  config.ffn_dim = shape.feed_forward;
+  config.norm_epsilon = shape.norm_epsilon;
+  config.tied_output = shape.tied_output;
+  config.qkv_bias = shape.architecture == "qwen2";
+  config.learned_positions = shape.architecture == "gpt2";
+  if (config.learned_positions) return config;
+  config.norm = model::NormKind::RmsNorm;
+  config.gated_mlp = true;
+  config.ropes.push_back(
+      model::make_rope({.theta = shape.rope_theta, .rotary_dim = config.head_dim},
+                       compute::RopeStyle::Half)
+          .take());
+  config.attention.assign(static_cast<std::size_t>(shape.layers),
+                          {.window = shape.window, .rope = 0});
+  return config;
+}
+
+Status add_numbers(const ModelShape& shape, const WeightType& type, formats::GgufWriter& writer) {
   writer.add_text("general.name", fmt::format("{} with random weights", shape.name));
   writer.add_number("general.file_type", type.file_type);
-  const std::uint32_t head_dim = shape.hidden / shape.heads;
-  for (const auto& [key, number] : {std::pair{"context_length", shape.context},
-                                    {"embedding_length", shape.hidden},
-                                    {"block_count", shape.layers},
-                                    {"feed_forward_length", shape.feed_forward},
-                                    {"attention.head_count", shape.heads},
-                                    {"attention.head_count_kv", shape.kv_heads},
-                                    {"rope.dimension_count", head_dim},
-                                    {"vocab_size", shape.vocab}}) {
-    writer.add_number(fmt::format("{}.{}", prefix, key), number);
-  }
-  writer.add_number(prefix + ".attention.layer_norm_rms_epsilon", 1e-5F);
-  writer.add_number(prefix + ".rope.freq_base", 10000.0F);
+  formats::Metadata numbers;
+  const Status added =
+      add_model_numbers(config_of(shape), architecture_of(shape).gguf_name, numbers);
+  if (!added.ok()) return added;
+  for (const auto& [key, value] : numbers.entries())
+    writer.add_value(key, value, numbers.stored_type(key));
+  return ok_status();
 }
 
 // What a file without a tokenizer says in its place, or the tokenizer with the architecture.
 Status add_tokenizer(const RandomModel& request, formats::GgufWriter& writer) {
   const ModelShape& shape = request.shape;
   if (request.tokenizer.empty()) {
-    writer.add_text("general.architecture", shape.architecture);
+    writer.add_text("general.architecture", architecture_of(shape).gguf_name);
     writer.add_text("tokenizer.ggml.model", "no_vocab");
     return ok_status();
   }
-  const Result<GgufExport> exported = export_tokenizer(
-      request.tokenizer, {shape.architecture, static_cast<std::int32_t>(shape.vocab)});
+  const Result<GgufExport> exported =
+      export_tokenizer(request.tokenizer, {architecture_of(shape).gguf_name, shape.vocab});
   if (!exported.ok()) return exported.error();
   for (const auto& [key, value] : exported->metadata.entries())
     writer.add_value(key, value, exported->metadata.stored_type(key));
@@ -69,31 +102,14 @@ struct Entry {
   tensor::Shape shape;
 };
 std::vector<Entry> list_entries(const ModelShape& shape) {
-  const std::int64_t hidden = shape.hidden;
-  const std::int64_t kv = std::int64_t{shape.kv_heads} * (shape.hidden / shape.heads);
-  const std::int64_t inner = shape.feed_forward;
-  std::vector<Entry> entries = {{"token_embd.weight", {shape.vocab, hidden}}};
-  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    const auto add = [&](std::string_view name, const tensor::Shape& dims) {
-      entries.push_back({fmt::format("blk.{}.{}", layer, name), dims});
-    };
-    add("attn_norm.weight", {hidden});
-    add("attn_q.weight", {hidden, hidden});
-    add("attn_k.weight", {kv, hidden});
-    add("attn_v.weight", {kv, hidden});
-    if (shape.has_qkv_bias) {
-      add("attn_q.bias", {hidden});
-      add("attn_k.bias", {kv});
-      add("attn_v.bias", {kv});
-    }
-    add("attn_output.weight", {hidden, hidden});
-    add("ffn_norm.weight", {hidden});
-    add("ffn_gate.weight", {inner, hidden});
-    add("ffn_up.weight", {inner, hidden});
-    add("ffn_down.weight", {hidden, inner});
+  const model::ModelConfig config = config_of(shape);
+  std::vector<Entry> entries;
+  for (const model::TensorRow& row : architecture_of(shape).tensors) {
+    if (row.when != nullptr && !(config.*row.when)) continue;
+    if (row.role == model::Role::Output && config.tied_output) continue;
+    for (std::int32_t layer = 0; layer < (row.is_layer() ? config.num_layers : 1); ++layer)
+      entries.push_back({model::tensor_name(row.gguf, layer), row.shape(config)});
   }
-  entries.push_back({"output_norm.weight", {hidden}});
-  if (!shape.tied_output) entries.push_back({"output.weight", {shape.vocab, hidden}});
   return entries;
 }
 
@@ -142,13 +158,18 @@ const ModelShape* find_model_shape(std::string_view name) {
   return found == kShapes.end() ? nullptr : &*found;
 }
 
+std::int64_t count_parameters(const ModelShape& shape) {
+  std::int64_t count = 0;
+  for (const Entry& entry : list_entries(shape)) count += entry.shape.elements();
+  return count;
+}
+
 Status write_random_model(const RandomModel& request, const std::filesystem::path& path) {
   const ModelShape& shape = request.shape;
   formats::GgufWriter writer;
   if (Status added = add_tokenizer(request, writer); !added.ok()) return added;
-  add_numbers(shape, *request.type, writer);
-  const ModelFacts facts{.num_layers = static_cast<std::int32_t>(shape.layers),
-                         .has_output = !shape.tied_output};
+  if (Status added = add_numbers(shape, *request.type, writer); !added.ok()) return added;
+  const ModelFacts facts{.num_layers = shape.layers, .has_output = !shape.tied_output};
   for (const Entry& entry : list_entries(shape)) {
     const DType dtype = choose_type(*request.type, entry.name, entry.shape, facts).dtype;
     const std::int64_t rows =

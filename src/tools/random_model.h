@@ -1,5 +1,5 @@
-// Models of well-known shapes with random weights, to measure with: as large and as fast as the
-// real ones, and of no use otherwise.
+// Models of well-known shapes with random weights, to measure with: sizes, tensors and numbers are
+// those of the real ones, so they are as large and as fast, and of no use otherwise.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,16 @@ namespace llorch::tools {
 
 struct ModelShape {
   std::string_view name;          // "qwen2.5-0.5b"
-  std::string_view architecture;  // as GGUF names it
-  std::uint32_t hidden, layers, heads, kv_heads, feed_forward, vocab, context;
-  bool tied_output, has_qkv_bias;
+  std::string_view architecture;  // a family of model/architecture.h
+  std::int32_t hidden, layers, heads, kv_heads, feed_forward, vocab, context;
+  bool tied_output;
+  float norm_epsilon = 1e-5F;
+  double rope_theta = 10000;
+  std::int32_t window = 0;  // of every layer; 0: none
 };
 std::span<const ModelShape> model_shapes();
 const ModelShape* find_model_shape(std::string_view name);  // null when there is none
+std::int64_t count_parameters(const ModelShape& shape);     // a tied output counted once
 
 struct RandomModel {
   ModelShape shape;

@@ -160,6 +160,14 @@ TEST(Matrix, TriesTheBuiltinModelAndWritesItDown) {
   const ProgramOutcome same = home.llorch(beside);
   EXPECT_EQ(same.exit_code, first.exit_code);
   EXPECT_THAT(same.out, Not(HasSubstr("worse ")));
+  // What was kept can be drawn without running anything.
+  const std::string page = (home / "again.md").string();
+  const ProgramOutcome shown =
+      home.llorch({"matrix", "--show", (home / "matrix.json").string(), "--markdown", page});
+  EXPECT_EQ(shown.exit_code, first.exit_code);
+  EXPECT_THAT(shown.err, IsEmpty());
+  EXPECT_THAT(shown.out, HasSubstr("builtin"));
+  EXPECT_THAT(read(page), HasSubstr("| builtin |"));
 }
 
 TEST(Matrix, AFailedCellStopsNothingAndIsTriedAgainWhenAsked) {
@@ -191,7 +199,8 @@ TEST(Matrix, WhatIsNotHereIsSkippedWithTheReason) {
   const ProgramOutcome outcome =
       home.llorch({"matrix", "--models", "tinyllama", "--hosts", "local,anna"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("`llorch-pool models download tinyllama` fetches them"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("`llorch-pool models download tinyllama` fetches them, or --fetch"));
   EXPECT_THAT(outcome.out, HasSubstr("no orchestrator is running"));
 }
 
