@@ -226,7 +226,7 @@ class CudaBackend final : public Backend {
   void place_heads(const PlaceHeadsArgs& args) override { run(args, cuda::launch_place_heads); }
   void attention(const AttentionArgs& args) override {
     begin_op(args);
-    const bool is_tiled = cores_.mma && cuda::is_tiled(args);
+    const bool is_tiled = cores_.mma && cuda::is_tiled(args, cores_.shared_bytes);
     // The plain kernel also has the scores that observers ask for.
     if (!is_tiled || args.scores) {
       const AttentionForm form = attention_form(args.cache.keys.dtype);

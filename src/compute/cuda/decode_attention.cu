@@ -13,6 +13,7 @@ struct DecodeShape {
   static constexpr int kWeightStride = kSplitKeys + 8;
   static constexpr int kShared = (kSplitKeys * 2 * kRowStride + 2 * 16 * kWeightStride) * 2;
   static constexpr int kPart = Dim + 2;  // of a head: maximum, sum, values
+  static_assert(kShared <= (Dim == 256 ? 146 : 80) * 1024, "is_tiled() promises this much");
   // A warp's columns: 16 at a time, every 64.
   static constexpr int kColumnBlocks = (Dim / 16 + kWarps - 1) / kWarps;
 };

@@ -276,7 +276,10 @@ void launch_narrow_chosen(const ProductArgs& args, const Queue& queue) {
     if (few_tiles) return launch_narrow<Format, 1, Spread<8, 4, 2>, true>(args, queue);
     return launch_narrow<Format, 1, Spread<8, 2, kPlain ? 3 : 4>, true>(args, queue);
   }
-  if (args.rows > 8) {
+  // 16 rows at once where their slices fit a block's memory on every card.
+  constexpr int kSharedMost = 96 * 1024;
+  if (args.rows > 8 && partial_bytes<2, Spread<16, 2, 1>>(args) <= kSharedMost &&
+      partial_bytes<2, Spread<8, 2, 3>>(args) <= kSharedMost) {
     if (slices >= 8 && few_tiles) return launch_narrow<Format, 2, Spread<16, 2, 1>>(args, queue);
     return launch_narrow<Format, 2, Spread<8, 2, 3>>(args, queue);
   }

@@ -204,7 +204,15 @@ TensorCores find_tensor_cores() {
     return {};
   constexpr int kAmpere = 80;
   constexpr int kHopper = 90;
-  return {.mma = attributes.ptxVersion >= kAmpere, .wgmma = attributes.ptxVersion == kHopper};
+  int device = 0;
+  int shared_bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess)
+    return {};
+  return {.mma = attributes.ptxVersion >= kAmpere,
+          .wgmma = attributes.ptxVersion == kHopper,
+          .shared_bytes = shared_bytes};
 }
 
 }  // namespace llorch::compute::cuda

@@ -13,6 +13,7 @@ struct PrefillShape {
   static constexpr int kValueStride = Dim + 8;
   static constexpr int kStage = kKeyTile * (kKeyStride + kValueStride);
   static constexpr int kShared = 2 * kStage * 2;
+  static_assert(kShared <= (Dim == 256 ? 146 : 80) * 1024, "is_tiled() promises this much");
 };
 
 // A warp's 16 pairs: what it holds from tile to tile.

@@ -83,8 +83,9 @@ void launch_product_q6(const ProductArgs& args, const Queue& queue);
 
 // What the compiled code and the device have together.
 struct TensorCores {
-  bool mma = false;    // products of packed weights at all
-  bool wgmma = false;  // and with many rows at once
+  bool mma = false;               // products of packed weights at all
+  bool wgmma = false;             // and with many rows at once
+  std::int64_t shared_bytes = 0;  // that a block may have
 };
 TensorCores find_tensor_cores();
 

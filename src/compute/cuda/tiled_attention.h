@@ -18,11 +18,15 @@ constexpr bool is_power_of_two(std::int64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
 }
 
-// Whether a model's attention can go this way: a matter of shapes alone, never of a batch.
-inline bool is_tiled(const AttentionArgs& args) {
+// Whether a model's attention can go this way: a matter of shapes and of the device, never of a
+// batch. `shared_bytes`: what a block may have; heads of 256 want more than some cards have.
+inline bool is_tiled(const AttentionArgs& args, std::int64_t shared_bytes) {
+  constexpr std::int64_t kSharedOf128 = std::int64_t{80} << 10;
+  constexpr std::int64_t kSharedOf256 = std::int64_t{146} << 10;
   const std::int64_t head_dim = args.q.dims[2];
   return args.cache.keys.dtype == tensor::DType::F16 &&
          (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) &&
+         shared_bytes >= (head_dim == 256 ? kSharedOf256 : kSharedOf128) &&
          args.q.dims[1] / args.cache.keys.dims[1] <= kGroupMax &&
          is_power_of_two(args.cache.keys.dims[2]);
 }
