@@ -226,6 +226,9 @@ Status write_backup(const Connection& source, const fs::path& file) {
 }
 
 Result<BackupReport> check_backup(const fs::path& file) {
+  std::error_code missing;
+  if (!fs::exists(file, missing))
+    return Error{ErrorCode::NotFound, fmt::format("there is no file {}", file.string())};
   Result<std::unique_ptr<Connection>> connection = Connection::open(file, Connection::Mode::Read);
   if (!connection.ok()) return connection.error();
   if (const Status known = check_identity(**connection, file); !known.ok()) return known.error();

@@ -289,6 +289,14 @@ TEST_F(SqliteStoreTest, WhatWasKeptBeforeIsNeverReplaced) {
   EXPECT_TRUE(fs::exists(first->kept) && fs::exists(second->kept));
 }
 
+TEST_F(SqliteStoreTest, ABackupThatIsNotThereIsSaidToBeMissing) {
+  fill(1);
+  const auto restored = restore_backup(folder_ / "nothing.db", file_);
+  ASSERT_FALSE(restored.ok());
+  EXPECT_EQ(restored.error().code, ErrorCode::NotFound);
+  EXPECT_EQ(*count_open(), 1U);
+}
+
 TEST_F(SqliteStoreTest, ADamagedBackupReplacesNothing) {
   fill(100, std::string(500, 'b'));
   ASSERT_TRUE(open()->backup(folder_ / "backup").ok());

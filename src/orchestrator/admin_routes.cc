@@ -10,6 +10,7 @@
 #include "contract/fleet_api.h"
 #include "contract/request_body.h"
 #include "orchestrator/endpoint_table.h"
+#include "orchestrator/find_model.h"
 #include "orchestrator/joined_hosts.h"
 #include "orchestrator/views.h"
 #include "remote/ssh.h"
@@ -230,11 +231,16 @@ http::Task<Status> lower_host(const RouteParts& parts, Caller caller, const http
   co_return co_await send_host(parts, 202, std::move(name), responder);
 }
 
-http::Task<Status> show_models(const RouteParts& parts, Caller, const http::Request&,
+// A key hears nothing of models that it is not for.
+http::Task<Status> show_models(const RouteParts& parts, Caller caller, const http::Request&,
                                http::Responder& responder) {
   return answer_from_owner<contract::FleetModelList>(
-      parts, responder, [](const fleet::Fleet& fleet, fleet::TimePoint) {
-        return Result<contract::FleetModelList>(list_models(fleet));
+      parts, responder, [key = caller.key](const fleet::Fleet& fleet, fleet::TimePoint) {
+        contract::FleetModelList list = list_models(fleet);
+        std::erase_if(list.models, [&](const contract::FleetModel& model) {
+          return !may_use_model(fleet, key, model.name);
+        });
+        return Result<contract::FleetModelList>(std::move(list));
       });
 }
 
@@ -339,7 +345,7 @@ http::Task<Status> back_up(const RouteParts& parts, Caller caller, const http::R
     co_return co_await responder.send(std::move(failures));
   }
   const std::filesystem::path file(wanted.file);
-  if (!file.is_absolute())
+  if (!file.is_absolute() || wanted.file.find('\0') != std::string::npos)
     co_return Error{ErrorCode::InvalidArgument, "file: expected an absolute path"};
   std::function<Result<std::uintmax_t>()> copy = [&store = parts.store,
                                                   file]() -> Result<std::uintmax_t> {

@@ -118,15 +118,6 @@ Error describe_away(const fleet::Fleet& fleet, std::string_view name,
   return {ErrorCode::Unavailable, message + "; " + first.remedy};
 }
 
-bool may_use(const fleet::Fleet& fleet, fleet::KeyId key, std::string_view model) {
-  const auto row = fleet.key_by_id.find(key);
-  if (row == fleet.key_by_id.end()) return true;
-  const std::vector<std::string>& globs = fleet.keys[row->second].facts.models;
-  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
-           return fleet::matches_glob(glob, model);
-         });
-}
-
 Error not_found(const fleet::Fleet& fleet, std::string_view name) {
   std::vector<std::string_view> names;
   for (const fleet::Model& model : fleet.models) {
@@ -138,6 +129,15 @@ Error not_found(const fleet::Fleet& fleet, std::string_view name) {
 }
 
 }  // namespace
+
+bool may_use_model(const fleet::Fleet& fleet, fleet::KeyId key, std::string_view model) {
+  const auto row = fleet.key_by_id.find(key);
+  if (row == fleet.key_by_id.end()) return true;
+  const std::vector<std::string>& globs = fleet.keys[row->second].facts.models;
+  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+           return fleet::matches_glob(glob, model);
+         });
+}
 
 ModelSearch find_model_by_name(const fleet::Fleet& fleet, std::string_view name, fleet::KeyId key) {
   const fleet::Model* best = nullptr;
@@ -152,7 +152,7 @@ ModelSearch find_model_by_name(const fleet::Fleet& fleet, std::string_view name,
   if (std::optional<Error> coming = find_coming_host(fleet))
     return {.found = {}, .error = std::move(*coming), .retry_after_ms = kComingRetryMs};
   const std::vector<fleet::HostId> away = find_away_hosts(fleet, name);
-  if (!away.empty() && may_use(fleet, key, name)) {
+  if (!away.empty() && may_use_model(fleet, key, name)) {
     return {.found = {}, .error = describe_away(fleet, name, away), .retry_after_ms = kAwayRetryMs};
   }
   return {.found = {}, .error = not_found(fleet, name)};

@@ -21,6 +21,9 @@ struct ModelSearch {
   double retry_after_ms = 0;  // 0: trying again is useless
 };
 
+// Whether this key is for a model of that name. Nobody's key is for all.
+bool may_use_model(const fleet::Fleet& fleet, fleet::KeyId key, std::string_view model);
+
 // Unavailable: it is, or was when they were last seen, on hosts that are not connected, which the
 // message names; or a host that may have it is still coming up. NotFound: nobody knows it, with the
 // nearest names; also where the key may not use it and no host that is there has it.

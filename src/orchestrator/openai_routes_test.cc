@@ -158,6 +158,21 @@ TEST_F(OpenAiRoutes, UnknownModelsAreNotFoundWithTheNearestNames) {
   EXPECT_EQ(client.send({http::Method::Get, fleet.url("/v1/models/stor")})->status, 404);
 }
 
+TEST_F(OpenAiRoutes, AKeyHearsNothingOfOtherKeysAndTheirModels) {
+  const auto get = [this](std::string_view path, const fleet::KeyFacts& facts) {
+    const Result<KeyRing::NewKey> key = fleet.keys->add(facts, 1);
+    EXPECT_TRUE(key.ok());
+    http::ClientRequest request(http::Method::Get, fleet.url(path));
+    request.headers.add("Authorization", "Bearer " + key->key);
+    return client.send(request).take();
+  };
+  EXPECT_EQ(get("/metrics", {.name = "one", .scope = fleet::Scope::Infer}).status, 403);
+  EXPECT_EQ(get("/metrics", {.name = "two", .scope = fleet::Scope::Admin}).status, 200);
+  EXPECT_THAT(get("/v2/models", {.name = "three", .models = {"sto*"}}).body, HasSubstr("story"));
+  EXPECT_THAT(get("/v2/models", {.name = "four", .models = {"other-*"}}).body,
+              Not(HasSubstr("story")));
+}
+
 TEST_F(OpenAiRoutes, RefusesWhatItMustUnderstandItself) {
   for (const std::string_view body :
        {R"({"messages":[]})", R"({"model":5})", R"({"model":"story","stream":"yes"})",

@@ -121,7 +121,7 @@ constexpr std::array kEndpoints = {
              Needs::Admin, shut_down},
     Endpoint{api::get(kHealthPath, "Whether jobs are accepted.", "Health"), Needs::Nothing,
              show_health},
-    Endpoint{api::get("/metrics", "Gauges and counters for Prometheus.", ""), Needs::Infer,
+    Endpoint{api::get("/metrics", "Gauges and counters for Prometheus.", ""), Needs::Admin,
              show_metrics},
     Endpoint{api::get("/openapi.json", "This document.", "Document"), Needs::Infer, show_document},
 };
