@@ -430,52 +430,6 @@ TEST_P(Attention, AnotherFormThanTheDeclaredOneIsSeen) {
   }
 }
 
-// Two keys, scores 0 and -1, one value of one each: what is left of rounding exp(-1), and of
-// dividing by the sum of what was rounded.
-TEST(AttentionForms, RoundQueriesAndWeights) {
-  const auto attend = [](const AttentionForm& form, float q) {
-    const auto backend = make_reference_backend({.attention = [form](auto) { return form; }});
-    Device device(*backend);
-    const KvLayer cache = {device.zeros(DType::F32, {1, 1, 2, 1}),
-                           device.zeros(DType::F32, {1, 1, 2, 1})};
-    backend->write_kv({.keys = device.floats(std::vector<float>{0, -1}, {2, 1, 1}),
-                       .values = device.floats(std::vector<float>{0, 1}, {2, 1, 1}),
-                       .slots = device.ints(std::vector<std::int32_t>{0, 1}),
-                       .cache = cache});
-    const TensorView out = device.output(1, 1, Layout::Tight);
-    backend->attention({.q = device.floats({&q, 1}, {1, 1, 1}),
-                        .cache = cache,
-                        .positions = device.ints(std::vector<std::int32_t>{1}),
-                        .sequences = device.ints(std::vector<std::int32_t>{0}),
-                        .block_tables = device.ints(std::vector<std::int32_t>{0}, {1, 1}),
-                        .runs = std::vector<SequenceRun>{{.rows = 1, .first_position = 1}},
-                        .scale = 1.0F,
-                        .out = out.split_heads(1),
-                        .scores = {}});
-    return device.read(out).front();
-  };
-  const auto share = [](double weight) { return static_cast<float>(weight / (1 + weight)); };
-  using enum InputForm;
-  EXPECT_EQ(attend({F32, F32}, 1), share(std::exp(-1.0)));
-  EXPECT_EQ(attend({F32, BF16}, 1), share(0.3671875));      // 94 / 256
-  EXPECT_EQ(attend({F32, F16}, 1), share(0.367919921875));  // 1507 / 4096
-  EXPECT_EQ(attend({BF16, F32}, 1.001F), share(std::exp(-1.0)));
-  EXPECT_NE(attend({F16, F32}, 1.001F), share(std::exp(-1.0)));
-}
-
-TEST(SequenceRuns, FollowSequencesAndPositions) {
-  std::vector<SequenceRun> runs;
-  for (const auto& [sequence, position] :
-       {std::pair{2, 5}, {2, 6}, {2, 7}, {0, 8}, {1, 0}, {1, 1}, {1, 3}})
-    add_row(runs, sequence, position);
-  ASSERT_EQ(runs.size(), 4U);
-  EXPECT_EQ(runs[0].rows, 3);
-  EXPECT_EQ(runs[1].first_row, 3);
-  EXPECT_EQ(runs[2].rows, 2);
-  EXPECT_EQ(runs[3].first_row, 6);
-  EXPECT_EQ(runs[3].first_position, 3);
-}
-
 TEST_P(Attention, CacheRowsAreStoredExactly) {
   for (const DType dtype : {DType::F32, DType::F16, DType::Q8_0}) {
     const auto stored = [&](Backend& backend) {
