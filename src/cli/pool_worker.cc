@@ -40,6 +40,7 @@ constexpr const char* kSpawnFooter = R"(Examples:
   llorch-pool worker spawn cpu --model builtin
   llorch-pool worker spawn cuda --model tinyllama --gpu 1 --ctx 4096 --slots 8
   llorch-pool worker spawn cpu --model tinyllama --kv q8_0 --no-wait
+  llorch-pool worker spawn cpu --model mine --chat-template chatml
 
 Waits until the worker is ready and prints its id and address. A worker that would
 not fit into memory is refused before it starts: `llorch-pool plan ID` shows the
@@ -116,6 +117,13 @@ int await_ready(const PoolContext& context, PoolClient& client, const PoolWorker
     return kInterrupted;
   }
   return fail(ready.error());
+}
+
+// Names of built-in templates have neither a slash nor a dot. The manager has another folder than
+// whoever types.
+void make_template_path_whole(std::string& chosen) {
+  if (chosen.find_first_of("/.") == std::string::npos) return;
+  chosen = std::filesystem::absolute(chosen).lexically_normal().string();
 }
 
 int spawn(const PoolContext& context, const SpawnArguments& arguments) {
@@ -407,11 +415,16 @@ void add_spawn(CLI::App& worker, PoolContext& context) {
   spawn_command->add_option("--kv", request.kv_type, "type of the cache: f16 (default), q8_0")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"f16", "q8_0"}).description(""));
+  spawn_command
+      ->add_option("--chat-template", request.chat_template,
+                   "instead of the model's own: a built-in one (chatml, …), or a file")
+      ->type_name("NAME|FILE");
   spawn_command->add_flag("--no-wait", arguments->no_wait, "do not wait until it is ready");
   spawn_command->footer(kSpawnFooter);
   spawn_command->callback([&context, arguments] {
     if (arguments->request.gpu && !contract::needs_gpu(arguments->request.backend))
       throw CLI::ValidationError("--gpu", "a worker on the CPU has no GPU: ask for cuda");
+    make_template_path_whole(arguments->request.chat_template);
     context.chosen = [&context, arguments] { return spawn(context, *arguments); };
   });
 }

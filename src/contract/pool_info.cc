@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/utf8.h"
 #include "contract/backend_kind.h"
 #include "contract/peer_message.h"
 #include "contract/pool_info_fields.h"
@@ -29,6 +30,10 @@ void describe(V& v, T& request) {
   v("ctx", request.context, {.min = kContextTokensMin, .max = kContextMax});
   v("slots", request.slots, {.min = 1, .max = kSlotsMax});
   v("kv", request.kv_type, {.names = kKvTypes, .omit_empty = true});
+  v("chat_template", request.chat_template,
+    {.bytes = {1, 4096},
+     .omit_empty = true,
+     .doc = "A built-in template's name, or the whole path of a file on the pool's host."});
 }
 
 std::string_view name(PoolWorkerState state) {
@@ -68,6 +73,11 @@ StartWorkerRequest parse_start_worker_request(const json::Object& body,
   if (request.gpu && request.backend == kCpu)
     reader.fail("gpu", "cuda only",
                 "a worker on the CPU has no GPU: leave gpu out or ask for cuda");
+  const std::string& chosen = request.chat_template;
+  if (chosen.find('/') != std::string::npos && !chosen.starts_with('/')) {
+    reader.fail("chat_template", "a name or a whole path",
+                "must be a built-in template's name or begin with /, not " + base::quoted(chosen));
+  }
   for (json::FieldError& error : reader.finish()) errors.push_back(std::move(error));
   return request;
 }

@@ -69,6 +69,8 @@ struct StartWorkerRequest {
   std::optional<std::int32_t> context;  // none: the model's own, or what fits
   std::optional<std::int32_t> slots;
   std::string kv_type;  // empty: f16
+  std::string
+      chat_template;  // a built-in one's name or a file's whole path; empty: the model's own
 
   friend bool operator==(const StartWorkerRequest&, const StartWorkerRequest&) = default;
 };

@@ -74,6 +74,19 @@ Status check_device(const contract::StartWorkerRequest& request, const contract:
       fmt::format("GPU {} is not here: {}; ask for cpu instead if that is meant", wanted, found));
 }
 
+bool is_file(const std::string& chat_template) {
+  return chat_template.starts_with('/');
+}
+
+// A name is the worker's to know; a file is looked at here, where whoever asked still listens.
+Status check_template(const std::string& chosen) {
+  if (!is_file(chosen)) return ok_status();
+  std::error_code error;
+  if (fs::is_regular_file(chosen, error) && base::is_valid_utf8(chosen)) return ok_status();
+  return refusal(ErrorCode::InvalidArgument,
+                 fmt::format("chat template {} is not a file of this host", base::quoted(chosen)));
+}
+
 contract::HostInfo without(contract::HostInfo host, const PromisedMemory& promised) {
   host.memory_free_bytes = std::max<std::int64_t>(0, host.memory_free_bytes - promised.host_bytes);
   for (contract::GpuInfo& gpu : host.gpus) {
@@ -106,9 +119,10 @@ WorkerSurroundings surroundings(const PoolManagerOptions& options, const Prepare
           .environment = options.environment};
 }
 
-// Beside what every worker may see: its own port, and the one where it reports.
+// Beside what every worker may see: its own port, the one where it reports, and its template.
 base::ConfinementRules make_rules(const WorkerSurroundings& around,
-                                  const std::vector<std::string>& arguments, std::uint16_t port,
+                                  const std::vector<std::string>& arguments,
+                                  const std::string& chat_template, std::uint16_t port,
                                   std::string_view callback_url) {
   base::ConfinementRules rules = worker_rules(around);
   rules.network->bind = {port};
@@ -117,6 +131,7 @@ base::ConfinementRules make_rules(const WorkerSurroundings& around,
   const auto token = std::find(arguments.begin(), arguments.end(), "--api-token-file");
   if (token != arguments.end() && token + 1 != arguments.end())
     rules.readable.emplace_back(*(token + 1));
+  if (is_file(chat_template)) rules.readable.emplace_back(chat_template);
   return rules;
 }
 
@@ -135,6 +150,7 @@ Result<PreparedStart> prepare_start(const contract::StartWorkerRequest& request,
     return backend.error();
   const contract::HostInfo host = without(sources.read_host(), promised);
   if (Status device = check_device(request, host); !device.ok()) return device.error();
+  if (Status found = check_template(request.chat_template); !found.ok()) return found.error();
   Result<std::string> trusted = sources.trust(*model);
   if (!trusted.ok()) return trusted.error();
   PlanRequest wanted{.backend = request.backend,
@@ -193,6 +209,10 @@ LaunchPlan make_launch(const PreparedStart& start, const PoolManagerOptions& opt
     launch.arguments.emplace_back("--gpu-device");
     launch.arguments.push_back(std::to_string(start.request.gpu.value_or(0)));
   }
+  if (!start.request.chat_template.empty()) {
+    launch.arguments.emplace_back("--chat-template");
+    launch.arguments.push_back(start.request.chat_template);
+  }
   for (std::string& flag : options.sources->worker_flags(start.plan.need))
     launch.arguments.push_back(std::move(flag));
   const WorkerSurroundings around = surroundings(options, start, launch.program);
@@ -203,8 +223,10 @@ LaunchPlan make_launch(const PreparedStart& start, const PoolManagerOptions& opt
   launch.lock_file = pool_lock_file(options.home);
   launch.orphan_patience = options.timing.orphan_patience;
   launch.term_patience = options.timing.term_patience;
-  if (options.confine_workers)
-    launch.confinement = make_rules(around, launch.arguments, names.port, options.callback_url);
+  if (options.confine_workers) {
+    launch.confinement = make_rules(around, launch.arguments, start.request.chat_template,
+                                    names.port, options.callback_url);
+  }
   return launch;
 }
 

@@ -7,7 +7,8 @@ TEST(PoolWorkers, StartsWhatWasAskedFor) {
   FakePool pool;
   const std::string response =
       pool.send("POST", "/v2/workers/start",
-                R"({"backend":"cuda","model":"m","gpu":1,"ctx":4096,"slots":3,"kv":"q8_0"})");
+                R"({"backend":"cuda","model":"m","gpu":1,"ctx":4096,"slots":3,"kv":"q8_0",
+                    "chat_template":"chatml"})");
   EXPECT_EQ(status_of(response), 202);
   expect_fits("Worker", response);
   EXPECT_EQ(json_of(response).at("state"), "starting");
@@ -17,16 +18,19 @@ TEST(PoolWorkers, StartsWhatWasAskedFor) {
   EXPECT_EQ(asked.context, 4096);
   EXPECT_EQ(asked.slots, 3);
   EXPECT_EQ(asked.kv_type, "q8_0");
+  EXPECT_EQ(asked.chat_template, "chatml");
 }
 
 TEST(PoolWorkers, EveryFailureOfARequestAtOnce) {
   FakePool pool;
   const std::string response = pool.send("POST", "/v2/workers/start",
-                                         R"({"backend":"gpu","ctx":0,"surprise":1,"kv":"f32"})");
+                                         R"({"backend":"gpu","ctx":0,"surprise":1,"kv":"f32",
+                                             "chat_template":"my/own"})");
   EXPECT_EQ(status_of(response), 400);
   EXPECT_EQ(code_of(response), "INVALID_REQUEST");
   EXPECT_THAT(failed_fields(response),
-              ::testing::UnorderedElementsAre("backend", "model", "ctx", "kv", "surprise"));
+              ::testing::UnorderedElementsAre("backend", "model", "ctx", "kv", "chat_template",
+                                              "surprise"));
   EXPECT_THAT(pool.workers.calls(), IsEmpty());
 }
 

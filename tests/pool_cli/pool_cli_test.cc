@@ -134,6 +134,31 @@ TEST(PoolCli, AWorkerFromSpawnToStop) {
   EXPECT_EQ(home.pool({"worker", "stop", "worker-cpu-0"}).exit_code, 1);
 }
 
+// The built-in model has no template of its own.
+TEST(PoolCli, AWorkerWithAnotherChatTemplate) {
+  const PoolHome home;
+  const std::filesystem::path file = home.path() / "plain.jinja";
+  std::ofstream(file) << "{{ messages[0].content }}";
+  const auto spawn = [&home](const std::string& chosen) {
+    return home.pool(
+        {"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "64", "--chat-template", chosen});
+  };
+  for (const std::string& chosen : {std::string("chatml"), file.string()}) {
+    const ProgramOutcome spawned = spawn(chosen);
+    ASSERT_EQ(spawned.exit_code, 0) << spawned.err;
+  }
+  for (const contract::PoolWorker& worker : home.workers()) {
+    http::ClientRequest request(http::Method::Post, worker.uri + "/v1/chat/completions");
+    request.body = R"({"messages":[{"role":"user","content":"Once"}],"max_tokens":1})";
+    EXPECT_EQ(home.status_of(request), 200) << worker.id;
+  }
+  // Beyond a restart of the worker, as its other flags.
+  const ProgramOutcome restarted = home.pool({"worker", "restart", "worker-cpu-1"});
+  EXPECT_EQ(restarted.exit_code, 0) << restarted.err;
+  EXPECT_THAT(spawn(file.string() + ".gone").err, HasSubstr("is not a file of this host"));
+  EXPECT_THAT(spawn("chatnl").err, HasSubstr("chatml"));
+}
+
 TEST(PoolCli, RunStartsAWorkerWhereThereIsNone) {
   const PoolHome home;
   const ProgramOutcome told =
