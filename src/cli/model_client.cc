@@ -138,19 +138,12 @@ Result<Heard> WorkerModel::execute(
   request.total_timeout = kPatience;
   request.stop = std::move(stop);
   HeardReader reader;
-  http::SseReader events;
-  Status readable = ok_status();
-  http::Client client;
-  const Result<http::Response> response = client.stream(request, [&](std::string_view bytes) {
-    std::vector<http::SseEvent> come;
-    readable = events.feed(bytes, come);
-    return readable.ok() && std::all_of(come.begin(), come.end(), [&](const auto& event) {
-             const bool goes_on = reader.take(event);
-             on_event(reader);
-             return goes_on;
-           });
-  });
-  if (!readable.ok()) return readable.error();
+  const Result<http::Response> response =
+      http::Client().stream_events(request, [&](const http::SseEvent& event) {
+        const bool goes_on = reader.take(event);
+        on_event(reader);
+        return goes_on;
+      });
   if (reader.error()) return *reader.error();
   if (reader.is_complete()) return reader.take_heard();
   if (!response.ok()) return response.error();

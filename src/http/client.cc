@@ -445,6 +445,19 @@ Result<Response> Client::stream(const ClientRequest& request,
   return run_here(stream_to(*this, std::move(here), on_bytes), request.stop);
 }
 
+Result<Response> Client::stream_events(const ClientRequest& request,
+                                       const std::function<bool(const SseEvent& event)>& on_event) {
+  SseReader reader;
+  Status readable = ok_status();
+  Result<Response> response = stream(request, [&](std::string_view bytes) {
+    std::vector<SseEvent> events;
+    readable = reader.feed(bytes, events);
+    return readable.ok() && std::all_of(events.begin(), events.end(), on_event);
+  });
+  if (!readable.ok()) return readable.error();
+  return response;
+}
+
 Task<Result<Response>> Client::async_send(ClientRequest request) {
   const std::size_t max_bytes = request.max_response_bytes;
   const std::string url = request.url;

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "http/message.h"
+#include "http/sse.h"
 #include "http/task.h"
 
 namespace llorch::http {
@@ -88,6 +89,9 @@ class Client {
   // of any other status is returned whole.
   Result<Response> stream(const ClientRequest& request,
                           const std::function<bool(std::string_view bytes)>& on_bytes);
+  // The same for a body of server-sent events, one by one; one that cannot be read is the error.
+  Result<Response> stream_events(const ClientRequest& request,
+                                 const std::function<bool(const SseEvent& event)>& on_event);
 
   // From coroutines. The client must outlive the call and the stream.
   Task<Result<Response>> async_send(ClientRequest request);

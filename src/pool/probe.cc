@@ -136,14 +136,11 @@ bool Prober::ask_token(const ProbeJob& job) {
   request.headers.add("Content-Type", "application/json");
   request.body = kTokenRequest;
   bool has_token = false;
-  http::SseReader reader;
-  const Result<http::Response> response = client_.stream(request, [&](std::string_view bytes) {
-    std::vector<http::SseEvent> events;
-    if (!reader.feed(bytes, events).ok()) return false;
-    for (const http::SseEvent& event : events)
-      has_token |= event.event == "token" || event.event == "end";
-    return !has_token;
-  });
+  const Result<http::Response> response =
+      client_.stream_events(request, [&has_token](const http::SseEvent& event) {
+        has_token |= event.event == "token" || event.event == "end";
+        return !has_token;
+      });
   return !response.ok() && !has_token && response.error().code == ErrorCode::DeadlineExceeded;
 }
 

@@ -39,17 +39,8 @@ Status ask_worker(const Question& question, const OnAnswerText& on_text, const C
   request.total_timeout = limits.total;
   request.stop = limits.stop;
   AnswerReader reader(question, on_text, answer);
-  http::SseReader events;
-  Status readable = ok_status();
-  http::Client client;
-  const Result<http::Response> response = client.stream(request, [&](std::string_view bytes) {
-    std::vector<http::SseEvent> come;
-    readable = events.feed(bytes, come);
-    return readable.ok() &&
-           std::all_of(come.begin(), come.end(),
-                       [&reader](const http::SseEvent& event) { return reader.take(event); });
-  });
-  if (!readable.ok()) return readable;
+  const Result<http::Response> response = http::Client().stream_events(
+      request, [&reader](const http::SseEvent& event) { return reader.take(event); });
   if (reader.error()) return *reader.error();
   if (!response.ok()) return response.error();
   if (response->status != 200) return refusal_of(*response, answer.is_chat);

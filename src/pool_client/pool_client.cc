@@ -157,17 +157,12 @@ Result<json::Array> PoolClient::get_list(std::string_view path, std::string_view
 Status PoolClient::read_events(std::string_view path,
                                const std::function<bool(const http::SseEvent& event)>& on_event,
                                const CallLimits& limits, const http::Headers& headers) const {
-  http::SseReader reader;
-  Status readable = ok_status();
   bool is_enough = false;
-  const Result<http::Response> response = client_->stream(
-      make_request(http::Method::Get, path, limits, headers), [&](std::string_view bytes) {
-        std::vector<http::SseEvent> events;
-        readable = reader.feed(bytes, events);
-        is_enough = readable.ok() && !std::all_of(events.begin(), events.end(), on_event);
-        return readable.ok() && !is_enough;
+  const Result<http::Response> response = client_->stream_events(
+      make_request(http::Method::Get, path, limits, headers), [&](const http::SseEvent& event) {
+        is_enough = !on_event(event);
+        return !is_enough;
       });
-  if (!readable.ok()) return readable;
   if (is_enough) return ok_status();
   if (!response.ok()) return response.error();
   return response->status / 100 == 2 ? ok_status() : Status(refusal_of(*response));
