@@ -2,7 +2,7 @@
 # Each installs what is missing (Debian's packages), configures, builds and runs; a second call is quick.
 CTEST_FLAGS ?= --output-on-failure
 
-.PHONY: run demo test storm setup build install package clean asan tsan clang headers cuda portable fuzz format check check-arm64
+.PHONY: run demo test storm setup build install package clean asan tsan clang tidy headers cuda portable fuzz format check check-arm64
 
 run: setup
 	@scripts/build.sh release
@@ -45,10 +45,16 @@ asan tsan: setup
 	@scripts/build.sh $@
 	@cd build/$@ && ctest -j2 $(CTEST_FLAGS)
 
-# Static checks: clang's warnings, thread-safety analysis and clang-tidy.
+# Static checks: clang's warnings, thread-safety analysis and clang-tidy on every source.
 clang: setup
 	@scripts/setup.sh clang
 	@scripts/build.sh clang
+	@scripts/tidy.py --all
+
+# clang-tidy on what is changed and not committed; `make tidy BASE=main`: since that revision.
+tidy:
+	@scripts/setup.sh clang
+	@scripts/tidy.py $(BASE)
 
 # Every public header compiles alone.
 headers: setup

@@ -234,6 +234,7 @@ int submit_file(const FleetClient& client, const SubmitArguments& arguments, boo
   const auto started = std::chrono::steady_clock::now();
   {
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<std::size_t>(arguments.parallel));
     std::atomic<int> running = arguments.parallel;
     for (std::int32_t i = 0; i < arguments.parallel; ++i) {
       threads.push_back(base::start_thread("batch", [&] {

@@ -15,10 +15,7 @@
 namespace llorch::cli {
 namespace {
 
-using base::Color;
-using base::human_bytes;
-using base::printable;
-using base::TextTable;
+using base::Color, base::human_bytes, base::printable, base::TextTable;
 using Align = TextTable::Align;
 
 constexpr std::size_t kUsualWidth = 80;
@@ -31,7 +28,7 @@ bool is_wide(const View& view) {
 
 // At most `columns` characters, the last an ellipsis where something is left out.
 std::string fit(std::string_view text, std::size_t columns) {
-  const std::string clean = printable(text);
+  std::string clean = printable(text);
   if (base::count_scalars(clean) <= columns) return clean;
   std::size_t bytes = 0;
   for (std::size_t seen = 0; seen + 1 < columns && bytes < clean.size(); ++seen) {

@@ -96,22 +96,22 @@ Result<contract::HostView> wait_until_up(const FleetClient& client, const std::s
                            kUpPatience.count())};
 }
 
-Status bring_up(const FleetContext& context, const FleetClient& client, const HostDoor& door,
-                const std::string& host, remote::FirstContact first_contact,
-                const base::InterruptWatch& watch, json::Array& list) {
+Result<contract::HostView> bring_up(const FleetContext& context, const FleetClient& client,
+                                    const HostDoor& door, const std::string& host,
+                                    remote::FirstContact first_contact,
+                                    const base::InterruptWatch& watch) {
   const StepList steps(context);
-  if (Status good = look_at(door, host, first_contact, steps); !good.ok()) return good;
+  if (Status good = look_at(door, host, first_contact, steps); !good.ok()) return good.error();
   const Result<json::Value> asked =
       client.calls().post("/v2/hosts", contract::write_fields(contract::HostRequest{host}));
   if (!asked.ok()) return asked.error();
-  const Result<contract::HostView> view = wait_until_up(client, host, watch);
+  Result<contract::HostView> view = wait_until_up(client, host, watch);
   if (!view.ok()) return view.error();
   steps.add(true,
             fmt::format("its pool answers: {} cores, {} devices, {} free for models", view->cores,
                         view->devices.size(), base::human_bytes(view->disk_free_bytes)));
   steps.add(true, fmt::format("{} is up and takes work", host));
-  list.push_back(contract::write_fields(*view));
-  return ok_status();
+  return view;
 }
 
 Status take_down(const FleetClient& client, const std::string& host,
@@ -144,12 +144,14 @@ int up_hosts(const FleetContext& context, const std::vector<std::string>& hosts,
   const Result<FoundOrchestrator> found = find_or_start_orchestrator(target_of(context));
   if (!found.ok()) return fail(found.error());
   const base::InterruptWatch watch([] {});
+  const auto first_contact =
+      accept_new ? remote::FirstContact::AcceptNew : remote::FirstContact::Refuse;
   json::Array list;
   int code = 0;
   for (const std::string& host : hosts) {
-    const Status up = bring_up(
-        context, found->client, *door, host,
-        accept_new ? remote::FirstContact::AcceptNew : remote::FirstContact::Refuse, watch, list);
+    const Result<contract::HostView> up =
+        bring_up(context, found->client, *door, host, first_contact, watch);
+    if (up.ok()) list.push_back(contract::write_fields(*up));
     if (watch.interrupted()) return kInterrupted;
     if (!up.ok()) code = fail(up.error());
   }

@@ -22,7 +22,7 @@ namespace llorch::cli {
 namespace {
 
 constexpr int kEndOfInput = -1;
-constexpr int kInterrupted_ = -2;
+constexpr int kInterruptSeen = -2;
 constexpr std::size_t kReadBytes = 4096;
 constexpr std::size_t kPastedBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kLineBytesMax = std::size_t{4} << 20;
@@ -103,7 +103,7 @@ class LineEditor::Terminal {
     std::mbstate_t state{};
     for (;;) {
       const int byte = terminal.owner_.read_byte();
-      if (byte == kInterrupted_) {
+      if (byte == kInterruptSeen) {
         terminal.interrupted_ = true;
         return -1;
       }
@@ -126,7 +126,7 @@ class LineEditor::Terminal {
     while (!text.ends_with(kPasteEnd)) {
       const int byte = terminal.owner_.read_byte();
       if (byte < 0) {
-        terminal.interrupted_ = byte == kInterrupted_;
+        terminal.interrupted_ = byte == kInterruptSeen;
         return CC_EOF;
       }
       if (text.size() < kPastedBytesMax + kPasteEnd.size()) {
@@ -192,7 +192,7 @@ int LineEditor::read_byte() {
     if (fds[1].revents != 0) {
       std::uint64_t count = 0;
       [[maybe_unused]] const ssize_t ignored = ::read(wake_fd_, &count, sizeof count);
-      return kInterrupted_;
+      return kInterruptSeen;
     }
     std::array<char, kReadBytes> bytes{};
     const ssize_t got = ::read(STDIN_FILENO, bytes.data(), bytes.size());
@@ -207,7 +207,7 @@ int LineEditor::read_byte() {
 LineEditor::Outcome LineEditor::read_from_pipe(std::string& line) {
   for (;;) {
     const int byte = read_byte();
-    if (byte == kInterrupted_) return Outcome::Interrupted;
+    if (byte == kInterruptSeen) return Outcome::Interrupted;
     if (byte < 0) return line.empty() ? Outcome::End : Outcome::Line;
     if (byte == '\n') return Outcome::Line;
     if (line.size() < kLineBytesMax) line += static_cast<char>(byte);

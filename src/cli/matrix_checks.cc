@@ -339,15 +339,21 @@ class Soak {
  public:
   explicit Soak(Subject& subject) : subject_(subject) {}
 
-  void run() {
-    std::vector<std::jthread> lanes;
-    lanes.reserve(kSoakLanes);
-    for (int i = 0; i < kSoakLanes; ++i)
-      lanes.push_back(base::start_thread("soak", [this] { work(); }));
+  struct Outcome {
+    std::int32_t done = 0;
+    std::string error;
+    std::vector<std::int64_t> memory;
+  };
+  Outcome run() {
+    {
+      std::vector<std::jthread> lanes;
+      lanes.reserve(kSoakLanes);
+      for (int i = 0; i < kSoakLanes; ++i)
+        lanes.push_back(base::start_thread("soak", [this] { work(); }));
+    }
+    const base::MutexLock lock(mutex_);
+    return std::move(outcome_);
   }
-  const std::string& error() const { return error_; }
-  const std::vector<std::int64_t>& memory() const { return memory_; }
-  std::int32_t done() const { return done_; }
 
  private:
   void work() {
@@ -361,33 +367,28 @@ class Soak {
       const Result<Heard> heard = subject_.client.ask(asked, subject_.stop);
       const base::MutexLock lock(mutex_);
       if (!heard.ok()) {
-        if (error_.empty())
-          error_ = fmt::format("request {}: {}", number + 1, heard.error().message);
+        if (outcome_.error.empty())
+          outcome_.error = fmt::format("request {}: {}", number + 1, heard.error().message);
         next_ = subject_.scale.soak;
         return;
       }
-      ++done_;
+      ++outcome_.done;
       const std::int32_t step = std::max(1, subject_.scale.soak / kMemorySamples);
-      if (subject_.pid > 0 && done_ % step == 0)
-        memory_.push_back(base::read_process_memory(subject_.pid).anonymous_bytes);
+      if (subject_.pid > 0 && outcome_.done % step == 0)
+        outcome_.memory.push_back(base::read_process_memory(subject_.pid).anonymous_bytes);
     }
   }
 
   Subject& subject_;
   std::atomic<std::int32_t> next_ = 0;
   base::Mutex mutex_;
-  // Read by others once the threads have ended.
-  std::int32_t done_ = 0;
-  std::string error_;
-  std::vector<std::int64_t> memory_;
+  Outcome outcome_ LLORCH_GUARDED_BY(mutex_);
 };
 
 CheckResult check_soak(Subject& subject, MatrixCell&) {
-  Soak soak(subject);
-  soak.run();
-  if (!soak.error().empty()) return failed(soak.error());
-  const std::vector<std::int64_t>& memory = soak.memory();
-  const std::string seen = fmt::format("{} answers", soak.done());
+  const auto [done, error, memory] = Soak(subject).run();
+  if (!error.empty()) return failed(error);
+  const std::string seen = fmt::format("{} answers", done);
   if (memory.size() < 4) return passed(seen + "; its memory is not on this machine");
   const std::int64_t middle = memory[memory.size() / 2];
   const std::int64_t grown = memory.back() - middle;

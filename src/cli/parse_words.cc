@@ -68,6 +68,7 @@ std::string find_mistake(CLI::App& app, const std::vector<std::string>& words) {
       continue;
     }
     std::vector<std::string_view> names;
+    names.reserve(commands.size());
     for (const CLI::App* command : commands) names.push_back(command->get_name());
     return fmt::format("there is no command {}{} (`{} {}--help` shows them)",
                        base::quoted(path + word), base::did_you_mean(word, names), app.get_name(),

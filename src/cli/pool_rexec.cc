@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 fs::path find(const std::string& program, const base::Environment& environment) {
   if (program.find('/') != std::string::npos) return program;
   std::error_code error;
-  const fs::path beside = fs::read_symlink("/proc/self/exe", error).parent_path() / program;
+  fs::path beside = fs::read_symlink("/proc/self/exe", error).parent_path() / program;
   if (fs::is_regular_file(beside, error)) return beside;
   const char* path = environment("PATH");
   const fs::path found = base::find_program(program, path != nullptr ? path : "");

@@ -9,9 +9,7 @@ namespace llorch::fleet {
 namespace {
 
 using std::chrono::seconds;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
+using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::SizeIs;
 
 using DecideLoad = House;
 

@@ -9,9 +9,7 @@ namespace llorch::fleet {
 namespace {
 
 using std::chrono::seconds;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
+using ::testing::ElementsAre, ::testing::IsEmpty, ::testing::SizeIs;
 
 TEST(HostMemory, KeepsWhatChangesAndNowAndThenTheTime) {
   HostMemory memory;

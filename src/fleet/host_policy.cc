@@ -210,7 +210,7 @@ void note_lost(HostFacts& facts, std::string reason, TimePoint now) {
   facts.reason = reason.empty() ? "the connection to its pool was lost" : std::move(reason);
 }
 
-void note_step(HostFacts& facts, HostAction action, HostStepOutcome outcome, TimePoint now) {
+void note_step(HostFacts& facts, HostAction action, const HostStepOutcome& outcome, TimePoint now) {
   if (facts.under_way != action) return;  // of another life
   facts.under_way.reset();
   const bool is_start = action == HostAction::Start || action == HostAction::RollBack;

@@ -73,7 +73,7 @@ void ask_up(HostFacts& facts, TimePoint now);
 void ask_down(HostFacts& facts, TimePoint now);
 void note_seen(HostFacts& facts, TimePoint now);
 void note_lost(HostFacts& facts, std::string reason, TimePoint now);  // tunnel or poll fails
-void note_step(HostFacts& facts, HostAction action, HostStepOutcome outcome, TimePoint now);
+void note_step(HostFacts& facts, HostAction action, const HostStepOutcome& outcome, TimePoint now);
 
 // Decides and moves the facts on.
 HostStep next_step(HostFacts& facts, TimePoint now);

@@ -13,8 +13,7 @@ namespace llorch::fleet {
 namespace {
 
 using std::chrono::seconds;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
+using ::testing::ElementsAre, ::testing::IsEmpty;
 
 const TimePoint kNow{seconds(5000)};
 

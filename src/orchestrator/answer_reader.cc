@@ -121,11 +121,11 @@ void AnswerReader::give(std::uint32_t choice, std::vector<std::int32_t> ids,
 
 Status AnswerReader::feed(std::string_view bytes, std::vector<AnswerStep>& steps) {
   new_frames_.clear();
-  const Status framed = frames_.feed(bytes, new_frames_);
+  Status framed = frames_.feed(bytes, new_frames_);
   if (frames_.is_odd()) facts_.odd_events += new_frames_.size();
   for (const Frame& frame : new_frames_) {
     if (state_ != State::Open) return ok_status();  // what follows an end is nobody's
-    const Status taken =
+    Status taken =
         form_.kind == fleet::JobKind::Execute ? take_event(frame, steps) : take_chunk(frame, steps);
     if (!taken.ok()) return taken;
   }

@@ -148,7 +148,7 @@ Status FrameReader::feed(std::string_view bytes, std::vector<Frame>& frames) {
       odd_.emplace();
       // A mark at the start of a stream is skipped, and only there.
       if (!is_first_) {
-        const Status begun = odd_->feed("\n", odd_events_);
+        Status begun = odd_->feed("\n", odd_events_);
         if (!begun.ok()) return begun;
       }
       return feed_odd(text, frames);

@@ -136,7 +136,7 @@ void Orchestrator::note_written(job_store::Written written) {
   });
 }
 
-void Orchestrator::keep_setting(std::string key, std::string value) {
+void Orchestrator::keep_setting(const std::string& key, const std::string& value) {
   keep(fleet::Bucket::Settings, key, value);
 }
 

@@ -117,7 +117,7 @@ class Orchestrator : private fleet::FleetEffects {
   // The store's listener: records become events, groups of answers go to Answers.
   void note_written(job_store::Written written);
   // An entry of the bucket of settings, lazily.
-  void keep_setting(std::string key, std::string value);
+  void keep_setting(const std::string& key, const std::string& value);
   // Tells everybody who waits for that model.
   void note_load(LoadProgress progress);
 

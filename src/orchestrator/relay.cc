@@ -55,6 +55,27 @@ http::Task<Result<std::string>> read_all(http::ResponseStream& stream, std::size
   }
 }
 
+// When an attempt was sent, and when the first and the last of its tokens came.
+struct SeenTimes {
+  Clock::time_point opened;
+  Clock::time_point first_token;
+  Clock::time_point last_token;
+};
+
+// What the worker said of its answer; of times that it did not tell, what was seen here.
+void note_facts(const AttemptFacts& facts, const SeenTimes& seen, AttemptEnded& ended) {
+  ended.stop_reason = facts.stop_reason;
+  ended.prompt_tokens = facts.prompt_tokens;
+  ended.prefill_ms = facts.prefill_ms;
+  ended.decode_ms = facts.decode_ms;
+  if (ended.decode_ms == 0 && seen.last_token > seen.first_token)
+    ended.decode_ms = fleet::millis_between(seen.first_token, seen.last_token);
+  // What the cache had is no measure of the prefill.
+  const bool is_first_known = seen.first_token > seen.opened;
+  if (ended.prefill_ms == 0 && is_first_known && facts.cached_tokens * 4 < facts.prompt_tokens)
+    ended.prefill_ms = fleet::millis_between(seen.opened, seen.first_token);
+}
+
 }  // namespace
 
 AttemptEnded judge_error(const WorkerSaid& said) {
@@ -369,17 +390,7 @@ http::Task<void> Relays::read_stream(LivePtr live, std::shared_ptr<AnswerLog> lo
   if (is_whole || is_finished) ended = {.end = AttemptEnd::Completed};
   live->told = log->end_attempt(
       live->id(), is_whole ? reader.end_text() : (is_finished ? missing_end(log->form()) : ""));
-  const AttemptFacts& facts = reader.facts();
-  ended.stop_reason = facts.stop_reason;
-  ended.prompt_tokens = facts.prompt_tokens;
-  ended.prefill_ms = facts.prefill_ms;
-  ended.decode_ms = facts.decode_ms;
-  if (ended.decode_ms == 0 && last_token > first_token)
-    ended.decode_ms = fleet::millis_between(first_token, last_token);
-  // What the cache had is no measure of the prefill.
-  const bool is_first_known = first_token > live->opened_at.load();
-  if (ended.prefill_ms == 0 && is_first_known && facts.cached_tokens * 4 < facts.prompt_tokens)
-    ended.prefill_ms = fleet::millis_between(live->opened_at, first_token);
+  note_facts(reader.facts(), {live->opened_at, first_token, last_token}, ended);
   end(*live, std::move(ended));
   // Nobody waits for the end of the stream, but behind it the connection is free for the next.
   if (is_whole) std::ignore = co_await stream.read_some();

@@ -129,7 +129,7 @@ class OrchestratorProcess {
   std::string listen_unix() {
     if (http::is_loopback(options_.host) && !door_->is_tls()) return {};
     const Result<std::filesystem::path> folder = remote::make_run_folder(home_, environment_);
-    const std::string path = folder.ok() ? (*folder / "orchestrator.sock").string() : "";
+    std::string path = folder.ok() ? (*folder / "orchestrator.sock").string() : "";
     const Status listening = folder.ok() ? server_->listen_unix(path) : Status(folder.error());
     if (listening.ok()) return path;
     logger().warn("there is no unix socket", {{"why", listening.error().message}});

@@ -116,7 +116,7 @@ class Answer {
     return script_.tokens > choice ? script_.tokens - choice : 1;
   }
 
-  static void add(std::string event, Step& step) {
+  static void add(std::string_view event, Step& step) {
     step.text += event;
     ++step.events;
   }

@@ -44,7 +44,7 @@ std::string find_line(const fs::path& file, std::string_view key, char separator
 
 std::string describe_os(const fs::path& root) {
   utsname system{};
-  const std::string kernel =
+  std::string kernel =
       ::uname(&system) == 0 ? fmt::format("{} {}", system.sysname, system.release) : "";
   std::string name = find_line(root / "etc/os-release", "PRETTY_NAME", '=');
   if (name.empty()) return kernel;
