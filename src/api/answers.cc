@@ -1,15 +1,27 @@
 #include "api/answers.h"
 
+#include <charconv>
 #include <string>
 #include <utility>
 
 #include "contract/error_table.h"
+#include "contract/request_body.h"
 #include "openai/errors.h"
 
 namespace llorch::api {
 namespace {
 
 constexpr std::string_view kJson = "application/json";
+
+json::Value query_value(const std::string& text) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (!text.empty() && error == std::errc() && at == end) return number;
+  return json::Value(text);
+}
 
 }  // namespace
 
@@ -40,6 +52,12 @@ http::Response error_response(const Error& error, std::string_view correlation_i
   return response;
 }
 
+http::Response failures_response(const http::Request& request,
+                                 std::vector<json::FieldError> errors) {
+  const Error error = contract::summary_of(errors);
+  return error_response(error, request.correlation_id, errors);
+}
+
 http::ErrorBody render_openai_error(const Error& error, std::string_view) {
   http::ErrorBody body{.status = contract::error_row(error.code).status,
                        .content_type = std::string(kJson),
@@ -49,12 +67,29 @@ http::ErrorBody render_openai_error(const Error& error, std::string_view) {
   return body;
 }
 
+void answer_openai_errors(http::Router& router) {
+  http::RouteOptions options;
+  options.render_error = render_openai_error;
+  router.answer_below("/v1", std::move(options));
+}
+
 http::Response openai_error_response(const Error& error, std::string_view param,
                                      std::string_view code) {
   http::Response response =
       json_response(contract::error_row(error.code).status, openai::error_json(error, param, code));
   add_retry_after(error, response.headers);
   return response;
+}
+
+Result<json::Object> read_body(const http::Request& request) {
+  if (request.body.empty()) return json::Object();
+  return contract::parse_json_body(request.headers.find("Content-Type"), request.body);
+}
+
+json::Object read_query(const http::Request& request) {
+  json::Object object;
+  for (const auto& [name, text] : request.query) object[name] = query_value(text);
+  return object;
 }
 
 }  // namespace llorch::api

@@ -3,11 +3,13 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/result.h"
 #include "http/message.h"
+#include "http/router.h"
 
 namespace llorch::api {
 
@@ -24,9 +26,20 @@ http::ErrorBody render_error(const Error& error, std::string_view correlation_id
 http::Response error_response(const Error& error, std::string_view correlation_id,
                               std::span<const json::FieldError> errors = {});
 
+// All failures of a request: the envelope with each of them.
+http::Response failures_response(const http::Request& request,
+                                 std::vector<json::FieldError> errors);
+
 // The same two in OpenAI's form (openai/errors.h).
 http::ErrorBody render_openai_error(const Error& error, std::string_view correlation_id);
+// What is not there below /v1 is told so, too.
+void answer_openai_errors(http::Router& router);
 http::Response openai_error_response(const Error& error, std::string_view param = {},
                                      std::string_view code = {});
+
+// The request's body as an object; one that is empty counts as {}.
+Result<json::Object> read_body(const http::Request& request);
+// The query as an object for a FieldReader: numbers and true/false are what they look like.
+json::Object read_query(const http::Request& request);
 
 }  // namespace llorch::api

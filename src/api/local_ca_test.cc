@@ -20,10 +20,7 @@ namespace llorch::api {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::Contains, ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not;
 
 constexpr std::time_t kDay = 24 * 60 * 60;
 

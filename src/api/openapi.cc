@@ -14,22 +14,6 @@
 namespace llorch::api {
 namespace {
 
-constexpr std::string_view kErrorSchema =
-    R"({"type":"object","required":["error"],"additionalProperties":false,"properties":{"error":{"type":"object",
-"required":["code","message","retriable","correlation_id"],"additionalProperties":false,"properties":{
-"code":{"type":"string"},"message":{"type":"string"},"retriable":{"type":"boolean"},"correlation_id":{"type":"string"},
-"errors":{"type":"array","items":{"type":"object","required":["field","constraint","message"],"additionalProperties":false,
-"properties":{"field":{"type":"string"},"constraint":{"type":"string"},"message":{"type":"string"},"value":{}}}}}}}})";
-
-json::Array error_codes() {
-  json::Array codes;
-  for (const contract::ErrorRow& row : contract::error_table()) {
-    const json::Value wire(row.wire);
-    if (std::find(codes.begin(), codes.end(), wire) == codes.end()) codes.push_back(wire);
-  }
-  return codes;
-}
-
 json::Value ref(std::string_view schema) {
   return json::Object{{"$ref", fmt::format("#/components/schemas/{}", schema)}};
 }
@@ -58,9 +42,9 @@ json::Array parameters_of(const EndpointText& endpoint) {
     all.push_back(parameter(path.substr(at + 1, path.find('}', at) - at - 1), "path", true, text));
   if (!endpoint.required_header.empty())
     all.push_back(parameter(endpoint.required_header, "header", true, text));
-  if (endpoint.query.empty()) return all;
-  const json::Value query = parse_text(endpoint.query);
-  for (const auto& entry : query.get_object())
+  if (endpoint.query == nullptr) return all;
+  const json::Object query = endpoint.query();
+  for (const auto& entry : query)
     all.push_back(parameter(json::view(entry.key()), "query", false, entry.value()));
   return all;
 }
@@ -108,27 +92,11 @@ json::Object paths_of(const std::vector<EndpointText>& endpoints) {
 
 }  // namespace
 
-json::Value parse_text(std::string_view text) {
-  Result<json::Value> value = json::parse(text);
-  CHECK(value.ok(), "a schema of the document is no JSON");
-  return value.take();
-}
-
-json::Object parse_schemas(std::span<const NamedSchema> schemas) {
-  json::Object all;
-  for (const NamedSchema& named : schemas) all[named.name] = parse_text(named.schema);
-  return all;
-}
-
-json::Object error_schema() {
-  json::Object schema = parse_text(kErrorSchema).get_object();
-  json::Object& inner = schema["properties"].get_object()["error"].get_object();
-  inner["properties"].get_object()["code"] = json::Object{{"enum", error_codes()}};
-  return schema;
-}
-
 json::Object make_document(DocumentParts parts) {
-  parts.schemas["Error"] = error_schema();
+  parts.schemas["Error"] =
+      contract::described_schema<contract::ErrorBody>(contract::SchemaOf::Answer);
+  parts.schemas["Document"] =
+      json::Object{{"type", "object"}, {"required", json::Array{"openapi", "info", "paths"}}};
   return {{"openapi", "3.1.0"},
           {"info", json::Object{{"title", parts.title},
                                 {"version", base::version()},

@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "base/json.h"
+#include "contract/fields.h"
 #include "http/message.h"
 
 namespace llorch::api {
 
-struct NamedSchema {
-  std::string_view name;
-  std::string_view schema;  // JSON
-};
-
-// JSON of our own sources; what is none is a bug.
-json::Value parse_text(std::string_view text);
-json::Object parse_schemas(std::span<const NamedSchema> schemas);
+// JSON Schemas of a query's parameters, by name.
+using QuerySchema = json::Object (*)();
+template <class T>
+json::Object query_of() {
+  const json::Object schema = contract::described_schema<T>(contract::SchemaOf::Request);
+  return schema.at("properties").get_object();
+}
 
 // One endpoint as its document tells it. Each program has one table of these with what answers
 // beside them, and fills its router from the same table.
@@ -27,7 +27,7 @@ struct EndpointText {
   std::string_view summary;
   std::string_view request_schema = {};  // of the body, by its name in the document; empty: none
   bool is_body_optional = false;
-  std::string_view query = {};            // JSON Schemas of its parameters by name; empty: none
+  QuerySchema query = nullptr;            // of its parameters; null: none
   std::string_view required_header = {};  // that must be sent
   int status = 200;                       // of success
   std::string_view response_schema = {};  // of success; empty: text or a stream
@@ -37,7 +37,7 @@ struct EndpointText {
 };
 // The two usual kinds: one that shows something, and one that is sent something.
 constexpr EndpointText get(std::string_view path, std::string_view summary,
-                           std::string_view response_schema, std::string_view query = {}) {
+                           std::string_view response_schema, QuerySchema query = nullptr) {
   return {.path = path, .summary = summary, .query = query, .response_schema = response_schema};
 }
 constexpr EndpointText send(http::Method method, std::string_view path, std::string_view summary,
@@ -91,14 +91,25 @@ constexpr EndpointText openai_embeddings(std::string_view summary) {
   return openai_post("/v1/embeddings", summary, "EmbeddingRequest", "EmbeddingList");
 }
 
-// The schema of the contract's envelope, with every code it may carry.
-json::Object error_schema();
+// Schemas by their names in a document, out of what describes the structs (contract/fields.h).
+struct SchemaTable {
+  json::Object schemas;
+
+  template <class T>
+  void answer(std::string_view name) {
+    schemas[name] = contract::described_schema<T>(contract::SchemaOf::Answer);
+  }
+  template <class T>
+  void request(std::string_view name) {
+    schemas[name] = contract::described_schema<T>(contract::SchemaOf::Request);
+  }
+};
 
 struct DocumentParts {
   std::string_view title;
   std::string_view description;
   std::vector<EndpointText> endpoints;
-  json::Object schemas;  // "Error" is added
+  json::Object schemas;  // "Error" and "Document" are added
 };
 json::Object make_document(DocumentParts parts);
 

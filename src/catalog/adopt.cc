@@ -330,29 +330,6 @@ class Adoption {
 
 }  // namespace
 
-json::Object to_json(const Adoptable& model) {
-  json::Object object{{"from", model.from},
-                      {"id", model.id},
-                      {"name", base::to_valid_utf8(model.name)},
-                      {"path", base::to_valid_utf8(model.path.string())},
-                      {"ref", base::to_valid_utf8(model.ref)},
-                      {"bytes", model.bytes}};
-  if (!model.problem.empty()) object["problem"] = base::to_valid_utf8(model.problem);
-  return object;
-}
-
-json::Object to_json(const AdoptReport& report) {
-  json::Array adopted;
-  for (const Adoptable& model : report.adopted) adopted.emplace_back(to_json(model));
-  json::Array skipped;
-  for (const Adoptable& model : report.skipped) skipped.emplace_back(to_json(model));
-  json::Array places;
-  for (const std::string& place : report.places) places.emplace_back(base::to_valid_utf8(place));
-  return {{"places", std::move(places)},
-          {"adopted", std::move(adopted)},
-          {"skipped", std::move(skipped)}};
-}
-
 Result<AdoptReport> adopt_models(const base::Home& home, const base::Environment& environment,
                                  const AdoptRequest& request) {
   const Result<std::vector<Place>> places = find_places(environment, request.from);

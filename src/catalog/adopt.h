@@ -2,15 +2,17 @@
 // lie. Nothing there is ever changed, copied or deleted.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/home.h"
-#include "base/json.h"
 #include "base/result.h"
+#include "contract/fields.h"
 
 namespace llorch::catalog {
 
@@ -20,6 +22,11 @@ struct AdoptRequest {
   std::string from{};
   bool dry_run = false;  // looks only
 };
+template <class V, contract::Described<AdoptRequest> T>
+void describe(V& v, T& request) {
+  v("from", request.from, {.bytes = {1, 4096}});
+  v("dry_run", request.dry_run);
+}
 
 // One model that was found.
 struct Adoptable {
@@ -34,14 +41,30 @@ struct Adoptable {
   std::vector<std::pair<std::string, std::string>> sha256{};
   std::string problem{};  // why it is not taken: here already, or no model of ours
 };
-json::Object to_json(const Adoptable& model);
+inline constexpr std::array<std::string_view, 3> kAdoptSources = {"ollama", "huggingface",
+                                                                  "folder"};
+template <class V, contract::Described<Adoptable> T>
+void describe(V& v, T& model) {
+  v("from", model.from, {.names = kAdoptSources});
+  v("id", model.id);
+  v("name", model.name);
+  v("path", model.path);
+  v("ref", model.ref);
+  v("bytes", model.bytes);
+  v("problem", model.problem, {.omit_empty = true});
+}
 
 struct AdoptReport {
   std::vector<std::string> places;  // that were looked into
   std::vector<Adoptable> adopted;   // or would be
   std::vector<Adoptable> skipped;   // each with its problem
 };
-json::Object to_json(const AdoptReport& report);
+template <class V, contract::Described<AdoptReport> T>
+void describe(V& v, T& report) {
+  v("places", report.places);
+  v("adopted", report.adopted);
+  v("skipped", report.skipped);
+}
 
 // The caches are those of the environment: OLLAMA_MODELS or ~/.ollama/models; HF_HUB_CACHE,
 // HF_HOME/hub or ~/.cache/huggingface/hub. NotFound when the place that was named is not there.

@@ -192,9 +192,7 @@ fs::path model_folder(const ModelEntry& entry) {
 }
 
 std::string_view name(FilesState state) {
-  static constexpr base::EnumNames<FilesState::Missing> kNames("not_downloaded", "ready", "changed",
-                                                               "damaged", "missing");
-  return kNames[state];
+  return kModelStates[static_cast<std::size_t>(state)];
 }
 
 bool is_as_noted(const ModelFile& file, const base::FileStamp& stamp) {

@@ -1,6 +1,7 @@
 // What the files at a path are: the facts of a catalog entry, read from the files themselves.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
@@ -42,7 +43,9 @@ enum class FilesState : std::uint8_t {
   Damaged,  // as it was when the last check found other bytes in it
   Missing,  // a file is gone
 };
-// "not_downloaded", "ready", "changed", "damaged", "missing"
+// Their names, and what a model may be beside them.
+inline constexpr std::array<std::string_view, 7> kModelStates = {
+    "not_downloaded", "ready", "changed", "damaged", "missing", "unsupported", "downloading"};
 std::string_view name(FilesState state);
 FilesState check_files(const contract::ModelEntry& entry);
 // Whether the file is the one that the entry knows; what the entry does not know is not compared.

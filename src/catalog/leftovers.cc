@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 
-#include "base/enum_names.h"
 #include "base/file_lock.h"
 #include "catalog/model_catalog.h"
 #include "catalog/model_names.h"
@@ -213,20 +212,6 @@ Status remove_all_of(const std::vector<Leftover>& leftovers, std::vector<Leftove
 }
 
 }  // namespace
-
-std::string_view name(LeftoverKind kind) {
-  static constexpr base::EnumNames<LeftoverKind::Hashes> kNames(
-      "unfinished_download", "old_revision", "part_of_file", "package", "hashes");
-  return kNames[kind];
-}
-
-json::Object to_json(const Leftover& leftover) {
-  return {{"kind", name(leftover.kind)},
-          {"model", leftover.model},
-          {"path", leftover.path.string()},
-          {"ref", leftover.ref},
-          {"bytes", leftover.bytes}};
-}
 
 std::int64_t total_bytes(const std::vector<Leftover>& leftovers) {
   std::int64_t sum = 0;

@@ -7,9 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "base/home.h"
-#include "base/json.h"
 #include "base/result.h"
+#include "contract/fields.h"
 
 namespace llorch::catalog {
 
@@ -20,7 +21,10 @@ enum class LeftoverKind : std::uint8_t {
   Package,             // an archive, or what was unpacked of one in part
   Hashes,              // of a model that is no longer in the catalog
 };
-std::string_view name(LeftoverKind kind);  // "unfinished_download", "old_revision", …
+inline constexpr base::EnumNames<LeftoverKind::Hashes> kLeftoverKinds("unfinished_download",
+                                                                      "old_revision",
+                                                                      "part_of_file", "package",
+                                                                      "hashes");
 
 struct Leftover {
   LeftoverKind kind = LeftoverKind::UnfinishedDownload;
@@ -29,7 +33,14 @@ struct Leftover {
   std::string ref;             // where it came from, where that is known
   std::int64_t bytes = 0;      // on the disk
 };
-json::Object to_json(const Leftover& leftover);
+template <class V, contract::Described<Leftover> T>
+void describe(V& v, T& leftover) {
+  v("kind", leftover.kind, {.names = kLeftoverKinds.words()});
+  v("model", leftover.model);
+  v("path", leftover.path);
+  v("ref", leftover.ref);
+  v("bytes", leftover.bytes);
+}
 std::int64_t total_bytes(const std::vector<Leftover>& leftovers);
 
 // What lies in Home::models() and Home::chunks() and belongs to nothing: no entry of the catalog

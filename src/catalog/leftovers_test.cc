@@ -46,7 +46,7 @@ class LeftoversTest : public testing::Test {
     EXPECT_TRUE(leftovers.ok());
     std::vector<std::string> all;
     for (const Leftover& one : *leftovers) {
-      all.push_back(std::string(name(one.kind)) + " " +
+      all.push_back(std::string(kLeftoverKinds[one.kind]) + " " +
                     one.path.lexically_relative(home_.data).string());
     }
     return all;

@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/enum_names.h"
 #include "base/job_border.h"
 #include "base/thread.h"
 #include "catalog/verify.h"
@@ -16,12 +15,6 @@ namespace llorch::catalog {
 namespace {
 
 constexpr std::size_t kRequestsMax = 8;  // at a time
-
-std::string_view state_name(RevisionCheck::State state) {
-  static constexpr base::EnumNames<RevisionCheck::State::Failed> kNames("current", "outdated",
-                                                                        "untracked", "failed");
-  return kNames[state];
-}
 
 void check(RevisionCheck& model, const fetch::SourceOptions& options, const std::stop_token& stop) {
   const auto untracked = [&](std::string_view why) {
@@ -46,16 +39,6 @@ void check(RevisionCheck& model, const fetch::SourceOptions& options, const std:
 }
 
 }  // namespace
-
-json::Object to_json(const RevisionCheck& check) {
-  json::Object object{{"id", check.id},
-                      {"ref", check.ref},
-                      {"revision", check.have},
-                      {"state", state_name(check.state)}};
-  if (!check.newest.empty()) object["newest"] = check.newest;
-  if (!check.note.empty()) object["note"] = check.note;
-  return object;
-}
 
 std::vector<RevisionCheck> check_revisions(const std::vector<contract::ModelEntry>& models,
                                            const fetch::SourceOptions& options,

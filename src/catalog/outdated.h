@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/enum_names.h"
+#include "contract/fields.h"
 #include "contract/model_entry.h"
 #include "fetch/source.h"
 
@@ -26,7 +27,19 @@ struct RevisionCheck {
   State state = State::Untracked;
   std::string note;
 };
-json::Object to_json(const RevisionCheck& check);
+inline constexpr base::EnumNames<RevisionCheck::State::Failed> kRevisionStates("current",
+                                                                               "outdated",
+                                                                               "untracked",
+                                                                               "failed");
+template <class V, contract::Described<RevisionCheck> T>
+void describe(V& v, T& check) {
+  v("id", check.id);
+  v("ref", check.ref);
+  v("revision", check.have);
+  v("state", check.state, {.names = kRevisionStates.words()});
+  v("newest", check.newest, {.omit_empty = true});
+  v("note", check.note, {.omit_empty = true});
+}
 
 // Every downloaded model of the list, in its order; the sources are asked several at a time, and
 // one that fails does not keep the others.

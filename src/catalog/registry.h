@@ -11,6 +11,7 @@
 #include "base/home.h"
 #include "base/result.h"
 #include "catalog/model_catalog.h"
+#include "contract/fields.h"
 #include "contract/model_entry.h"
 
 namespace llorch::catalog {
@@ -25,6 +26,19 @@ struct RegisterRequest {
   std::string architecture;  // of a model that is not here yet
   std::string path;          // files that are here already: used in place
 };
+inline constexpr contract::FieldRule kModelText{.bytes = {0, 1024}};
+inline constexpr contract::FieldRule kModelPath{.bytes = {0, 4096}};
+template <class V, contract::Described<RegisterRequest> T>
+void describe(V& v, T& request) {
+  v("id", request.id,
+    {.must = true,
+     .bytes = {1, 128},
+     .pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9][A-Za-z0-9._-]*)?$"});
+  v("name", request.name, kModelText);
+  v("repo", request.repo, kModelText);
+  v("architecture", request.architecture, kModelText);
+  v("path", request.path, kModelPath);
+}
 
 // Adds a model. Conflict when the id is taken, InvalidArgument for a bad id or repo, and whatever
 // describe_files says about the path.
@@ -45,6 +59,14 @@ struct UpdateRequest {
   std::optional<std::string> path;
   std::optional<bool> downloaded;
 };
+template <class V, contract::Described<UpdateRequest> T>
+void describe(V& v, T& request) {
+  v("name", request.name, kModelText);
+  v("repo", request.repo, kModelText);
+  v("architecture", request.architecture, kModelText);
+  v("path", request.path, kModelPath);
+  v("downloaded", request.downloaded);
+}
 Result<contract::ModelEntry> update_model(const ModelCatalog& catalog, std::string_view id,
                                           const UpdateRequest& request,
                                           const FindUse& find_use = {});

@@ -223,7 +223,7 @@ int run_plan(const Options& options, const PoolContext& context) {
   std::string text;
   if (context.json_output) {
     json::Array list;
-    for (const MemoryPlan& plan : *plans) list.push_back(pool::to_json(plan));
+    for (const MemoryPlan& plan : *plans) list.push_back(contract::write_fields(plan));
     text = json::serialize(json::Object{{"model", model.id},
                                         {"path", model.path},
                                         {"fits", fits},

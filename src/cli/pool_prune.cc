@@ -56,14 +56,14 @@ std::int64_t bytes_of(const json::Object& object) {
 }
 
 const json::Array& list_of(const json::Object& object, std::string_view field) {
-  static const json::Array kNone;
+  static const json::Array none;
   const json::Value* value = object.if_contains(field);
-  return value != nullptr && value->is_array() ? value->get_array() : kNone;
+  return value != nullptr && value->is_array() ? value->get_array() : none;
 }
 
 json::Object leftovers_json(const std::vector<catalog::Leftover>& leftovers) {
   json::Array list;
-  for (const catalog::Leftover& one : leftovers) list.emplace_back(catalog::to_json(one));
+  for (const catalog::Leftover& one : leftovers) list.emplace_back(contract::write_fields(one));
   return {{"leftovers", std::move(list)}, {"bytes", catalog::total_bytes(leftovers)}};
 }
 
@@ -95,7 +95,7 @@ class Store {
     const Result<catalog::AdoptReport> report =
         catalog::adopt_models(context_.home, context_.environment, request);
     if (!report.ok()) return report.error();
-    return catalog::to_json(*report);
+    return contract::write_fields(*report);
   }
 
  private:

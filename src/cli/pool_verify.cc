@@ -301,7 +301,7 @@ Result<json::Array> find_outdated(const PoolContext& context, ModelStore& store,
   json::Array list;
   for (const catalog::RevisionCheck& check : catalog::check_revisions(
            content->models, fetch::source_options(context.environment), std::move(stop)))
-    list.push_back(to_json(check));
+    list.push_back(contract::write_fields(check));
   return list;
 }
 

@@ -161,7 +161,9 @@ void add_left(const PoolContext& context, std::vector<PoolWorker>& workers) {
     if (std::any_of(workers.begin(), workers.end(), is_it)) continue;
     PoolWorker worker;
     worker.id = left.id;
-    worker.backend = left.id.starts_with("worker-cuda-") ? "cuda" : "cpu";
+    for (const contract::BackendKind& kind : contract::backend_kinds()) {
+      if (left.id.starts_with(fmt::format("worker-{}-", kind.name))) worker.backend = kind.name;
+    }
     worker.state = PoolWorkerState::Stopped;
     worker.ended_at = base::to_rfc3339(left.last_written);
     worker.log_file = left.file.string();
@@ -234,9 +236,8 @@ class Stopping {
   }
 
   std::string text(std::int64_t left) const {
-    const std::string what = workers_.size() == 1
-                                 ? "stopping " + workers_.begin()->first
-                                 : fmt::format("stopping {} workers", workers_.size());
+    std::string what = workers_.size() == 1 ? "stopping " + workers_.begin()->first
+                                            : fmt::format("stopping {} workers", workers_.size());
     if (left == 0) return what;
     return fmt::format("{}: {} requests to finish, {} s left for them", what, left,
                        std::max(0, timeout_ - seconds()));

@@ -10,8 +10,7 @@
 namespace llorch::contract {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::Not;
 
 TEST(ApiToken, ATokenIsPrintableAscii) {
   EXPECT_TRUE(check_api_token("").ok());

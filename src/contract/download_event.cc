@@ -1,74 +1,51 @@
 #include "contract/download_event.h"
 
-#include <algorithm>
-
 #include "base/enum_names.h"
 
 namespace llorch::contract {
 
-std::string_view name(DownloadEvent::Kind kind) {
-  static constexpr base::EnumNames<DownloadEvent::Kind::Done> kNames(
-      "resolved", "progress", "verifying", "file_done", "note", "done");
-  return kNames[kind];
-}
-
 namespace {
 
-std::string text_field(const json::Object& object, std::string_view field) {
-  const json::Value* value = object.if_contains(field);
-  return value != nullptr && value->is_string() ? std::string(json::view(value->get_string()))
-                                                : std::string();
-}
-
-std::optional<double> number_field(const json::Object& object, std::string_view field) {
-  const json::Value* value = object.if_contains(field);
-  if (value == nullptr || !value->is_number()) return std::nullopt;
-  return value->to_number<double>();
-}
-
-std::int64_t count_field(const json::Object& object, std::string_view field) {
-  const json::Value* value = object.if_contains(field);
-  return value != nullptr && value->is_int64() ? std::max<std::int64_t>(0, value->get_int64()) : 0;
-}
+constexpr base::EnumNames<DownloadEvent::Kind::Done> kKindNames("resolved", "progress", "verifying",
+                                                                "file_done", "note", "done");
 
 }  // namespace
 
+std::string_view name(DownloadEvent::Kind kind) {
+  return kKindNames[kind];
+}
+
+template <class V, Described<DownloadEvent> T>
+void describe(V& v, T& event) {
+  v("event", event.kind, {.names = kKindNames.words()});
+  v("model", event.model);
+  v("files_done", event.files_done, {.min = 0});
+  v("files_total", event.files_total, {.min = 0});
+  v("bytes_done", event.bytes_done, {.min = 0});
+  v("bytes_total", event.bytes_total, {.min = 0});
+  v("file", event.file, {.omit_empty = true});
+  v("bytes_per_second", event.bytes_per_second, {.omit_empty = true});
+  v("seconds_left", event.seconds_left);
+  v("waiting_seconds", event.waiting_seconds, {.min = 0});
+  v("waiting_for", event.waiting_for, {.omit_empty = true});
+  v("text", event.text, {.omit_empty = true});
+}
+
 DownloadEvent read_download_event(const json::Object& object) {
-  using Kind = DownloadEvent::Kind;
+  json::FieldReader reader(object);
+  FieldTaker taker(reader);
   DownloadEvent event;
-  const std::string kind = text_field(object, "event");
-  for (const Kind one :
-       {Kind::Resolved, Kind::Progress, Kind::Verifying, Kind::FileDone, Kind::Note, Kind::Done}) {
-    if (kind == name(one)) event.kind = one;
-  }
-  event.model = text_field(object, "model");
-  event.file = text_field(object, "file");
-  event.files_done = count_field(object, "files_done");
-  event.files_total = count_field(object, "files_total");
-  event.bytes_done = count_field(object, "bytes_done");
-  event.bytes_total = count_field(object, "bytes_total");
-  event.bytes_per_second = number_field(object, "bytes_per_second").value_or(0);
-  event.seconds_left = number_field(object, "seconds_left");
-  if (object.contains("waiting_seconds"))
-    event.waiting_seconds = count_field(object, "waiting_seconds");
-  event.waiting_for = text_field(object, "waiting_for");
-  event.text = text_field(object, "text");
+  describe(taker, event);
   return event;
 }
 
 json::Object to_json(const DownloadEvent& event) {
-  json::Object object{{"event", name(event.kind)},      {"model", event.model},
-                      {"files_done", event.files_done}, {"files_total", event.files_total},
-                      {"bytes_done", event.bytes_done}, {"bytes_total", event.bytes_total}};
-  if (!event.file.empty()) object["file"] = event.file;
-  if (event.bytes_per_second > 0) object["bytes_per_second"] = event.bytes_per_second;
-  if (event.seconds_left) object["seconds_left"] = *event.seconds_left;
-  if (event.waiting_seconds) {
-    object["waiting_seconds"] = *event.waiting_seconds;
-    object["waiting_for"] = event.waiting_for;
-  }
-  if (!event.text.empty()) object["text"] = event.text;
-  return object;
+  return write_fields(event);
+}
+
+template <>
+json::Object schema_of<DownloadEvent>() {
+  return described_schema<DownloadEvent>(SchemaOf::Answer);
 }
 
 }  // namespace llorch::contract

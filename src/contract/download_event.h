@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "contract/fields.h"
 
 namespace llorch::contract {
 
@@ -28,6 +29,8 @@ struct DownloadEvent {
   std::string text;  // Note
 };
 json::Object to_json(const DownloadEvent& event);
+template <>
+json::Object schema_of<DownloadEvent>();
 // What to_json wrote, from another process: what is not there or not understood stays empty.
 DownloadEvent read_download_event(const json::Object& object);
 // "resolved", "progress", …

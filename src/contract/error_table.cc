@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/utf8.h"
 #include "contract/peer_message.h"
 
 namespace llorch::contract {
@@ -51,14 +50,6 @@ Error error_from_wire(std::string_view wire, std::string message) {
   return {ErrorCode::Internal, fmt::format("{}: {}", wire, message)};
 }
 
-json::Object field_error_json(const json::FieldError& error) {
-  json::Object object{{"field", base::to_valid_utf8(error.field)},
-                      {"constraint", base::to_valid_utf8(error.constraint)},
-                      {"message", base::to_valid_utf8(error.message)}};
-  if (error.value) object["value"] = *error.value;
-  return object;
-}
-
 std::vector<json::FieldError> read_field_errors(const json::Array& array) {
   std::vector<json::FieldError> errors;
   for (const json::Value& entry : array) {
@@ -92,23 +83,31 @@ std::optional<ErrorCode> error_code_from_wire(std::string_view wire) {
   return row->code;
 }
 
-json::Object error_event_json(const Error& error) {
+std::span<const std::string_view> wire_codes() {
+  static const std::vector<std::string_view> codes = [] {
+    std::vector<std::string_view> all;
+    for (const ErrorRow& row : kTable) {
+      if (std::find(all.begin(), all.end(), row.wire) == all.end()) all.push_back(row.wire);
+    }
+    return all;
+  }();
+  return codes;
+}
+
+ErrorEvent error_event(const Error& error) {
   const ErrorRow& row = error_row(error.code);
-  return {{"code", row.wire},
-          {"message", base::to_valid_utf8(error.message)},
-          {"retriable", row.retriable}};
+  return {std::string(row.wire), error.message, row.retriable};
+}
+
+json::Object error_event_json(const Error& error) {
+  return write_fields(error_event(error));
 }
 
 RenderedError render_error(const Error& error, std::string_view correlation_id,
                            std::span<const json::FieldError> errors) {
-  json::Object inner = error_event_json(error);
-  inner["correlation_id"] = base::to_valid_utf8(correlation_id);
-  if (!errors.empty()) {
-    json::Array list;
-    for (const json::FieldError& field : errors) list.push_back(field_error_json(field));
-    inner["errors"] = std::move(list);
-  }
-  return {error_row(error.code).status, json::serialize(json::Object{{"error", std::move(inner)}})};
+  const ErrorBody body{
+      {error_event(error), std::string(correlation_id), {errors.begin(), errors.end()}}};
+  return {error_row(error.code).status, json::serialize(write_fields(body))};
 }
 
 Result<ErrorReport> parse_error_body(std::string_view body) {

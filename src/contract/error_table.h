@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/result.h"
+#include "contract/fields.h"
 
 namespace llorch::contract {
 
@@ -28,12 +29,56 @@ const ErrorRow& error_row(ErrorCode code);
 // Several of our codes may share a wire code; the answer is then the one the contract names.
 std::optional<ErrorCode> error_code_from_wire(std::string_view wire);
 
+std::span<const std::string_view> wire_codes();  // each once
+
+// The data of an `error` event.
+struct ErrorEvent {
+  std::string code;
+  std::string message;
+  bool retriable = false;
+};
+template <class V, Described<ErrorEvent> T>
+void describe(V& v, T& event) {
+  v("code", event.code, {.names = wire_codes()});
+  v("message", event.message);
+  v("retriable", event.retriable);
+}
+ErrorEvent error_event(const Error& error);
+
+template <class V, Described<json::FieldError> T>
+void describe(V& v, T& error) {
+  v("field", error.field);
+  v("constraint", error.constraint);
+  v("message", error.message);
+  v("value", error.value);
+}
+
+// The body of every answer other than 2xx.
+struct ErrorDetail {
+  ErrorEvent event;
+  std::string correlation_id;
+  std::vector<json::FieldError> errors;
+};
+template <class V, Described<ErrorDetail> T>
+void describe(V& v, T& detail) {
+  describe(v, detail.event);
+  v("correlation_id", detail.correlation_id);
+  v("errors", detail.errors, {.omit_empty = true});
+}
+struct ErrorBody {
+  ErrorDetail error;
+};
+template <class V, Described<ErrorBody> T>
+void describe(V& v, T& body) {
+  v("error", body.error);
+}
+
 struct RenderedError {
   int status = 500;
   std::string body;
 };
 
-// {"error":{"code","message","retriable","correlation_id"}}, plus "errors" when there are any.
+// An ErrorBody as text.
 RenderedError render_error(const Error& error, std::string_view correlation_id,
                            std::span<const json::FieldError> errors = {});
 

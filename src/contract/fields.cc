@@ -136,6 +136,16 @@ json::Object SchemaWriter::finish(bool is_open) const {
   return schema;
 }
 
+void SchemaWriter::allow_null(json::Object& schema) {
+  if (json::Value* type = schema.if_contains("type")) {
+    *type = json::Array{*type, "null"};
+  } else if (json::Value* choices = schema.if_contains("enum")) {
+    choices->get_array().emplace_back(nullptr);
+  } else if (json::Value* kinds = schema.if_contains("oneOf")) {
+    kinds->get_array().push_back(json::Object{{"type", "null"}});
+  }
+}
+
 json::Object SchemaWriter::text_schema(const FieldRule& rule) {
   if (!rule.names.empty()) {
     json::Array names;

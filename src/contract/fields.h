@@ -2,10 +2,20 @@
 //   template <class V, Described<MyStruct> T> void describe(V& v, T& value)
 // which calls v("name", value.member, {rules}) for each of its fields; FieldWriter, FieldTaker and
 // SchemaWriter are the visitors that write the JSON, read it, and tell its JSON Schema.
+//
+// A member is a number, a bool, a text, an enum, a struct, or a list of these; a struct that has a
+// to_json() of its own has a schema_of() too. In what is only written it may also be
+//   std::nullptr_t                       null, and nothing else
+//   json::Value                          any JSON
+//   std::filesystem::path                its text
+//   std::variant<A, B>                   one of these
+//   std::vector<std::pair<text, T>>      an object with these names
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <span>
@@ -13,6 +23,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/json.h"
@@ -23,6 +34,25 @@ namespace llorch::contract {
 
 template <class T, class Struct>
 concept Described = std::same_as<std::remove_const_t<T>, Struct>;
+
+// Whose JSON is made by a function beside it.
+template <class T>
+concept HasOwnJson = requires(const T& value) {
+  { to_json(value) } -> std::same_as<json::Object>;
+};
+
+template <class T>
+inline constexpr bool kIsOptional = false;
+template <class T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+template <class T>
+inline constexpr bool kIsVariant = false;
+template <class... T>
+inline constexpr bool kIsVariant<std::variant<T...>> = true;
+template <class T>
+inline constexpr bool kIsNamedList = false;
+template <class T>
+inline constexpr bool kIsNamedList<std::vector<std::pair<std::string, T>>> = true;
 
 // What there is to say about a field beside its name and type.
 struct FieldRule {
@@ -35,7 +65,8 @@ struct FieldRule {
   std::span<const std::string_view> names =
       {};                         // the only texts there are; an enum's, in its order
   std::string_view pattern = {};  // for the schema: the reader has its own check
-  bool omit_empty = false;        // an empty text, 0 and false make no field, as an absent optional
+  bool omit_empty =
+      false;  // an empty text or list, 0 and false make no field, as an absent optional
   bool null_when_absent = false;  // an absent optional is written, as null
   bool thousandths = false;       // a number is rounded to three decimals
   std::string_view doc = {};
@@ -76,10 +107,25 @@ class FieldWriter {
       return value;
     } else if constexpr (std::is_same_v<T, std::string>) {
       return text(value);
+    } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
+      return text(value.string());
+    } else if constexpr (std::is_same_v<T, std::nullptr_t> || std::is_same_v<T, json::Value>) {
+      return value;
+    } else if constexpr (kIsOptional<T>) {
+      return value ? json_of(*value, rule) : json::Value();
+    } else if constexpr (kIsVariant<T>) {
+      return std::visit([&rule](const auto& one) { return json_of(one, rule); }, value);
+    } else if constexpr (kIsNamedList<T>) {
+      json::Object object;
+      for (const auto& [name, one] : value) object[name] = json_of(one);
+      return object;
     } else if constexpr (requires { value.begin(); }) {
       json::Array array;
+      array.reserve(value.size());
       for (const auto& element : value) array.push_back(json_of(element));
       return array;
+    } else if constexpr (HasOwnJson<T>) {
+      return to_json(value);
     } else {
       json::Object object;
       FieldWriter nested(object);
@@ -91,7 +137,13 @@ class FieldWriter {
  private:
   template <class T>
   static bool is_empty(const T& value) {
-    return value == T{};
+    if constexpr (std::is_scalar_v<T>) {
+      return value == T{};
+    } else if constexpr (requires { value.empty(); }) {
+      return value.empty();
+    } else {
+      return false;
+    }
   }
   static json::Value text(const std::string& value);
   static json::Value number(double value, const FieldRule& rule);
@@ -106,10 +158,15 @@ std::optional<std::vector<std::int32_t>> to_token_ids(const json::Array& array);
 std::optional<std::vector<std::int32_t>> take_token_ids(json::FieldReader& reader,
                                                         std::string_view name);
 
+// What becomes of fields that are not described within inner objects; those of the outermost one
+// are the reader's. A peer may be newer than we are; whoever asks is told.
+enum class OtherFields : std::uint8_t { Ignore, Refuse };
+
 // An absent or null field keeps its default; failures are left in the reader.
 class FieldTaker {
  public:
-  explicit FieldTaker(json::FieldReader& reader) : reader_(reader) {}
+  explicit FieldTaker(json::FieldReader& reader, OtherFields others = OtherFields::Ignore)
+      : reader_(reader), others_(others) {}
 
   template <class T>
   void operator()(std::string_view name, T& value, const FieldRule& rule = {}) {
@@ -159,9 +216,9 @@ class FieldTaker {
     const json::Object* object = object_at(element, where);
     if (object == nullptr) return;
     json::FieldReader nested(*object, where + ".");
-    FieldTaker taker(nested);
+    FieldTaker taker(nested, others_);
     describe(taker, value);
-    nested.ignore_others();
+    if (others_ == OtherFields::Ignore) nested.ignore_others();
     reader_.add(nested.finish());
   }
   template <class T>
@@ -181,11 +238,16 @@ class FieldTaker {
   const json::Object* object_at(const json::Value& element, const std::string& where);
 
   json::FieldReader& reader_;
+  const OtherFields others_;
 };
 
 // Whose schema: an answer requires what is always written, a request what must be sent, and tells
 // the defaults of the rest.
 enum class SchemaOf : std::uint8_t { Answer, Request };
+
+// The JSON Schema of a struct of the wire; each header says for which there is one.
+template <class T>
+json::Object schema_of();
 
 class SchemaWriter {
  public:
@@ -203,7 +265,7 @@ class SchemaWriter {
   template <class T>
   void operator()(std::string_view name, const std::optional<T>&, const FieldRule& rule = {}) {
     json::Object schema = schema_of_value(T{}, rule);
-    if (rule.null_when_absent) schema["type"] = json::Array{schema.at("type"), "null"};
+    if (rule.null_when_absent) allow_null(schema);
     add(name, std::move(schema), rule, rule.null_when_absent);
   }
   template <class T>
@@ -220,22 +282,43 @@ class SchemaWriter {
  private:
   template <class T>
   json::Object schema_of_value(const T& value, const FieldRule& rule) const {
-    if constexpr (std::is_enum_v<T> || std::is_same_v<T, std::string>) {
+    if constexpr (std::is_enum_v<T> || std::is_same_v<T, std::string> ||
+                  std::is_same_v<T, std::filesystem::path>) {
       return text_schema(rule);
     } else if constexpr (std::is_same_v<T, bool>) {
       return {{"type", "boolean"}};
     } else if constexpr (std::is_arithmetic_v<T>) {
       return number_schema(std::is_integral_v<T>, rule);
+    } else if constexpr (std::is_same_v<T, std::nullptr_t>) {
+      return {{"type", "null"}};
+    } else if constexpr (std::is_same_v<T, json::Value>) {
+      return {};
+    } else if constexpr (kIsOptional<T>) {
+      json::Object schema = schema_of_value(typename T::value_type{}, rule);
+      allow_null(schema);
+      return schema;
+    } else if constexpr (kIsVariant<T>) {
+      return {{"oneOf", schemas_of(value, rule)}};
+    } else if constexpr (kIsNamedList<T>) {
+      using Named = typename T::value_type::second_type;
+      return {{"type", "object"}, {"additionalProperties", schema_of_value(Named{}, {})}};
     } else if constexpr (requires { value.begin(); }) {
-      const FieldRule each{.bytes = rule.bytes};
+      const FieldRule each{.min = rule.min, .max = rule.max, .bytes = rule.bytes};
       json::Object items = schema_of_value(typename T::value_type{}, each);
       return list_schema(std::move(items), what_ == SchemaOf::Request ? rule.max_items : 0);
+    } else if constexpr (HasOwnJson<T>) {
+      return schema_of<T>();
     } else {
       SchemaWriter nested(what_);
       describe(nested, value);
       return nested.finish();
     }
   }
+  template <class... T>
+  json::Array schemas_of(const std::variant<T...>&, const FieldRule& rule) const {
+    return {schema_of_value(T{}, rule)...};
+  }
+  static void allow_null(json::Object& schema);
   static json::Object text_schema(const FieldRule& rule);
   static json::Object number_schema(bool is_integer, const FieldRule& rule);
   static json::Object list_schema(json::Object items, std::size_t max_items);
@@ -252,10 +335,6 @@ json::Object write_fields(const T& value) {
   describe(writer, value);
   return object;
 }
-
-// The JSON Schema of a struct of the wire; each header says for which there is one.
-template <class T>
-json::Object schema_of();
 
 // What most specialisations do.
 template <class T>

@@ -9,8 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "base/json.h"
 #include "base/json_fields.h"
+#include "contract/error_table.h"
 #include "contract/fields.h"
 #include "contract/task_api.h"
 
@@ -375,6 +377,37 @@ T read_described(const json::Object& body, std::vector<json::FieldError>& errors
   if (others) reader.ignore_others();
   errors = reader.finish();
   return value;
+}
+
+// What was written.
+struct BackupAnswer {
+  std::string file;
+  std::int64_t bytes = 0;
+};
+template <class V, Described<BackupAnswer> T>
+void describe(V& v, T& value) {
+  v("file", value.file);
+  v("bytes", value.bytes);
+}
+
+// GET /health of the orchestrator.
+enum class FleetHealthState : std::uint8_t { Starting, Healthy, Draining };
+inline constexpr base::EnumNames<FleetHealthState::Draining> kFleetHealthStates("starting",
+                                                                                "healthy",
+                                                                                "draining");
+struct FleetHealth {
+  FleetHealthState status = FleetHealthState::Healthy;
+  std::string version;
+  double uptime_seconds = 0;
+  // The envelope that every other error has, beside what a probe wants to know.
+  std::optional<ErrorDetail> error;
+};
+template <class V, Described<FleetHealth> T>
+void describe(V& v, T& value) {
+  v("status", value.status, {.names = kFleetHealthStates.words()});
+  v("version", value.version);
+  v("uptime_seconds", value.uptime_seconds);
+  v("error", value.error);
 }
 
 }  // namespace llorch::contract

@@ -10,9 +10,7 @@
 namespace llorch::contract {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::Not;
 
 Result<InferenceRequest> parse(std::string_view body) {
   std::vector<json::FieldError> errors;

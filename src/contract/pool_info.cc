@@ -3,31 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/utf8.h"
-#include "contract/backend_kind.h"
 #include "contract/peer_message.h"
 #include "contract/pool_info_fields.h"
 
 namespace llorch::contract {
-namespace {
-
-constexpr std::int32_t kContextMax = 16'777'216;
-constexpr std::int32_t kSlotsMax = 256;
-constexpr std::int32_t kGpuMax = 255;
-
-constexpr std::array<std::string_view, 2> kBackends = {kCpu, kCuda};
-constexpr std::array<std::string_view, 2> kKvTypes = {"f16", "q8_0"};
-
-}  // namespace
-
 template <class V, Described<StartWorkerRequest> T>
 void describe(V& v, T& request) {
-  v("backend", request.backend, {.must = true, .names = kBackends});
+  v("backend", request.backend, {.must = true, .names = kBackendNames});
   v("model", request.model, {.must = true, .bytes = {1, 128}});
-  v("gpu", request.gpu, {.min = 0, .max = kGpuMax});
-  v("ctx", request.context, {.min = kContextTokensMin, .max = kContextMax});
+  v("gpu", request.gpu, {.min = 0, .max = kGpuNumberMax});
+  v("ctx", request.context, {.min = kContextTokensMin, .max = kContextTokensMax});
   v("slots", request.slots, {.min = 1, .max = kSlotsMax});
   v("kv", request.kv_type, {.names = kKvTypes, .omit_empty = true});
   v("chat_template", request.chat_template,

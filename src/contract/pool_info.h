@@ -2,6 +2,7 @@
 // the pool's API and their JSON.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/result.h"
+#include "contract/backend_kind.h"
 #include "contract/fields.h"
 
 namespace llorch::contract {
@@ -61,6 +63,14 @@ Result<MemoryNeed> parse_memory_need(const json::Value& value);
 template <>
 json::Object schema_of<MemoryNeed>();
 
+// The shortest context that a worker is started with: less has no room for a prompt and an answer.
+inline constexpr std::int64_t kContextTokensMin = 16;
+inline constexpr std::int32_t kContextTokensMax = 16'777'216;
+inline constexpr std::int32_t kSlotsMax = 256;
+inline constexpr std::int32_t kGpuNumberMax = 255;
+inline constexpr std::array<std::string_view, 2> kBackendNames = {kCpu, kCuda};
+inline constexpr std::array<std::string_view, 2> kKvTypes = {"f16", "q8_0"};
+
 // POST /v2/workers/start, and `llorch-pool worker spawn`.
 struct StartWorkerRequest {
   std::string backend;                  // "cpu" or "cuda"
@@ -82,9 +92,6 @@ template <>
 json::Object schema_of<StartWorkerRequest>();
 
 // One worker as GET /v2/workers/{id} shows it.
-// The shortest context that a worker is started with: less has no room for a prompt and an answer.
-inline constexpr std::int64_t kContextTokensMin = 16;
-
 struct PoolWorker {
   std::string id;  // "worker-cpu-0"
   std::string backend;

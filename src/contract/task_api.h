@@ -211,6 +211,20 @@ void describe(V& v, T& value) {
   v("decode_ms", value.decode_ms, {.thousandths = true});
   v("harm_ms", value.harm_ms, {.thousandths = true});
 }
+// GET /v2/tasks.
+inline constexpr std::array<std::string_view, 7> kTaskFilters = {
+    "live", "queued", "dispatched", "running", "completed", "failed", "cancelled"};
+struct TaskQuery {
+  std::uint32_t limit = 100;
+  std::optional<std::int64_t> after;  // what `next` of a page said
+  std::string status;                 // empty: all
+};
+template <class V, Described<TaskQuery> T>
+void describe(V& v, T& value) {
+  v("limit", value.limit, {.min = 1, .max = 1000});
+  v("after", value.after, {.min = 1, .doc = "What `next` of a page said."});
+  v("status", value.status, {.names = kTaskFilters});
+}
 struct WhyRefusal {
   std::string reason;
   std::int64_t count = 0;

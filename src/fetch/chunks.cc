@@ -150,18 +150,6 @@ std::int64_t count_chunks(std::int64_t size, std::int64_t chunk_bytes) {
   return size / chunk_bytes + (size % chunk_bytes != 0 ? 1 : 0);
 }
 
-json::Object to_json(const FileChunks& file) {
-  json::Array chunks;
-  chunks.reserve(file.chunks.size());
-  for (const std::string& chunk : file.chunks) chunks.emplace_back(chunk);
-  return {{"path", file.path},
-          {"size", file.size},
-          {"sha256", file.sha256},
-          {"modified_ns", file.modified_ns},
-          {"chunk_bytes", file.chunk_bytes},
-          {"chunks", std::move(chunks)}};
-}
-
 Result<FileChunks> parse_file_chunks(const json::Value& value) {
   if (!value.is_object())
     return Error{
@@ -304,7 +292,7 @@ Status save_chunks(const std::filesystem::path& folder, std::string_view model_i
   if (!file.ok()) return file.error();
   if (Status made = base::make_private_folder(folder); !made.ok()) return made;
   json::Array list;
-  for (const FileChunks& one : files) list.push_back(to_json(one));
+  for (const FileChunks& one : files) list.push_back(contract::write_fields(one));
   const json::Object document{{"version", kChunksFileVersion}, {"files", std::move(list)}};
   return base::write_file_atomically(*file, json::serialize(document) + "\n");
 }

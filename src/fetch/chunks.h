@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/positioned_file.h"
 #include "base/result.h"
+#include "contract/fields.h"
 
 namespace llorch::fetch {
 
@@ -30,7 +31,15 @@ struct FileChunks {
   friend bool operator==(const FileChunks&, const FileChunks&) = default;
 };
 
-json::Object to_json(const FileChunks& file);
+template <class V, contract::Described<FileChunks> T>
+void describe(V& v, T& file) {
+  v("path", file.path);
+  v("size", file.size);
+  v("sha256", file.sha256);
+  v("modified_ns", file.modified_ns);
+  v("chunk_bytes", file.chunk_bytes);
+  v("chunks", file.chunks);
+}
 // Hostile input: paths that leave the folder, sizes that do not fit the number of chunks and
 // anything that is not a hash are refused.
 Result<FileChunks> parse_file_chunks(const json::Value& value);

@@ -1,7 +1,6 @@
 #include "openai/answer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -18,56 +17,45 @@ std::string_view finish_reason_of(contract::StopReason reason) {
   return reason == contract::StopReason::MaxTokens ? "length" : "stop";
 }
 
-json::Array bytes_json(std::string_view bytes) {
-  json::Array array;
-  for (const char c : bytes) array.push_back(static_cast<unsigned char>(c));
-  return array;
+TokenLogprob logprob_of(const TokenProbability& token) {
+  TokenLogprob out{token.text, token.logprob, {}};
+  for (const char c : token.bytes) out.bytes.push_back(static_cast<unsigned char>(c));
+  return out;
 }
 
-json::Object probability_json(const TokenProbability& token) {
-  return {{"token", base::to_valid_utf8(token.text)},
-          {"logprob", token.logprob},
-          {"bytes", bytes_json(token.bytes)}};
-}
-
-json::Object chat_logprobs(const std::vector<TokenReport>& tokens) {
-  json::Array content;
+ChatLogprobs chat_logprobs(const std::vector<TokenReport>& tokens) {
+  ChatLogprobs logprobs;
   for (const TokenReport& report : tokens) {
-    json::Object entry = probability_json(report.token);
-    json::Array top;
-    for (const TokenProbability& other : report.top) top.push_back(probability_json(other));
-    entry["top_logprobs"] = std::move(top);
-    content.push_back(std::move(entry));
+    ChosenToken& chosen = logprobs.content.emplace_back();
+    chosen.token = logprob_of(report.token);
+    for (const TokenProbability& other : report.top) chosen.top.push_back(logprob_of(other));
   }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
+  return logprobs;
 }
 
-// The older style: four lists side by side. The chosen token is always among the top ones.
-json::Object completion_logprobs(const std::vector<TokenReport>& tokens,
-                                 const std::vector<std::size_t>& places) {
-  json::Array texts;
-  json::Array logprobs;
-  json::Array tops;
-  json::Array offsets(places.begin(), places.end());
+// The chosen token is always among the top ones.
+CompletionLogprobs completion_logprobs(const std::vector<TokenReport>& tokens,
+                                       const std::vector<std::size_t>& places) {
+  CompletionLogprobs logprobs;
+  logprobs.text_offset = places;
   for (const TokenReport& report : tokens) {
-    const std::string text = base::to_valid_utf8(report.token.text);
-    texts.emplace_back(text);
-    if (report.is_unscored) {
-      logprobs.emplace_back(nullptr);
-      tops.emplace_back(nullptr);
-      continue;
-    }
-    json::Object top;
+    std::string text = base::to_valid_utf8(report.token.text);
+    logprobs.tokens.push_back(text);
+    std::optional<double>& logprob = logprobs.token_logprobs.emplace_back();
+    auto& top = logprobs.top_logprobs.emplace_back();
+    if (report.is_unscored) continue;
+    logprob = report.token.logprob;
+    top.emplace();
     for (const TokenProbability& other : report.top)
-      top[base::to_valid_utf8(other.text)] = other.logprob;
-    top[text] = report.token.logprob;
-    logprobs.push_back(report.token.logprob);
-    tops.push_back(std::move(top));
+      top->emplace_back(base::to_valid_utf8(other.text), other.logprob);
+    top->emplace_back(std::move(text), report.token.logprob);
   }
-  return {{"tokens", std::move(texts)},
-          {"token_logprobs", std::move(logprobs)},
-          {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
+  return logprobs;
+}
+
+std::string text_of(const Chunk& chunk) {
+  return std::visit([](const auto& one) { return json::serialize(contract::write_fields(one)); },
+                    chunk);
 }
 
 }  // namespace
@@ -82,18 +70,8 @@ Answer::Answer(AnswerHead head, std::vector<std::string> echoes)
   }
 }
 
-json::Object Answer::head_json(std::string_view object) const {
-  return {{"id", head_.id},
-          {"object", object},
-          {"created", head_.created},
-          {"model", head_.model},
-          {"system_fingerprint", fmt::format("llorch-{}", base::version())}};
-}
-
-json::Value Answer::logprobs_json(const Choice& choice) const {
-  if (!head_.with_logprobs) return nullptr;
-  if (head_.kind == AnswerKind::Chat) return chat_logprobs(choice.tokens);
-  return completion_logprobs(choice.tokens, choice.offsets);
+ObjectHead Answer::object_head() const {
+  return {head_.id, head_.created, head_.model, fmt::format("llorch-{}", base::version())};
 }
 
 void Answer::keep_tokens(Choice& choice, std::vector<TokenReport> tokens, bool is_prompt) {
@@ -108,25 +86,42 @@ void Answer::keep_tokens(Choice& choice, std::vector<TokenReport> tokens, bool i
   }
 }
 
-std::string Answer::chunk(std::size_t index, json::Value delta, json::Value logprobs,
-                          json::Value finish_reason) const {
-  const bool is_chat = head_.kind == AnswerKind::Chat;
-  json::Object choice{{"index", index}};
-  choice[is_chat ? "delta" : "text"] = std::move(delta);
-  choice["logprobs"] = std::move(logprobs);
-  choice["finish_reason"] = std::move(finish_reason);
-  json::Object object = head_json(is_chat ? "chat.completion.chunk" : "text_completion");
-  object["choices"] = json::Array{std::move(choice)};
-  if (head_.include_usage) object["usage"] = nullptr;
-  return json::serialize(object);
+Chunk Answer::text_chunk(std::size_t index, std::string text,
+                         std::optional<std::string> finish_reason) {
+  Completion object{object_head(), {}, {}, {}};
+  if (head_.include_usage) object.usage = nullptr;
+  Choice& choice = choices_[index];
+  CompletionChoice& only = object.choices.emplace_back();
+  only.index = index;
+  only.text = std::move(text);
+  if (head_.with_logprobs && !choice.tokens.empty())
+    only.logprobs = completion_logprobs(choice.tokens, choice.offsets);
+  only.finish_reason = std::move(finish_reason);
+  forget_tokens(choice);
+  return object;
 }
 
-std::string Answer::first_chunk(std::size_t index) const {
-  if (head_.kind == AnswerKind::Chat) {
-    json::Object delta{{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}};
-    return chunk(index, std::move(delta), nullptr, nullptr);
-  }
-  return chunk(index, json::Value(choices_[index].echo), nullptr, nullptr);
+Chunk Answer::chat_chunk(std::size_t index, ChatDelta delta,
+                         std::optional<std::string> finish_reason) {
+  ChatCompletionChunk object{object_head(), {}, {}, {}};
+  if (head_.include_usage) object.usage = nullptr;
+  Choice& choice = choices_[index];
+  ChunkChoice& only = object.choices.emplace_back();
+  only.index = index;
+  only.delta = std::move(delta);
+  if (head_.with_logprobs && !choice.tokens.empty()) only.logprobs = chat_logprobs(choice.tokens);
+  only.finish_reason = std::move(finish_reason);
+  forget_tokens(choice);
+  return object;
+}
+
+Chunk Answer::first_chunk(std::size_t index) {
+  if (head_.kind == AnswerKind::Completion) return text_chunk(index, choices_[index].echo);
+  ChatDelta delta;
+  delta.role = kAssistantRole[0];
+  delta.content = "";
+  delta.refusal = nullptr;
+  return chat_chunk(index, std::move(delta));
 }
 
 void Answer::note(std::size_t index, const contract::StartedEvent& started) {
@@ -168,61 +163,63 @@ void Answer::end_if_satisfied(Choice& choice) {
   ++ended_;
 }
 
-json::Value Answer::take_logprobs(Choice& choice) const {
-  if (choice.tokens.empty()) return nullptr;
-  json::Value logprobs = logprobs_json(choice);
+void Answer::forget_tokens(Choice& choice) {
   choice.tokens.clear();
   choice.offsets.clear();
-  return logprobs;
 }
 
-json::Object Answer::delta_of(std::size_t index, const AnswerPart& part) const {
+ChatDelta Answer::delta_of(std::size_t index, const AnswerPart& part) const {
+  ChatDelta delta;
   switch (part.kind) {
     case AnswerPart::Kind::Content:
-      return {{"content", part.text}};
+      delta.content = part.text;
+      break;
     case AnswerPart::Kind::Reasoning:
-      return {{"reasoning_content", part.text}};
+      delta.reasoning = part.text;
+      break;
     case AnswerPart::Kind::CallBegin: {
-      json::Object call{{"index", part.call},
-                        {"id", call_id(head_.call_source, index, part.call, head_.parser.dialect)},
-                        {"type", "function"},
-                        {"function", json::Object{{"name", part.text}, {"arguments", ""}}}};
-      return {{"tool_calls", json::Array{std::move(call)}}};
+      CallPiece& call = delta.calls.emplace_back();
+      call.index = part.call;
+      call.id = call_id(head_.call_source, index, part.call, head_.parser.dialect);
+      call.type = kFunctionType[0];
+      call.function.name = part.text;
+      break;
     }
     case AnswerPart::Kind::CallArguments: {
-      json::Object call{{"index", part.call}, {"function", json::Object{{"arguments", part.text}}}};
-      return {{"tool_calls", json::Array{std::move(call)}}};
+      CallPiece& call = delta.calls.emplace_back();
+      call.index = part.call;
+      call.function.arguments = part.text;
+      break;
     }
   }
-  return {};
+  return delta;
 }
 
-void Answer::add_piece(std::size_t index, TextPiece piece, std::vector<std::string>& out) {
+void Answer::add_piece(std::size_t index, TextPiece piece, std::vector<Chunk>& out) {
   Choice& choice = choices_[index];
   choice.tokens_out += static_cast<std::int64_t>(piece.ids.size());
   // The first report on a prompt brings all of its text.
   if (piece.is_prompt && !std::exchange(choice.has_echoed, true)) piece.text = choice.echo;
   keep_tokens(choice, std::move(piece.tokens), piece.is_prompt);
   if (head_.kind == AnswerKind::Completion) {
-    out.push_back(chunk(index, json::Value(piece.text), take_logprobs(choice), nullptr));
+    out.push_back(text_chunk(index, std::move(piece.text)));
     return;
   }
   AnswerParts parts = parse(choice, piece.text);
   // Log-probabilities alone are told, too, where nobody may hold the text back.
   if (parts.empty() && !choice.parser) parts.push_back({AnswerPart::Kind::Content, "", 0});
-  for (const AnswerPart& part : parts)
-    out.push_back(chunk(index, delta_of(index, part), take_logprobs(choice), nullptr));
+  for (const AnswerPart& part : parts) out.push_back(chat_chunk(index, delta_of(index, part)));
   end_if_satisfied(choice);
   if (choice.is_over) add_end(index, out);
 }
 
-void Answer::add_end(std::size_t index, std::vector<std::string>& out) {
+void Answer::add_end(std::size_t index, std::vector<Chunk>& out) {
   Choice& choice = choices_[index];
   for (const AnswerPart& part : end_parts(choice))
-    out.push_back(chunk(index, delta_of(index, part), take_logprobs(choice), nullptr));
-  json::Value delta = head_.kind == AnswerKind::Chat ? json::Value(json::Object()) : "";
-  out.push_back(
-      chunk(index, std::move(delta), take_logprobs(choice), json::Value(choice.finish_reason)));
+    out.push_back(chat_chunk(index, delta_of(index, part)));
+  const bool is_chat = head_.kind == AnswerKind::Chat;
+  out.push_back(is_chat ? chat_chunk(index, {}, choice.finish_reason)
+                        : text_chunk(index, {}, choice.finish_reason));
 }
 
 void Answer::add_told(std::size_t index, ToldText told, bool remembers) {
@@ -234,30 +231,25 @@ void Answer::add_told(std::size_t index, ToldText told, bool remembers) {
     if (remembers) remember(choice, std::move(parts));
     keep_tokens(choice, std::move(piece.tokens), piece.is_prompt);
     // Their log-probabilities were told, too; what counts here is where the text has come to.
-    choice.tokens.clear();
-    choice.offsets.clear();
+    forget_tokens(choice);
     end_if_satisfied(choice);
   }
 }
 
-std::vector<std::string> Answer::with_ids(Choice& choice, std::vector<std::string> made,
-                                          bool completes) {
+std::vector<Chunk> Answer::with_ids(Choice& choice, std::vector<Chunk> made, bool completes) {
   std::move(made.begin(), made.end(), std::back_inserter(choice.held));
   if (!completes || choice.held.empty()) return {};
   if (!choice.ids.empty()) {
-    // The last member of the object, in these very bytes: relays look for them from behind.
-    std::string& last = choice.held.back();
-    last.pop_back();
-    last += fmt::format(",\"llorch\":{{\"ids\":[{}]}}}}", fmt::join(choice.ids, ","));
-    choice.ids.clear();
+    std::visit([&choice](auto& last) { last.told = ChunkIds{std::exchange(choice.ids, {})}; },
+               choice.held.back());
   }
   return std::exchange(choice.held, {});
 }
 
 std::vector<std::string> Answer::chunks(GenerationEvent event) {
   Choice& choice = choices_[event.choice];
-  std::vector<std::string> out;
-  if (choice.is_over) return out;
+  if (choice.is_over) return {};
+  std::vector<Chunk> out;
   const auto note_ids = [&](const std::vector<std::int32_t>& ids) {
     if (head_.with_ids) choice.ids.insert(choice.ids.end(), ids.begin(), ids.end());
   };
@@ -283,7 +275,10 @@ std::vector<std::string> Answer::chunks(GenerationEvent event) {
     if (!failure_) add_end(event.choice, out);
   }
   if (failure_) return {};
-  return head_.with_ids ? with_ids(choice, std::move(out), completes || choice.is_over) : out;
+  if (head_.with_ids) out = with_ids(choice, std::move(out), completes || choice.is_over);
+  std::vector<std::string> texts;
+  for (const Chunk& chunk : out) texts.push_back(text_of(chunk));
+  return texts;
 }
 
 void Answer::remember(Choice& choice, AnswerParts parts) {
@@ -323,43 +318,46 @@ void Answer::take(GenerationEvent event) {
   }
 }
 
-json::Object Answer::message_of(std::size_t index) const {
+ChatMessage Answer::message_of(std::size_t index) const {
   const Choice& choice = choices_[index];
-  json::Object message{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-  if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
-  if (choice.calls.empty()) return message;
-  if (choice.text.empty()) message["content"] = nullptr;
-  json::Array calls;
+  ChatMessage message;
+  if (!choice.text.empty() || choice.calls.empty()) message.content = choice.text;
+  message.reasoning = choice.reasoning;
   for (std::size_t i = 0; i < choice.calls.size(); ++i) {
-    const Call& call = choice.calls[i];
-    calls.push_back(json::Object{
-        {"id", call_id(head_.call_source, index, i, head_.parser.dialect)},
-        {"type", "function"},
-        {"function", json::Object{{"name", call.name}, {"arguments", call.arguments}}}});
+    message.calls.push_back(
+        {call_id(head_.call_source, index, i, head_.parser.dialect), choice.calls[i]});
   }
-  message["tool_calls"] = std::move(calls);
   return message;
 }
 
 json::Object Answer::whole() const {
-  const bool is_chat = head_.kind == AnswerKind::Chat;
-  json::Array list;
+  return head_.kind == AnswerKind::Chat ? whole_chat() : whole_completion();
+}
+
+json::Object Answer::whole_chat() const {
+  ChatCompletion object{object_head(), {}, usage()};
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Choice& choice = choices_[i];
-    json::Object entry{{"index", i}};
-    if (is_chat) {
-      entry["message"] = message_of(i);
-    } else {
-      entry["text"] = choice.echo + choice.text;
-    }
-    entry["logprobs"] = logprobs_json(choice);
-    entry["finish_reason"] = choice.finish_reason;
-    list.push_back(std::move(entry));
+    ChatChoice& made = object.choices.emplace_back();
+    made.index = i;
+    made.message = message_of(i);
+    if (head_.with_logprobs) made.logprobs = chat_logprobs(choice.tokens);
+    made.finish_reason = choice.finish_reason;
   }
-  json::Object object = head_json(is_chat ? "chat.completion" : "text_completion");
-  object["choices"] = std::move(list);
-  object["usage"] = usage();
-  return object;
+  return contract::write_fields(object);
+}
+
+json::Object Answer::whole_completion() const {
+  Completion object{object_head(), {}, usage(), {}};
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    CompletionChoice& made = object.choices.emplace_back();
+    made.index = i;
+    made.text = choice.echo + choice.text;
+    if (head_.with_logprobs) made.logprobs = completion_logprobs(choice.tokens, choice.offsets);
+    made.finish_reason = choice.finish_reason;
+  }
+  return contract::write_fields(object);
 }
 
 std::int64_t Answer::tokens_out() const {
@@ -369,27 +367,21 @@ std::int64_t Answer::tokens_out() const {
 }
 
 // A prompt counts once, however many choices were made from it.
-json::Object Answer::usage() const {
-  std::int64_t prompt = 0;
-  std::int64_t cached = 0;
+Usage Answer::usage() const {
+  Usage usage;
   for (std::size_t i = 0; i < choices_.size(); i += head_.choices_per_prompt) {
-    prompt += choices_[i].prompt_tokens;
-    cached += choices_[i].cached_tokens;
+    usage.prompt_tokens += choices_[i].prompt_tokens;
+    usage.prompt.cached_tokens += choices_[i].cached_tokens;
   }
-  const std::int64_t completion = tokens_out();
-  return {{"prompt_tokens", prompt},
-          {"completion_tokens", completion},
-          {"total_tokens", prompt + completion},
-          {"prompt_tokens_details", json::Object{{"cached_tokens", cached}}}};
+  usage.completion_tokens = tokens_out();
+  return usage;
 }
 
 std::optional<std::string> Answer::usage_chunk() const {
   if (!head_.include_usage) return std::nullopt;
-  json::Object object =
-      head_json(head_.kind == AnswerKind::Chat ? "chat.completion.chunk" : "text_completion");
-  object["choices"] = json::Array();
-  object["usage"] = usage();
-  return json::serialize(object);
+  if (head_.kind == AnswerKind::Chat)
+    return text_of(ChatCompletionChunk{object_head(), {}, usage(), {}});
+  return text_of(Completion{object_head(), {}, usage(), {}});
 }
 
 }  // namespace llorch::openai

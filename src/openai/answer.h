@@ -7,13 +7,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/json.h"
+#include "openai/answer_objects.h"
 #include "openai/answer_parser.h"
 #include "openai/generation.h"
 
 namespace llorch::openai {
+
+using Chunk = std::variant<Completion, ChatCompletionChunk>;
 
 enum class AnswerKind : std::uint8_t { Completion, Chat };
 
@@ -57,19 +61,15 @@ class Answer {
   json::Object whole() const;
   // The last chunk before [DONE], where the client asked for it.
   std::optional<std::string> usage_chunk() const;
-  json::Object usage() const;
+  Usage usage() const;
   std::int64_t tokens_out() const;
 
  private:
-  struct Call {
-    std::string name;
-    std::string arguments;
-  };
   struct Choice {
     std::string echo;
     std::string text;
     std::string reasoning;
-    std::vector<Call> calls;
+    std::vector<CallFunction> calls;
     std::unique_ptr<AnswerParser> parser;  // null: all text is content
     bool is_over = false;                  // what comes now is of no interest
     std::vector<TokenReport> tokens;       // in a stream: those that no chunk has told yet
@@ -78,37 +78,39 @@ class Answer {
     bool has_echoed = false;               // in a stream, with the prompt's tokens
     bool is_resumed = false;
     std::vector<std::int32_t> ids;  // with ids: those that no chunk has told yet
-    std::vector<std::string> held;  // with ids: chunks without, until one has some
+    std::vector<Chunk> held;        // with ids: chunks without, until one has some
     std::int64_t prompt_tokens = 0;
     std::int64_t cached_tokens = 0;
     std::int64_t tokens_out = 0;
     std::string finish_reason;
   };
 
-  json::Object head_json(std::string_view object) const;
-  std::string chunk(std::size_t index, json::Value delta, json::Value logprobs,
-                    json::Value finish_reason) const;
-  std::string first_chunk(std::size_t index) const;
-  void add_piece(std::size_t index, TextPiece piece, std::vector<std::string>& out);
+  ObjectHead object_head() const;
+  // With the log-probabilities of the tokens since the chunk before.
+  Chunk text_chunk(std::size_t index, std::string text,
+                   std::optional<std::string> finish_reason = {});
+  Chunk chat_chunk(std::size_t index, ChatDelta delta,
+                   std::optional<std::string> finish_reason = {});
+  Chunk first_chunk(std::size_t index);
+  void add_piece(std::size_t index, TextPiece piece, std::vector<Chunk>& out);
   // Reads what was told through the same parser; `remembers`: for a whole answer.
   void add_told(std::size_t index, ToldText told, bool remembers);
   // The chunks that may leave now, the ids in the last of them.
-  static std::vector<std::string> with_ids(Choice& choice, std::vector<std::string> made,
-                                           bool completes);
-  void add_end(std::size_t index, std::vector<std::string>& out);
-  json::Object delta_of(std::size_t index, const AnswerPart& part) const;
-  json::Object message_of(std::size_t index) const;
+  static std::vector<Chunk> with_ids(Choice& choice, std::vector<Chunk> made, bool completes);
+  void add_end(std::size_t index, std::vector<Chunk>& out);
+  ChatDelta delta_of(std::size_t index, const AnswerPart& part) const;
+  ChatMessage message_of(std::size_t index) const;
+  json::Object whole_chat() const;
+  json::Object whole_completion() const;
   // Keeps the tokens of a piece with their places in the text.
   static void keep_tokens(Choice& choice, std::vector<TokenReport> tokens, bool is_prompt);
-  // The tokens since the last chunk, as its log-probabilities.
-  json::Value take_logprobs(Choice& choice) const;
+  static void forget_tokens(Choice& choice);
   AnswerParts parse(Choice& choice, std::string_view text);
   // The answer is over for this choice: the rest of its parts.
   AnswerParts end_parts(Choice& choice);
   static void remember(Choice& choice, AnswerParts parts);
   // As many calls as were asked for: the choice ends here, whatever else it would say.
   void end_if_satisfied(Choice& choice);
-  json::Value logprobs_json(const Choice& choice) const;
   void note(std::size_t index, const contract::StartedEvent& started);
   void note(std::size_t index, const GenerationResult& result);
 

@@ -1,9 +1,7 @@
 #include "openai/errors.h"
 
-#include <utility>
-
-#include "base/utf8.h"
 #include "contract/error_table.h"
+#include "openai/answer_objects.h"
 
 namespace llorch::openai {
 namespace {
@@ -18,17 +16,16 @@ std::string_view type_of(int status) {
 
 json::Object error_json(const Error& error, std::string_view param, std::string_view code) {
   const contract::ErrorRow& row = contract::error_row(error.code);
-  json::Object inner{{"message", base::to_valid_utf8(error.message)},
-                     {"type", type_of(row.status)},
-                     {"param", nullptr},
-                     {"code", nullptr}};
-  if (!param.empty()) inner["param"] = base::to_valid_utf8(param);
+  ErrorObject object;
+  object.error.message = error.message;
+  object.error.type = type_of(row.status);
+  if (!param.empty()) object.error.param = param;
   if (!code.empty()) {
-    inner["code"] = code;
+    object.error.code = code;
   } else if (error.code != ErrorCode::InvalidArgument) {
-    inner["code"] = row.wire;
+    object.error.code = row.wire;
   }
-  return {{"error", std::move(inner)}};
+  return contract::write_fields(object);
 }
 
 }  // namespace llorch::openai

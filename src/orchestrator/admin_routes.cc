@@ -9,6 +9,7 @@
 #include "contract/error_table.h"
 #include "contract/fleet_api.h"
 #include "contract/request_body.h"
+#include "contract/worker_api.h"
 #include "orchestrator/endpoint_table.h"
 #include "orchestrator/find_model.h"
 #include "orchestrator/joined_hosts.h"
@@ -277,22 +278,19 @@ http::Task<Status> show_health(const RouteParts& parts, Caller, const http::Requ
                                http::Responder& responder) {
   const bool is_draining = parts.is_draining();
   const bool is_ready = parts.core.is_ready();
-  json::Object body{{"status", is_draining ? "draining"
-                               : is_ready  ? "healthy"
-                                           : "starting"},
-                    {"version", base::version()},
-                    {"uptime_seconds", uptime_seconds(parts)}};
+  contract::FleetHealth health;
+  health.version = base::version();
+  health.uptime_seconds = uptime_seconds(parts);
   if (is_ready && !is_draining) {
-    http::Response response = api::json_response(200, body);
+    http::Response response = api::json_response(200, contract::write_fields(health));
     co_return co_await responder.send(std::move(response));
   }
-  const contract::RenderedError rendered = contract::render_error(
-      {ErrorCode::Unavailable,
-       is_draining ? "the orchestrator is being stopped" : "the orchestrator is starting"},
-      request.correlation_id);
-  Result<json::Value> envelope = json::parse(rendered.body);
-  if (envelope.ok()) body["error"] = envelope->as_object()["error"];
-  http::Response response = api::json_response(503, body);
+  using State = contract::FleetHealthState;
+  health.status = is_draining ? State::Draining : State::Starting;
+  const Error error{ErrorCode::Unavailable, is_draining ? "the orchestrator is being stopped"
+                                                        : "the orchestrator is starting"};
+  health.error = contract::ErrorDetail{contract::error_event(error), request.correlation_id, {}};
+  http::Response response = api::json_response(503, contract::write_fields(health));
   response.headers.set("Retry-After", "1");
   co_return co_await responder.send(std::move(response));
 }
@@ -330,7 +328,8 @@ http::Task<Status> shut_down(const RouteParts& parts, Caller caller, const http:
   Status told = co_await write_down(parts, std::move(caller), "daemon.shutdown", "orchestratord");
   if (!told.ok()) co_return told;
   parts.request_shutdown();
-  http::Response response = api::json_response(202, json::Object{{"status", "draining"}});
+  http::Response response =
+      api::json_response(202, contract::write_fields(contract::ShutdownAnswer{}));
   co_return co_await responder.send(std::move(response));
 }
 
@@ -357,8 +356,9 @@ http::Task<Status> back_up(const RouteParts& parts, Caller caller, const http::R
   if (!bytes.ok()) co_return bytes.error();
   Status told = co_await write_down(parts, std::move(caller), "store.backup", wanted.file);
   if (!told.ok()) co_return told;
-  http::Response response = api::json_response(
-      200, json::Object{{"file", wanted.file}, {"bytes", static_cast<std::int64_t>(*bytes)}});
+  http::Response response =
+      api::json_response(200, contract::write_fields(contract::BackupAnswer{
+                                  wanted.file, static_cast<std::int64_t>(*bytes)}));
   co_return co_await responder.send(std::move(response));
 }
 

@@ -35,11 +35,8 @@ http::Response described_response(int status, const T& body) {
   return api::json_response(status, contract::write_fields(body));
 }
 
-// The request's body as an object; one that is empty counts as {}.
-Result<json::Object> read_body(const http::Request& request);
-// All failures of a request: the contract's envelope with each of them.
-http::Response failures_response(const http::Request& request,
-                                 std::vector<json::FieldError> errors);
+using api::failures_response;
+using api::read_body;
 const std::string& path_param(const http::Request& request, const std::string& name);
 // Writes down in the audit log what somebody did; to be answered only once that is on the disk.
 http::Task<Status> write_down(const RouteParts& parts, Caller caller, std::string action,

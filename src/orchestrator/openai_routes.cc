@@ -16,6 +16,7 @@
 #include "contract/request_body.h"
 #include "fleet/fleet.h"
 #include "http/sse.h"
+#include "openai/answer_objects.h"
 #include "openai/errors.h"
 #include "orchestrator/endpoint_table.h"
 #include "orchestrator/find_model.h"
@@ -35,10 +36,6 @@ constexpr double kBytesPerToken = 4;  // until the worker has counted
 constexpr std::size_t kShortBodyBytes = std::size_t{4} << 10;
 // More of an answer than this is folded while it comes.
 constexpr std::size_t kFoldBytes = std::size_t{512} << 10;
-
-json::Object model_json(const std::string& name) {
-  return {{"id", name}, {"object", "model"}, {"created", 0}, {"owned_by", "llama-orch"}};
-}
 
 bool may_use(const std::vector<std::string>& globs, std::string_view model) {
   return globs.empty() || std::any_of(globs.begin(), globs.end(), [model](const auto& glob) {
@@ -256,10 +253,9 @@ http::Task<Status> answer_openai_models(OpenAiParts parts, Caller caller, const 
                                         http::Responder& responder) {
   const Result<std::vector<std::string>> names = co_await model_names(parts, caller.key);
   if (!names.ok()) co_return names.error();
-  json::Array data;
-  for (const std::string& name : *names) data.push_back(model_json(name));
-  http::Response response =
-      api::json_response(200, json::Object{{"object", "list"}, {"data", std::move(data)}});
+  openai::ModelList list;
+  for (const std::string& name : *names) list.data.push_back({name});
+  http::Response response = api::json_response(200, contract::write_fields(list));
   co_return co_await responder.send(std::move(response));
 }
 
@@ -270,7 +266,8 @@ http::Task<Status> answer_openai_model(OpenAiParts parts, Caller caller,
     const Result<std::vector<std::string>> names = co_await model_names(parts, caller.key);
     if (!names.ok()) co_return names.error();
     if (std::binary_search(names->begin(), names->end(), name)) {
-      http::Response response = api::json_response(200, model_json(name));
+      http::Response response =
+          api::json_response(200, contract::write_fields(openai::Model{name}));
       co_return co_await responder.send(std::move(response));
     }
     if (!has_looked) {

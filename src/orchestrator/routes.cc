@@ -9,6 +9,7 @@
 #include "contract/join_api.h"
 #include "contract/limits.h"
 #include "contract/request_body.h"
+#include "contract/worker_api.h"
 #include "openai/schemas.h"
 #include "orchestrator/endpoint_table.h"
 
@@ -40,12 +41,9 @@ constexpr std::array kEndpoints = {
               .response_schema = "TaskAccepted"},
              Needs::Infer,
              submit_task},
-    Endpoint{
-        api::get(
-            "/v2/tasks", "Jobs, newest first.", "TaskPage",
-            R"({"limit":{"type":"integer","minimum":1,"maximum":1000},"after":{"type":"string"},
-"status":{"enum":["live","queued","dispatched","running","completed","failed","cancelled"]}})"),
-        Needs::Infer, list_tasks},
+    Endpoint{api::get("/v2/tasks", "Jobs, newest first.", "TaskPage",
+                      api::query_of<contract::TaskQuery>),
+             Needs::Infer, list_tasks},
     Endpoint{api::get("/v2/tasks/{id}", "One job.", "Task"), Needs::Infer, show_task},
     Endpoint{
         {.path = "/v2/tasks/{id}/events",
@@ -148,37 +146,10 @@ http::Task<Status> run_endpoint(std::shared_ptr<const RouteParts> parts, const E
   co_return co_await endpoint.task(*parts, std::move(caller), request, responder);
 }
 
-constexpr std::array kSchemas = {
-    api::NamedSchema{
-        "Health",
-        R"({"type":"object","additionalProperties":false,"required":["status","version","uptime_seconds"],"properties":{
-"status":{"enum":["starting","healthy","draining"]},"version":{"type":"string"},"uptime_seconds":{"type":"number"},
-"error":{"type":"object"}}})"},
-    api::NamedSchema{
-        "Backup",
-        R"({"type":"object","additionalProperties":false,"required":["file","bytes"],"properties":{"file":{"type":"string"},
-"bytes":{"type":"integer"}}})"},
-    api::NamedSchema{
-        "ShutdownAnswer",
-        R"({"type":"object","additionalProperties":false,"required":["status"],"properties":{"status":{"const":"draining"}}})"},
-    api::NamedSchema{"Document", R"({"type":"object"})"},
-};
-
 }  // namespace
 
 std::span<const Endpoint> endpoints() {
   return kEndpoints;
-}
-
-Result<json::Object> read_body(const http::Request& request) {
-  if (request.body.empty()) return json::Object{};
-  return contract::parse_json_body(request.headers.find("Content-Type"), request.body);
-}
-
-http::Response failures_response(const http::Request& request,
-                                 std::vector<json::FieldError> errors) {
-  const Error error = contract::summary_of(errors);
-  return api::error_response(error, request.correlation_id, errors);
 }
 
 const std::string& path_param(const http::Request& request, const std::string& name) {
@@ -230,9 +201,7 @@ http::Router make_router(const RouteParts& parts) {
                    }),
                std::move(options));
   }
-  http::RouteOptions openai;
-  openai.render_error = api::render_openai_error;
-  router.answer_below("/v1", std::move(openai));
+  api::answer_openai_errors(router);
   return router;
 }
 
@@ -241,31 +210,32 @@ std::vector<std::string> paths_without_auth() {
 }
 
 json::Object openapi_document() {
-  json::Object schemas = api::parse_schemas(kSchemas);
+  api::SchemaTable table;
+  table.answer<contract::FleetHealth>("Health");
+  table.answer<contract::ShutdownAnswer>("ShutdownAnswer");
+  table.request<contract::HostRequest>("HostRequest");
+  table.request<contract::KeyRequest>("KeyRequest");
+  table.request<contract::JoinRequest>("JoinRequest");
+  table.answer<contract::JoinAnswer>("JoinAnswer");
+  table.request<contract::BackupRequest>("BackupRequest");
+  table.answer<contract::BackupAnswer>("Backup");
+  table.answer<contract::TaskAccepted>("TaskAccepted");
+  table.answer<contract::TaskStopped>("TaskStopped");
+  table.answer<contract::TaskPage>("TaskPage");
+  table.answer<contract::TaskView>("Task");
+  table.answer<contract::WhyView>("Why");
+  table.answer<contract::FleetStatus>("FleetStatus");
+  table.answer<contract::HostList>("HostList");
+  table.answer<contract::HostView>("Host");
+  table.answer<contract::PoolList>("PoolList");
+  table.answer<contract::FleetModelList>("FleetModelList");
+  table.answer<contract::FleetWorkerList>("FleetWorkerList");
+  table.answer<contract::KeyList>("KeyList");
+  table.answer<contract::KeyView>("Key");
+  json::Object& schemas = table.schemas;
   openai::add_schemas(schemas);
-  const auto answer = [&schemas]<class T>(std::string_view name, const T&) {
-    schemas[name] = contract::described_schema<T>(SchemaOf::Answer);
-  };
   schemas["TaskRequest"] =
       contract::described_schema<contract::TaskOptions>(SchemaOf::Request, /*is_open=*/true);
-  schemas["HostRequest"] = contract::described_schema<contract::HostRequest>(SchemaOf::Request);
-  schemas["KeyRequest"] = contract::described_schema<contract::KeyRequest>(SchemaOf::Request);
-  schemas["JoinRequest"] = contract::described_schema<contract::JoinRequest>(SchemaOf::Request);
-  answer("JoinAnswer", contract::JoinAnswer{});
-  schemas["BackupRequest"] = contract::described_schema<contract::BackupRequest>(SchemaOf::Request);
-  answer("TaskAccepted", contract::TaskAccepted{});
-  answer("TaskStopped", contract::TaskStopped{});
-  answer("TaskPage", contract::TaskPage{});
-  answer("Task", contract::TaskView{});
-  answer("Why", contract::WhyView{});
-  answer("FleetStatus", contract::FleetStatus{});
-  answer("HostList", contract::HostList{});
-  answer("Host", contract::HostView{});
-  answer("PoolList", contract::PoolList{});
-  answer("FleetModelList", contract::FleetModelList{});
-  answer("FleetWorkerList", contract::FleetWorkerList{});
-  answer("KeyList", contract::KeyList{});
-  answer("Key", contract::KeyView{});
   return api::make_document(
       {.title = "llama-orch orchestrator",
        .description = "Jobs, hosts, models, workers and keys of a fleet of llama-orch pools.",

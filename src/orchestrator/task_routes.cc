@@ -14,9 +14,6 @@
 namespace llorch::orchestrator {
 namespace {
 
-constexpr std::uint32_t kPageMax = 1000;
-constexpr std::uint32_t kPageUsual = 100;
-
 Error no_such_job(std::string_view id) {
   return {ErrorCode::NotFound,
           "there is no job '" + std::string(id) + "'; GET /v2/tasks lists them"};
@@ -145,34 +142,33 @@ http::Task<Result<KnownJob>> find_known(const RouteParts& parts, Caller caller, 
   co_return known;
 }
 
+// The job that the path names, where the caller may see it.
+http::Task<Result<fleet::JobId>> visible_job_of(const RouteParts& parts, Caller caller,
+                                                const http::Request& request) {
+  const Result<fleet::JobId> id = job_of(request);
+  if (!id.ok() || caller.scope == fleet::Scope::Admin) co_return id;
+  const Result<KnownJob> known = co_await find_known(parts, caller, *id);
+  if (!known.ok()) co_return known.error();
+  co_return id;
+}
+
 Result<fleet::JobFilter> read_filter(const Caller& caller, const http::Request& request,
                                      fleet::Cursor& after, std::string& status) {
+  const json::Object fields = api::read_query(request);
+  json::FieldReader reader(fields);
+  contract::FieldTaker taker(reader);
+  contract::TaskQuery query;
+  describe(taker, query);
+  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
+    return contract::summary_of(errors);
   fleet::JobFilter filter;
-  filter.limit = kPageUsual;
+  filter.limit = query.limit;
   if (caller.scope != fleet::Scope::Admin) filter.key = caller.key;
-  for (const auto& [name, value] : request.query) {
-    const char* const end = value.data() + value.size();
-    if (name == "limit") {
-      const auto [at, error] = std::from_chars(value.data(), end, filter.limit);
-      if (error != std::errc() || at != end || filter.limit < 1 || filter.limit > kPageMax)
-        return Error{ErrorCode::InvalidArgument, fmt::format("limit: expected 1..{}", kPageMax)};
-    } else if (name == "after") {
-      const auto [at, error] = std::from_chars(value.data(), end, after.before);
-      if (error != std::errc() || at != end || after.before < 1)
-        return Error{ErrorCode::InvalidArgument, "after: expected what `next` of a page said"};
-    } else if (name == "status") {
-      const std::optional<fleet::JobState> state = fleet::job_state_from_name(value);
-      if (!state && value != "live")
-        return Error{ErrorCode::InvalidArgument,
-                     "status: expected live, queued, dispatched, running, completed, failed or "
-                     "cancelled"};
-      filter.states = {state && fleet::is_end(*state) ? *state : fleet::JobState::Queued};
-      if (state && !fleet::is_end(*state)) status = value;
-    } else {
-      return Error{ErrorCode::InvalidArgument,
-                   "there is no parameter '" + name + "': limit, after and status are known"};
-    }
-  }
+  if (query.after) after.before = *query.after;
+  if (query.status.empty()) return filter;
+  const std::optional<fleet::JobState> state = fleet::job_state_from_name(query.status);
+  filter.states = {state && fleet::is_end(*state) ? *state : fleet::JobState::Queued};
+  if (state && !fleet::is_end(*state)) status = query.status;
   return filter;
 }
 
@@ -268,24 +264,16 @@ http::Task<Status> show_task(const RouteParts& parts, Caller caller, const http:
 
 http::Task<Status> stream_task(const RouteParts& parts, Caller caller, const http::Request& request,
                                http::Responder& responder) {
-  const Result<fleet::JobId> id = job_of(request);
+  const Result<fleet::JobId> id = co_await visible_job_of(parts, caller, request);
   if (!id.ok()) co_return id.error();
-  if (caller.scope != fleet::Scope::Admin) {
-    const Result<KnownJob> known = co_await find_known(parts, caller, *id);
-    if (!known.ok()) co_return known.error();
-  }
   std::string last(request.headers.find("Last-Event-ID").value_or(""));
   co_return co_await parts.answers.follow(*id, std::move(last), responder);
 }
 
 http::Task<Status> stop_task(const RouteParts& parts, Caller caller, const http::Request& request,
                              http::Responder& responder) {
-  const Result<fleet::JobId> id = job_of(request);
+  const Result<fleet::JobId> id = co_await visible_job_of(parts, caller, request);
   if (!id.ok()) co_return id.error();
-  if (caller.scope != fleet::Scope::Admin) {
-    const Result<KnownJob> known = co_await find_known(parts, caller, *id);
-    if (!known.ok()) co_return known.error();
-  }
   const fleet::Reply reply = co_await parts.core.stop_and_wait(*id, fleet::StopCause::Asked);
   contract::TaskStopped stopped;
   stopped.job_id = fleet::text(*id);

@@ -13,9 +13,7 @@
 namespace llorch::pool {
 namespace {
 
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::AnyOf, ::testing::HasSubstr, ::testing::IsEmpty;
 
 // Variables that the fake driver reads, gone at the end of the scope.
 class Script {

@@ -14,59 +14,59 @@
 namespace llorch::pool {
 namespace {
 
-constexpr std::size_t kNeighboursMax = 64;
-constexpr std::size_t kRefBytesMax = 2048;
-constexpr std::size_t kTokenBytesMax = 4096;
-constexpr std::size_t kIdBytesMax = 128;
-constexpr std::size_t kSha256Digits = 64;
-
 // A line end in it would forge headers of the request that carries it.
 void check_token(json::FieldReader& reader, std::string_view field, const std::string& token) {
   if (contract::check_api_token(token).ok()) return;
   reader.fail(field, "printable ASCII", "must be printable ASCII without spaces and line ends");
 }
 
-std::vector<fetch::Neighbour> read_neighbours(json::FieldReader& reader) {
-  std::vector<fetch::Neighbour> neighbours;
-  const json::Array* array = reader.optional_array("neighbours");
-  if (array == nullptr) return neighbours;
-  if (array->size() > kNeighboursMax) {
-    reader.fail("neighbours", fmt::format("at most {}", kNeighboursMax),
-                fmt::format("has {} elements, more than {}", array->size(), kNeighboursMax));
-    return neighbours;
+void check_neighbours(json::FieldReader& reader, const std::vector<NeighbourText>& neighbours) {
+  for (std::size_t i = 0; i < neighbours.size(); ++i) {
+    const auto& [url, token] = neighbours[i];
+    check_token(reader, fmt::format("neighbours[{}].token", i), token);
+    if (url.empty()) continue;  // it was told that there must be one
+    if (const Result<fetch::Neighbour> parsed = fetch::parse_neighbour(url, {}); !parsed.ok())
+      reader.fail(fmt::format("neighbours[{}].url", i), "host, host:port or URL",
+                  parsed.error().message);
   }
-  for (std::size_t i = 0; i < array->size(); ++i) {
-    const json::Object* object = (*array)[i].if_object();
-    if (object == nullptr) {
-      reader.fail(fmt::format("neighbours[{}]", i), "object",
-                  R"(must be an object: {"url":"http://host:9200"})");
-      continue;
-    }
-    json::FieldReader one(*object, fmt::format("neighbours[{}].", i));
-    fetch::Neighbour neighbour;
-    neighbour.url = one.required_string("url", {1, kRefBytesMax});
-    neighbour.token = one.optional_string("token", {0, kTokenBytesMax}).value_or("");
-    check_token(one, "token", neighbour.token);
-    Result<fetch::Neighbour> parsed = fetch::parse_neighbour(neighbour.url, {});
-    if (parsed.ok())
-      parsed->token = std::move(neighbour.token);
-    else if (!neighbour.url.empty())
-      one.fail("url", "host, host:port or URL", parsed.error().message);
-    reader.add(one.finish());
-    if (parsed.ok()) neighbours.push_back(parsed.take());
-  }
-  return neighbours;
+}
+
+// Of what was checked.
+std::vector<fetch::Neighbour> parse_neighbours(const std::vector<NeighbourText>& neighbours) {
+  std::vector<fetch::Neighbour> parsed;
+  parsed.reserve(neighbours.size());
+  for (const auto& [url, token] : neighbours)
+    parsed.push_back(fetch::parse_neighbour(url, token).take());
+  return parsed;
+}
+
+void check_download(json::FieldReader& reader, const DownloadBody& body) {
+  if (!body.sha256.empty() && !fetch::is_sha256_hex(body.sha256))
+    reader.fail("sha256", "64 hex digits in lower case", "is no SHA-256 in hex");
+  check_token(reader, "hf_token", body.hf_token);
+  check_neighbours(reader, body.neighbours);
+  if (body.only_neighbours && body.neighbours.empty())
+    reader.fail("only_neighbours", "needs neighbours",
+                "is true, so neighbours must name at least one");
+}
+
+void check_named_download(json::FieldReader& reader, const NamedDownloadBody& body) {
+  check_download(reader, body.download);
+  if (body.id.empty() && body.download.ref.empty())
+    reader.fail("ref", "required without id", "is missing: name a model by id, ref, or both");
+}
+
+void check_verify(json::FieldReader& reader, const VerifyBody& body) {
+  check_neighbours(reader, body.neighbours);
 }
 
 Result<http::Response> accepted(const Result<Downloads::Started>& started) {
   if (!started.ok()) return started.error();
   const DownloadStatus& status = started->status;
-  return json_response(
-      202, json::Object{{"download_id", status.id},
-                        {"model", status.model},
-                        {"events_url", fmt::format("/v2/downloads/{}/events", status.id)},
-                        {"state", name(status.state)},
-                        {"joined", started->joined}});
+  const DownloadAccepted answer{status.id, status.model,
+                                fmt::format("/v2/downloads/{}/events", status.id), status.state,
+                                started->joined};
+  return json_response(202, contract::write_fields(answer));
 }
 
 Status check_id(const std::string& id) {
@@ -97,7 +97,7 @@ std::string next_events(const DownloadStatus& status, Told& told) {
                                json::serialize(json::Object{{"text", base::to_valid_utf8(note)}}));
   }
   if (!status.has_ended()) {
-    json::Object data{{"state", name(status.state)}, {"model", status.model}};
+    json::Object data{{"state", kDownloadStates[status.state]}, {"model", status.model}};
     if (status.progress) {
       for (const auto& field : contract::to_json(*status.progress))
         data[field.key()] = field.value();
@@ -112,40 +112,28 @@ std::string next_events(const DownloadStatus& status, Told& told) {
 
 }  // namespace
 
-json::Array downloads_json(const Service& service) {
-  json::Array downloads;
+DownloadList all_downloads(const Service& service) {
+  DownloadList list;
   for (const DownloadStatus& status : service.pool.downloads.list())
-    downloads.emplace_back(to_json(status));
-  return downloads;
+    list.downloads.push_back(view_of(status));
+  return list;
 }
 
 namespace {
 
-// `wanted` has the id where the path names one; else the body may.
-Result<http::Response> start_wanted(const Service& service, const http::Request& request,
-                                    const json::Object& body, catalog::DownloadRequest wanted) {
-  json::FieldReader reader(body);
-  if (wanted.id.empty()) wanted.id = reader.optional_string("id", {1, kIdBytesMax}).value_or("");
-  wanted.ref = reader.optional_string("ref", {1, kRefBytesMax}).value_or("");
-  wanted.sha256 = reader.optional_string("sha256", {kSha256Digits, kSha256Digits}).value_or("");
-  if (!wanted.sha256.empty() && !fetch::is_sha256_hex(wanted.sha256))
-    reader.fail("sha256", "64 hex digits in lower case", "is no SHA-256 in hex");
-  wanted.hf_token = reader.optional_string("hf_token", {1, kTokenBytesMax}).value_or("");
-  check_token(reader, "hf_token", wanted.hf_token);
-  wanted.max_connections = static_cast<int>(
-      reader.optional_integer("connections", 1, fetch::kConnectionsMax).value_or(0));
-  wanted.neighbours = read_neighbours(reader);
-  wanted.only_neighbours = reader.optional_bool("only_neighbours").value_or(false);
-  if (wanted.only_neighbours && wanted.neighbours.empty())
-    reader.fail("only_neighbours", "needs neighbours",
-                "is true, so neighbours must name at least one");
-  if (wanted.id.empty() && wanted.ref.empty())
-    reader.fail("ref", "required without id", "is missing: name a model by id, ref, or both");
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
-  if (!wanted.id.empty()) {
-    if (Status good = check_id(wanted.id); !good.ok()) return good.error();
+Result<http::Response> start_wanted(const Service& service, std::string id,
+                                    const DownloadBody& body) {
+  if (!id.empty()) {
+    if (Status good = check_id(id); !good.ok()) return good.error();
   }
+  catalog::DownloadRequest wanted;
+  wanted.id = std::move(id);
+  wanted.ref = body.ref;
+  wanted.sha256 = body.sha256;
+  wanted.hf_token = body.hf_token;
+  wanted.max_connections = body.connections.value_or(0);
+  wanted.neighbours = parse_neighbours(body.neighbours);
+  wanted.only_neighbours = body.only_neighbours;
   const Downloads& downloads = service.pool.downloads;
   Result<catalog::DownloadRequest> settled =
       catalog::settle_download(service.pool.home, std::move(wanted),
@@ -169,30 +157,22 @@ Result<http::Response> start_wanted(const Service& service, const http::Request&
 }  // namespace
 
 Result<http::Response> start_download(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  catalog::DownloadRequest wanted;
-  wanted.id = path_param(request, "id");
-  if (Status good = check_id(wanted.id); !good.ok()) return good.error();
-  return start_wanted(service, request, *body, std::move(wanted));
+  const auto start = [&](const DownloadBody& body) {
+    return start_wanted(service, path_param(request, "id"), body);
+  };
+  return answer_body<DownloadBody>(request, start, check_download);
 }
 
 Result<http::Response> start_named_download(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  return start_wanted(service, request, *body, {});
+  const auto start = [&](const NamedDownloadBody& body) {
+    return start_wanted(service, body.id, body.download);
+  };
+  return answer_body<NamedDownloadBody>(request, start, check_named_download);
 }
 
-Result<http::Response> start_verify(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  catalog::VerifyRequest wanted;
-  wanted.id = path_param(request, "id");
-  json::FieldReader reader(*body);
-  wanted.repair = reader.optional_bool("repair").value_or(false);
-  wanted.neighbours = read_neighbours(reader);
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
+namespace {
+
+Result<http::Response> start_wanted(const Service& service, const catalog::VerifyRequest& wanted) {
   if (Result<contract::ModelEntry> entry = service.catalog.catalog().find(wanted.id); !entry.ok())
     return entry.error();
   Downloads::Job job;
@@ -208,20 +188,30 @@ Result<http::Response> start_verify(const Service& service, const http::Request&
   return accepted(service.pool.downloads.start(std::move(job)));
 }
 
+}  // namespace
+
+Result<http::Response> start_verify(const Service& service, const http::Request& request) {
+  const auto start = [&](const VerifyBody& body) {
+    return start_wanted(service, catalog::VerifyRequest{path_param(request, "id"), body.repair,
+                                                        parse_neighbours(body.neighbours)});
+  };
+  return answer_body<VerifyBody>(request, start, check_verify);
+}
+
 Result<http::Response> list_downloads(const Service& service, const http::Request&) {
-  return json_response(200, json::Object{{"downloads", downloads_json(service)}});
+  return json_response(200, contract::write_fields(all_downloads(service)));
 }
 
 Result<http::Response> show_download(const Service& service, const http::Request& request) {
   const Result<DownloadStatus> status = service.pool.downloads.find(path_param(request, "id"));
   if (!status.ok()) return status.error();
-  return json_response(200, to_json(*status));
+  return json_response(200, contract::write_fields(view_of(*status)));
 }
 
 Result<http::Response> cancel_download(const Service& service, const http::Request& request) {
   const Result<DownloadStatus> status = service.pool.downloads.cancel(path_param(request, "id"));
   if (!status.ok()) return status.error();
-  return json_response(202, to_json(*status));
+  return json_response(202, contract::write_fields(view_of(*status)));
 }
 
 http::Task<Status> stream_download(ServicePtr service, const http::Request& request,

@@ -1,6 +1,7 @@
 // The endpoints of downloads and verifications. Private to pool/.
 #pragma once
 
+#include "pool/bodies.h"
 #include "pool/service.h"
 
 namespace llorch::pool {
@@ -15,6 +16,6 @@ Result<http::Response> cancel_download(const Service& service, const http::Reque
 http::Task<Status> stream_download(ServicePtr service, const http::Request& request,
                                    http::Responder& responder);
 
-json::Array downloads_json(const Service& service);
+DownloadList all_downloads(const Service& service);
 
 }  // namespace llorch::pool

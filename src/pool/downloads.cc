@@ -11,14 +11,11 @@
 #include "base/thread.h"
 #include "base/timestamp.h"
 #include "base/utf8.h"
-#include "contract/error_table.h"
 
 namespace llorch::pool {
 namespace {
 
 constexpr std::size_t kNotesMax = 32;
-constexpr std::array<std::string_view, 5> kStates = {"queued", "running", "done", "failed",
-                                                     "cancelled"};
 
 // Ids of an earlier life of the daemon must not come back: a client that reconnects would take
 // another's download for its own.
@@ -33,26 +30,12 @@ std::string now_text() {
 
 }  // namespace
 
-std::string_view name(DownloadState state) {
-  return kStates[static_cast<std::size_t>(state)];
-}
-
-json::Object to_json(const DownloadStatus& status) {
-  json::Object object{{"id", status.id},
-                      {"kind", status.kind},
-                      {"model", status.model},
-                      {"ref", base::to_valid_utf8(status.ref)},
-                      {"state", name(status.state)},
-                      {"started_at", status.started_at},
-                      {"ended_at", status.ended_at},
-                      {"progress", nullptr},
-                      {"notes", json::Array()},
-                      {"error", nullptr}};
-  if (status.progress) object["progress"] = contract::to_json(*status.progress);
-  for (const auto& note : status.notes)
-    object["notes"].get_array().emplace_back(base::to_valid_utf8(note.second));
-  if (status.error) object["error"] = contract::error_event_json(*status.error);
-  return object;
+DownloadView view_of(const DownloadStatus& status) {
+  DownloadView view{status.id,         status.kind,     status.model,    status.ref, status.state,
+                    status.started_at, status.ended_at, status.progress, {},         {}};
+  for (const auto& [number, text] : status.notes) view.notes.push_back(text);
+  if (status.error) view.error = contract::error_event(*status.error);
+  return view;
 }
 
 // Guarded by the owner's mutex, apart from what is constant and the stop source.

@@ -2,6 +2,7 @@
 // became of it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -16,16 +17,22 @@
 #include <variant>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "base/json.h"
 #include "base/mutex.h"
 #include "base/result.h"
 #include "catalog/download.h"
+#include "contract/download_event.h"
+#include "contract/error_table.h"
+#include "contract/fields.h"
 #include "http/feed.h"
 
 namespace llorch::pool {
 
 enum class DownloadState : std::uint8_t { Queued, Running, Done, Failed, Cancelled };
-std::string_view name(DownloadState state);  // "queued", "running", …
+inline constexpr base::EnumNames<DownloadState::Cancelled> kDownloadStates("queued", "running",
+                                                                           "done", "failed",
+                                                                           "cancelled");
 
 // One download or verification at a moment.
 struct DownloadStatus {
@@ -43,7 +50,35 @@ struct DownloadStatus {
 
   bool has_ended() const { return state >= DownloadState::Done; }
 };
-json::Object to_json(const DownloadStatus& status);
+
+// The same as the API tells it.
+struct DownloadView {
+  std::string id;
+  std::string kind;
+  std::string model;
+  std::string ref;
+  DownloadState state = DownloadState::Queued;
+  std::string started_at;
+  std::string ended_at;
+  std::optional<contract::DownloadEvent> progress;
+  std::vector<std::string> notes;
+  std::optional<contract::ErrorEvent> error;
+};
+inline constexpr std::array<std::string_view, 2> kDownloadKinds = {"download", "verify"};
+template <class V, contract::Described<DownloadView> T>
+void describe(V& v, T& view) {
+  v("id", view.id);
+  v("kind", view.kind, {.names = kDownloadKinds});
+  v("model", view.model);
+  v("ref", view.ref);
+  v("state", view.state, {.names = kDownloadStates.words()});
+  v("started_at", view.started_at);
+  v("ended_at", view.ended_at);
+  v("progress", view.progress, {.null_when_absent = true});
+  v("notes", view.notes);
+  v("error", view.error, {.null_when_absent = true});
+}
+DownloadView view_of(const DownloadStatus& status);
 
 // Wakes whoever watches: look at the status again. Holds one wake-up at most.
 using DownloadWatch = http::EventFeed<std::monostate>;

@@ -299,19 +299,6 @@ std::int64_t MemoryPlan::required_bytes() const {
   return measured_bytes.value_or(need.device_bytes());
 }
 
-json::Object to_json(const MemoryPlan& plan) {
-  json::Object object{{"device", plan.device},
-                      {"need", contract::to_json(plan.need)},
-                      {"required_bytes", plan.required_bytes()},
-                      {"margin_bytes", plan.margin_bytes},
-                      {"free_bytes", plan.free_bytes},
-                      {"total_bytes", plan.total_bytes},
-                      {"fits", plan.fits},
-                      {"advice", plan.advice}};
-  if (plan.measured_bytes) object["measured_bytes"] = *plan.measured_bytes;
-  return object;
-}
-
 std::int64_t margin_bytes(std::string_view device, std::int64_t required_bytes,
                           std::int64_t total_bytes) {
   const std::int64_t least = is_gpu(device) ? kMarginGpu : kMarginHost;

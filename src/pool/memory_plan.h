@@ -26,6 +26,15 @@ struct PlanRequest {
   std::optional<std::int32_t> slots;    // none: the worker's own, or fewer when only those fit
   std::string kv_type;                  // empty: f16
 };
+template <class V, contract::Described<PlanRequest> T>
+void describe(V& v, T& request) {
+  v("backend", request.backend, {.names = contract::kBackendNames});
+  v("gpu", request.gpu, {.min = 0, .max = contract::kGpuNumberMax});
+  v("ctx", request.context,
+    {.min = contract::kContextTokensMin, .max = contract::kContextTokensMax});
+  v("slots", request.slots, {.min = 1, .max = contract::kSlotsMax});
+  v("kv", request.kv_type, {.names = contract::kKvTypes});
+}
 
 // One device's answer.
 struct MemoryPlan {
@@ -41,7 +50,18 @@ struct MemoryPlan {
   // What is set against the free memory: measured where there is a measurement, else the need.
   std::int64_t required_bytes() const;
 };
-json::Object to_json(const MemoryPlan& plan);
+template <class V, contract::Described<MemoryPlan> T>
+void describe(V& v, T& plan) {
+  v("device", plan.device);
+  v("need", plan.need);
+  v.derived("required_bytes", plan.required_bytes());
+  v("margin_bytes", plan.margin_bytes);
+  v("free_bytes", plan.free_bytes);
+  v("total_bytes", plan.total_bytes);
+  v("fits", plan.fits);
+  v("advice", plan.advice);
+  v("measured_bytes", plan.measured_bytes);
+}
 
 // What is kept free beside a worker: a twentieth of what it requires, for what no plan knows
 // (answers on their way, the allocator's holes), and at least a quarter of a GiB (half of one on a

@@ -23,6 +23,7 @@
 #include "fetch/chunks.h"
 #include "http/file_body.h"
 #include "http/work_threads.h"
+#include "pool/bodies.h"
 
 namespace llorch::pool {
 namespace {
@@ -160,12 +161,8 @@ class ModelFiles {
       model.files.push_back(*found);
       model.noted.push_back(file);
     }
-    json::Array list;
-    for (const fetch::FileChunks& file : model.files) list.push_back(to_json(file));
-    model.manifest = json::serialize(json::Object{{"id", id},
-                                                  {"ref", entry->repo},
-                                                  {"revision", entry->revision},
-                                                  {"files", std::move(list)}});
+    const Manifest manifest{id, entry->repo, entry->revision, model.files};
+    model.manifest = json::serialize(contract::write_fields(manifest));
     return model;
   }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <utility>
 
 #include "base/utf8.h"
@@ -12,31 +13,6 @@
 
 namespace llorch::pool {
 namespace {
-
-constexpr std::size_t kTextBytesMax = 1024;
-constexpr std::size_t kPathBytesMax = 4096;
-constexpr std::int64_t kContextMax = 16'777'216;
-constexpr std::int64_t kSlotsMax = 256;
-constexpr std::int64_t kGpuMax = 255;
-
-std::optional<std::int32_t> narrow(std::optional<std::int64_t> number) {
-  if (!number) return std::nullopt;
-  return static_cast<std::int32_t>(*number);
-}
-
-PlanRequest read_plan_request(json::FieldReader& reader) {
-  PlanRequest plan;
-  plan.backend = reader.optional_string("backend").value_or("");
-  if (!plan.backend.empty() && contract::find_backend_kind(plan.backend) == nullptr)
-    reader.fail("backend", "cpu|cuda", "must be cpu or cuda, not " + base::quoted(plan.backend));
-  plan.gpu = narrow(reader.optional_integer("gpu", 0, kGpuMax));
-  plan.context = narrow(reader.optional_integer("ctx", contract::kContextTokensMin, kContextMax));
-  plan.slots = narrow(reader.optional_integer("slots", 1, kSlotsMax));
-  plan.kv_type = reader.optional_string("kv").value_or("");
-  if (!plan.kv_type.empty() && plan.kv_type != "f16" && plan.kv_type != "q8_0")
-    reader.fail("kv", "f16|q8_0", "must be f16 or q8_0, not " + base::quoted(plan.kv_type));
-  return plan;
-}
 
 // What must not lose its files or its name now.
 catalog::FindUse find_uses(const Service& service) {
@@ -61,121 +37,40 @@ catalog::FindUse find_uses(const Service& service) {
 Result<http::Response> entry_response(const Service& service, int status,
                                       const Result<contract::ModelEntry>& entry) {
   if (!entry.ok()) return entry.error();
-  return json_response(status, show_model_entry(service, *entry));
+  return json_response(status, to_json(show_model_entry(service, *entry)));
 }
 
 // Every registered model, the built-in one among them.
-json::Array models_json(const Service& service, const catalog::CatalogContent& content) {
-  json::Array models;
+std::vector<ShownModel> list_registered(const Service& service,
+                                        const catalog::CatalogContent& content) {
+  std::vector<ShownModel> models;
   for (const contract::ModelEntry& known : service.known_models) {
     if (known.path == contract::kBuiltinModel && content.find(known.id) == nullptr)
-      models.emplace_back(show_model_entry(service, known));
+      models.push_back(show_model_entry(service, known));
   }
   for (const contract::ModelEntry& entry : content.models)
-    models.emplace_back(show_model_entry(service, entry));
+    models.push_back(show_model_entry(service, entry));
   return models;
 }
 
-}  // namespace
-
-json::Object show_model_entry(const Service& service, const contract::ModelEntry& entry) {
-  json::Object object = catalog::show_entry(entry);
-  if (!entry.downloaded && service.pool.downloads.is_busy_with(entry.id))
-    object["state"] = "downloading";
-  return object;
-}
-
-Result<http::Response> list_models(const Service& service, const http::Request& request) {
-  const json::Object query = read_query(request);
-  json::FieldReader reader(query);
-  const bool with_known = reader.optional_bool("known").value_or(false);
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
-  const auto content = service.catalog.read();
-  if (!content.ok()) return content.error();
-  json::Object body{{"models", models_json(service, **content)}};
-  if (with_known) {
-    json::Array known;
-    for (const contract::ModelEntry& entry : service.known_models) {
-      if (entry.path != contract::kBuiltinModel && (*content)->find(entry.id) == nullptr)
-        known.emplace_back(show_model_entry(service, entry));
-    }
-    body["known"] = std::move(known);
+// What could be fetched by name and is not here.
+std::vector<ShownModel> list_known(const Service& service, const catalog::CatalogContent& content) {
+  std::vector<ShownModel> models;
+  for (const contract::ModelEntry& entry : service.known_models) {
+    if (entry.path != contract::kBuiltinModel && content.find(entry.id) == nullptr)
+      models.push_back(show_model_entry(service, entry));
   }
-  return json_response(200, body);
+  return models;
 }
 
-Result<http::Response> list_outdated(const Service& service, const http::Request&) {
-  const auto content = service.catalog.read();
-  if (!content.ok()) return content.error();
-  json::Array list;
-  for (const catalog::RevisionCheck& check : service.pool.check_revisions((*content)->models))
-    list.push_back(catalog::to_json(check));
-  return json_response(200, json::Object{{"models", std::move(list)}});
+void check_model_id(json::FieldReader& reader, const catalog::RegisterRequest& wanted) {
+  if (wanted.id.empty() || contract::is_model_id(wanted.id)) return;
+  reader.fail("id", "[A-Za-z0-9._-]",
+              "may hold only letters, digits, '.', '_' and '-', and begins with a letter or digit");
 }
 
-Result<http::Response> show_model(const Service& service, const http::Request& request) {
-  return entry_response(service, 200, service.catalog.catalog().find(path_param(request, "id")));
-}
-
-Result<http::Response> register_model(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  json::FieldReader reader(*body);
-  catalog::RegisterRequest wanted;
-  wanted.id = reader.required_string("id", {1, 128});
-  if (!wanted.id.empty() && !contract::is_model_id(wanted.id))
-    reader.fail(
-        "id", "[A-Za-z0-9._-]",
-        "may hold only letters, digits, '.', '_' and '-', and begins with a letter or digit");
-  wanted.name = reader.optional_string("name", {0, kTextBytesMax}).value_or("");
-  wanted.repo = reader.optional_string("repo", {0, kTextBytesMax}).value_or("");
-  wanted.architecture = reader.optional_string("architecture", {0, kTextBytesMax}).value_or("");
-  wanted.path = reader.optional_string("path", {0, kPathBytesMax}).value_or("");
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
-  return entry_response(service, 201, catalog::register_model(service.catalog.catalog(), wanted));
-}
-
-Result<http::Response> update_model(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  json::FieldReader reader(*body);
-  catalog::UpdateRequest wanted;
-  wanted.name = reader.optional_string("name", {0, kTextBytesMax});
-  wanted.repo = reader.optional_string("repo", {0, kTextBytesMax});
-  wanted.architecture = reader.optional_string("architecture", {0, kTextBytesMax});
-  wanted.path = reader.optional_string("path", {0, kPathBytesMax});
-  wanted.downloaded = reader.optional_bool("downloaded");
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
-  const std::string& id = path_param(request, "id");
-  return entry_response(
-      service, 200,
-      catalog::update_model(service.catalog.catalog(), id, wanted, find_uses(service)));
-}
-
-Result<http::Response> remove_model(const Service& service, const http::Request& request) {
-  const json::Object query = read_query(request);
-  json::FieldReader reader(query);
-  const bool files = reader.optional_bool("files").value_or(false);
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
-  const std::string& id = path_param(request, "id");
-  return entry_response(service, 200,
-                        catalog::remove_model(service.catalog.catalog(), service.pool.home, id,
-                                              files, find_uses(service)));
-}
-
-Result<http::Response> plan_model(const Service& service, const http::Request& request) {
-  const json::Object query = read_query(request);
-  json::FieldReader reader(query);
-  PlanRequest wanted = read_plan_request(reader);
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
-  const Result<contract::ModelEntry> entry =
-      service.catalog.catalog().find(path_param(request, "id"));
-  if (!entry.ok()) return entry.error();
+Result<http::Response> answer_plans(const Service& service, const contract::ModelEntry& entry,
+                                    PlanRequest wanted) {
   std::vector<std::string> backends = {wanted.backend};
   if (wanted.backend.empty()) {
     const bool has_gpu = wanted.gpu || !service.pool.host().gpus.empty();
@@ -184,14 +79,102 @@ Result<http::Response> plan_model(const Service& service, const http::Request& r
       if (kind.needs_gpu ? has_gpu : !wanted.gpu) backends.emplace_back(kind.name);
     }
   }
-  json::Array plans;
+  Plans plans{entry.id, {}};
   for (const std::string& backend : backends) {
     wanted.backend = backend;
-    const Result<std::vector<MemoryPlan>> found = service.pool.plan(*entry, wanted);
+    Result<std::vector<MemoryPlan>> found = service.pool.plan(entry, wanted);
     if (!found.ok()) return found.error();
-    for (const MemoryPlan& plan : *found) plans.emplace_back(to_json(plan));
+    std::move(found->begin(), found->end(), std::back_inserter(plans.plans));
   }
-  return json_response(200, json::Object{{"model", entry->id}, {"plans", std::move(plans)}});
+  return json_response(200, contract::write_fields(plans));
+}
+
+}  // namespace
+
+json::Object to_json(const ShownModel& model) {
+  json::Object object = contract::to_json(model.entry);
+  contract::FieldWriter writer(object);
+  describe_state(writer, model);
+  return object;
+}
+
+ShownModel show_model_entry(const Service& service, const contract::ModelEntry& entry) {
+  ShownModel shown{entry, std::string(catalog::state_of(entry))};
+  if (!entry.downloaded && service.pool.downloads.is_busy_with(entry.id))
+    shown.state = "downloading";
+  return shown;
+}
+
+Result<http::Response> list_models(const Service& service, const http::Request& request) {
+  return answer_query<ListQuery>(request, [&](const ListQuery& query) -> Result<http::Response> {
+    const auto content = service.catalog.read();
+    if (!content.ok()) return content.error();
+    ModelList list{list_registered(service, **content), {}};
+    if (query.known) list.known = list_known(service, **content);
+    return json_response(200, contract::write_fields(list));
+  });
+}
+
+Result<http::Response> list_outdated(const Service& service, const http::Request&) {
+  const auto content = service.catalog.read();
+  if (!content.ok()) return content.error();
+  const RevisionList list{service.pool.check_revisions((*content)->models)};
+  return json_response(200, contract::write_fields(list));
+}
+
+Result<http::Response> show_model(const Service& service, const http::Request& request) {
+  return entry_response(service, 200, service.catalog.catalog().find(path_param(request, "id")));
+}
+
+Result<http::Response> register_model(const Service& service, const http::Request& request) {
+  const auto add = [&](const catalog::RegisterRequest& wanted) {
+    return entry_response(service, 201, catalog::register_model(service.catalog.catalog(), wanted));
+  };
+  return answer_body<catalog::RegisterRequest>(request, add, check_model_id);
+}
+
+Result<http::Response> update_model(const Service& service, const http::Request& request) {
+  return answer_body<catalog::UpdateRequest>(request, [&](const catalog::UpdateRequest& wanted) {
+    return entry_response(
+        service, 200,
+        catalog::update_model(service.catalog.catalog(), path_param(request, "id"), wanted,
+                              find_uses(service)));
+  });
+}
+
+Result<http::Response> remove_model(const Service& service, const http::Request& request) {
+  return answer_query<RemoveQuery>(request, [&](const RemoveQuery& query) {
+    return entry_response(
+        service, 200,
+        catalog::remove_model(service.catalog.catalog(), service.pool.home,
+                              path_param(request, "id"), query.files, find_uses(service)));
+  });
+}
+
+Result<http::Response> plan_model(const Service& service, const http::Request& request) {
+  return answer_query<PlanRequest>(request,
+                                   [&](const PlanRequest& wanted) -> Result<http::Response> {
+                                     const Result<contract::ModelEntry> entry =
+                                         service.catalog.catalog().find(path_param(request, "id"));
+                                     if (!entry.ok()) return entry.error();
+                                     return answer_plans(service, *entry, wanted);
+                                   });
 }
 
 }  // namespace llorch::pool
+
+namespace llorch::contract {
+
+template <>
+json::Object schema_of<pool::ShownModel>() {
+  json::Object schema = schema_of<ModelEntry>();
+  SchemaWriter writer(SchemaOf::Answer);
+  const pool::ShownModel model;
+  pool::describe_state(writer, model);
+  const json::Object state = writer.finish();
+  for (const auto& field : state.at("properties").get_object())
+    schema["properties"].get_object()[field.key()] = field.value();
+  return schema;
+}
+
+}  // namespace llorch::contract

@@ -1,6 +1,7 @@
 // The endpoints below /v2/models that answer from the catalog. Private to pool/.
 #pragma once
 
+#include "pool/bodies.h"
 #include "pool/service.h"
 
 namespace llorch::pool {
@@ -14,6 +15,6 @@ Result<http::Response> remove_model(const Service& service, const http::Request&
 Result<http::Response> plan_model(const Service& service, const http::Request& request);
 
 // With how its files stand; one that is being fetched has none yet.
-json::Object show_model_entry(const Service& service, const contract::ModelEntry& entry);
+ShownModel show_model_entry(const Service& service, const contract::ModelEntry& entry);
 
 }  // namespace llorch::pool

@@ -18,14 +18,9 @@
 namespace llorch::catalog {
 namespace {
 
-using pool::test::FakeNeighbour;
-using pool::test::fetch_text;
-using pool::test::Files;
-using pool::test::Host;
-using pool::test::random_bytes;
-using pool::test::read_file;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using pool::test::FakeNeighbour, pool::test::fetch_text, pool::test::Files, pool::test::Host,
+    pool::test::random_bytes, pool::test::read_file;
+using ::testing::ElementsAre, ::testing::HasSubstr;
 
 class Notes {
  public:

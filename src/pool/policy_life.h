@@ -13,11 +13,8 @@ using contract::ExitCategory;
 using contract::PoolWorkerState;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::Contains, ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty,
+    ::testing::Not;
 
 // A worker under a clock of its own, with everything it was told to do.
 class Life {

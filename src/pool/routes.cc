@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "contract/worker_info.h"
+#include "pool/bodies.h"
 #include "pool/download_routes.h"
 #include "pool/endpoint_table.h"
 #include "pool/join_routes.h"
@@ -42,12 +43,10 @@ constexpr std::array kEndpoints = {
     Endpoint{api::get(kHealthPath, "Whether the pool can do its work, and why not.", "Health"),
              show_health},
     Endpoint{
-        api::get(
-            "/v2/state",
-            "Everything about this pool in one answer; with since and wait_ms as soon as the "
-            "revision is another one.",
-            "State",
-            R"({"since":{"type":"integer","minimum":0},"wait_ms":{"type":"integer","minimum":0,"maximum":30000}})"),
+        api::get("/v2/state",
+                 "Everything about this pool in one answer; with since and wait_ms as soon as the "
+                 "revision is another one.",
+                 "State", api::query_of<StateQuery>),
         show_state},
     Endpoint{api::get("/v2/workers", "Every worker of this host.", "WorkerList"), list_workers},
     Endpoint{
@@ -62,13 +61,11 @@ constexpr std::array kEndpoints = {
                        "Stop a worker and start it again with what it was started with.", "", 202,
                        "Worker"),
              restart_worker},
-    Endpoint{
-        {.path = "/v2/workers/{id}/logs",
-         .summary = "The last lines of a worker's log, and with follow what comes after them.",
-         .query =
-             R"({"lines":{"type":"integer","minimum":0,"maximum":10000},"follow":{"type":"boolean"}})",
-         .stream_type = api::kSse},
-        send_worker_log},
+    Endpoint{{.path = "/v2/workers/{id}/logs",
+              .summary = "The last lines of a worker's log, and with follow what comes after them.",
+              .query = api::query_of<LogQuery>,
+              .stream_type = api::kSse},
+             send_worker_log},
     relay(Method::Get),
     relay(Method::Post),
     relay(Method::Put),
@@ -81,9 +78,9 @@ constexpr std::array kEndpoints = {
               .required_header = contract::kWorkerMarkHeader,
               .response_schema = "Ok"},
              take_ready_callback},
-    Endpoint{api::get("/v2/models", "The models of the catalog.", "ModelList",
-                      R"({"known":{"type":"boolean"}})"),
-             list_models},
+    Endpoint{
+        api::get("/v2/models", "The models of the catalog.", "ModelList", api::query_of<ListQuery>),
+        list_models},
     Endpoint{
         api::get("/v2/outdated", "Which downloaded models have a newer revision at their source.",
                  "RevisionList"),
@@ -101,7 +98,7 @@ constexpr std::array kEndpoints = {
          .path = "/v2/models/{id}",
          .summary =
              "Take a model out of the catalog, with files=true also its files below our folder.",
-         .query = R"({"files":{"type":"boolean"}})",
+         .query = api::query_of<RemoveQuery>,
          .response_schema = "Model"},
         remove_model},
     Endpoint{api::send(Method::Post, "/v2/models/{id}/download", "Fetch a model in the background.",
@@ -111,15 +108,11 @@ constexpr std::array kEndpoints = {
                        "Read every byte of a model and compare its hashes, in the background.",
                        "VerifyRequest", 202, "DownloadAccepted"),
              start_verify},
-    Endpoint{
-        {.path = "/v2/models/{id}/plan",
-         .summary = "What a worker would need, and whether it fits.",
-         .query =
-             R"({"backend":{"enum":["cpu","cuda"]},"gpu":{"type":"integer","minimum":0,"maximum":255},
-"ctx":{"type":"integer","minimum":1,"maximum":16777216},"slots":{"type":"integer","minimum":1,"maximum":256},
-"kv":{"enum":["f16","q8_0"]}})",
-         .response_schema = "Plans"},
-        plan_model},
+    Endpoint{{.path = "/v2/models/{id}/plan",
+              .summary = "What a worker would need, and whether it fits.",
+              .query = api::query_of<PlanRequest>,
+              .response_schema = "Plans"},
+             plan_model},
     Endpoint{
         {.path = "/v2/models/{id}/manifest",
          .summary = "A verified model's files with the hashes of their chunks, for neighbours.",

@@ -28,11 +28,8 @@ using ::llorch::test::check_named;
 using ::llorch::test::eventually;
 using test::a_worker;
 using test::FakePool;
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::AllOf, ::testing::Contains, ::testing::ElementsAre, ::testing::HasSubstr,
+    ::testing::IsEmpty;
 
 inline std::string code_of(std::string_view response) {
   const json::Value body = json_of(response);

@@ -11,8 +11,7 @@
 namespace llorch::pool {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
+using ::testing::AllOf, ::testing::HasSubstr;
 
 class PoolOptionsTest : public ::testing::Test {
  protected:

@@ -3,28 +3,12 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <charconv>
 #include <utility>
 
 #include "api/answers.h"
 #include "catalog/known_models.h"
-#include "contract/request_body.h"
 
 namespace llorch::pool {
-namespace {
-
-json::Value query_value(const std::string& text) {
-  if (text == "true") return true;
-  if (text == "false") return false;
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, number);
-  if (!text.empty() && error == std::errc() && at == end) return number;
-  return json::Value(text);
-}
-
-}  // namespace
-
 CatalogReader::Stamp CatalogReader::stamp_of_file() const {
   struct stat info {};
   if (::stat(catalog_.file().c_str(), &info) != 0) return {};
@@ -61,23 +45,6 @@ http::Task<Status> run_blocking(ServicePtr service, BlockingTask task, const htt
   Result<http::Response> response = co_await service->pool.threads.run(std::move(work));
   if (!response.ok()) co_return response.error();
   co_return co_await responder.send(response.take());
-}
-
-http::Response failures_response(const http::Request& request,
-                                 std::vector<json::FieldError> errors) {
-  const Error error = contract::summary_of(errors);
-  return api::error_response(error, request.correlation_id, errors);
-}
-
-Result<json::Object> read_body(const http::Request& request) {
-  if (request.body.empty()) return json::Object();
-  return contract::parse_json_body(request.headers.find("Content-Type"), request.body);
-}
-
-json::Object read_query(const http::Request& request) {
-  json::Object object;
-  for (const auto& [name, text] : request.query) object[name] = query_value(text);
-  return object;
 }
 
 const std::string& path_param(const http::Request& request, const std::string& name) {

@@ -14,6 +14,7 @@
 #include "base/json_fields.h"
 #include "base/mutex.h"
 #include "catalog/model_catalog.h"
+#include "contract/fields.h"
 #include "http/client.h"
 #include "http/stream.h"
 #include "http/task.h"
@@ -22,7 +23,10 @@
 
 namespace llorch::pool {
 
+using api::failures_response;
 using api::json_response;
+using api::read_body;
+using api::read_query;
 
 // The catalog, read again only when its file has changed: a health check must not parse ten
 // thousand models. Any thread.
@@ -75,14 +79,43 @@ using StreamTask = http::Task<Status> (*)(ServicePtr service, const http::Reques
 http::Task<Status> run_blocking(ServicePtr service, BlockingTask task, const http::Request& request,
                                 http::Responder& responder);
 
-// All failures of a request: the contract's envelope with each of them.
-http::Response failures_response(const http::Request& request,
-                                 std::vector<json::FieldError> errors);
+// May refuse more of what was read than its description does.
+template <class T>
+using CheckFields = void (*)(json::FieldReader& reader, const T& value);
 
-// The request's body as an object; one that is empty counts as {}.
-Result<json::Object> read_body(const http::Request& request);
-// The query as an object for a FieldReader: numbers and true/false are what they look like.
-json::Object read_query(const http::Request& request);
+// The fields as T is described; what is wrong with them is in `errors`.
+template <class T>
+T read_fields(const json::Object& fields, std::vector<json::FieldError>& errors,
+              CheckFields<T> check = nullptr) {
+  json::FieldReader reader(fields);
+  contract::FieldTaker taker(reader, contract::OtherFields::Refuse);
+  T value;
+  describe(taker, value);
+  if (check != nullptr) check(reader, value);
+  errors = reader.finish();
+  return value;
+}
+
+// The fields, handed to `answer`; all their failures are the answer.
+template <class T, class Answer>
+Result<http::Response> answer_fields(const http::Request& request, const json::Object& fields,
+                                     Answer answer, CheckFields<T> check = nullptr) {
+  std::vector<json::FieldError> errors;
+  const T value = read_fields<T>(fields, errors, check);
+  if (!errors.empty()) return failures_response(request, std::move(errors));
+  return answer(value);
+}
+template <class T, class Answer>
+Result<http::Response> answer_query(const http::Request& request, Answer answer) {
+  return answer_fields<T>(request, read_query(request), answer);
+}
+template <class T, class Answer>
+Result<http::Response> answer_body(const http::Request& request, Answer answer,
+                                   CheckFields<T> check = nullptr) {
+  const Result<json::Object> body = read_body(request);
+  if (!body.ok()) return body.error();
+  return answer_fields<T>(request, *body, answer, check);
+}
 
 // The parameter of the path; the router has seen to it that there is one.
 const std::string& path_param(const http::Request& request, const std::string& name);

@@ -10,6 +10,7 @@
 
 #include "base/version.h"
 #include "contract/backend_kind.h"
+#include "pool/bodies.h"
 #include "pool/download_routes.h"
 #include "pool/fence.h"
 #include "pool/model_routes.h"
@@ -25,22 +26,6 @@ using contract::PoolModel;
 // Files and downloads tell nobody that they change: they are looked at.
 constexpr std::chrono::milliseconds kLook{500};
 constexpr std::size_t kPlansPerLook = 2;
-
-struct StateQuery {
-  std::optional<std::uint64_t> since;
-  std::chrono::milliseconds wait{0};
-};
-
-StateQuery read_state_query(const http::Request& request, std::vector<json::FieldError>& errors) {
-  const json::Object fields = read_query(request);
-  json::FieldReader reader(fields);
-  StateQuery query;
-  query.since = reader.optional_unsigned("since");
-  query.wait =
-      std::chrono::milliseconds(reader.optional_integer("wait_ms", 0, kStateWaitMsMax).value_or(0));
-  errors = reader.finish();
-  return query;
-}
 
 PoolModel describe_model(const Service& service, const contract::ModelEntry& entry,
                          std::string_view pool_id) {
@@ -124,13 +109,14 @@ Result<http::Response> state_response(const Service& service) {
   // A model's entry has its own fields and, among them, those of PoolModel.
   json::Array models;
   for (const contract::ModelEntry* entry : list_entries(service, **catalog)) {
-    json::Object object = show_model_entry(service, *entry);
+    json::Object object = to_json(show_model_entry(service, *entry));
     for (auto& [name, value] : contract::to_json(describe_model(service, *entry, state.pool_id)))
       object[name] = std::move(value);
     models.emplace_back(std::move(object));
   }
   body["models"] = std::move(models);
-  body["downloads"] = downloads_json(service);
+  for (auto& field : contract::write_fields(all_downloads(service)))
+    body[field.key()] = field.value();
   return json_response(200, body);
 }
 
@@ -158,7 +144,7 @@ std::vector<contract::PoolDevice> list_devices(const contract::HostInfo& host,
 http::Task<Status> show_state(ServicePtr service, const http::Request& request,
                               http::Responder& responder) {
   std::vector<json::FieldError> errors;
-  const StateQuery query = read_state_query(request, errors);
+  const auto query = read_fields<StateQuery>(read_query(request), errors);
   if (!errors.empty())
     co_return co_await responder.send(failures_response(request, std::move(errors)));
   const Result<std::optional<std::uint64_t>> boot = boot_of(request.headers);
@@ -167,7 +153,7 @@ http::Task<Status> show_state(ServicePtr service, const http::Request& request,
     const Status heard = service->pool.fence.hear(**boot, Clock::now());
     if (!heard.ok()) co_return heard;
   }
-  const Clock::time_point deadline = Clock::now() + query.wait;
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(query.wait_ms);
   StateBoard::Watch watch(service->pool.board);
   responder.on_disconnect([waker = watch.waker()]() mutable { waker.notify(); });
   while (!responder.is_closed()) {

@@ -9,8 +9,6 @@
 
 namespace llorch::pool {
 
-inline constexpr std::int64_t kStateWaitMsMax = 30'000;
-
 // With `since` and `wait_ms`: as soon as the revision is another one, at the latest after so long.
 http::Task<Status> show_state(ServicePtr service, const http::Request& request,
                               http::Responder& responder);

@@ -12,6 +12,8 @@
 #include "base/terminal.h"
 #include "base/version.h"
 #include "contract/error_table.h"
+#include "contract/worker_api.h"
+#include "pool/bodies.h"
 
 namespace llorch::pool {
 namespace {
@@ -100,36 +102,30 @@ Result<http::Response> show_health(const Service& service, const http::Request& 
   const auto count = [&counts](PoolWorkerState state) {
     return counts[static_cast<std::size_t>(state)];
   };
-  json::Object body{
-      {"status", "healthy"},
-      {"pool_id", catalog.ok() ? (*catalog)->pool_id : std::string()},
-      {"version", base::version()},
-      {"uptime_seconds", uptime_seconds(service)},
-      {"workers_total", count(PoolWorkerState::Starting) + count(PoolWorkerState::Ready) +
-                            count(PoolWorkerState::Busy) + count(PoolWorkerState::Draining)},
-      {"workers_ready", count(PoolWorkerState::Ready) + count(PoolWorkerState::Busy)},
-      {"workers_failed", count(PoolWorkerState::Failed)},
-      {"confinement", service.pool.confinement}};
-  std::vector<std::string> reasons =
-      find_problems(service, catalog.ok() ? ok_status() : Status(catalog.error()));
+  Health health;
+  if (catalog.ok()) health.pool_id = (*catalog)->pool_id;
+  health.version = base::version();
+  health.uptime_seconds = uptime_seconds(service);
+  health.workers_ready = count(PoolWorkerState::Ready) + count(PoolWorkerState::Busy);
+  health.workers_total =
+      health.workers_ready + count(PoolWorkerState::Starting) + count(PoolWorkerState::Draining);
+  health.workers_failed = count(PoolWorkerState::Failed);
+  health.confinement = service.pool.confinement;
+  health.reasons = find_problems(service, catalog.ok() ? ok_status() : Status(catalog.error()));
   const PoolPhase phase = service.pool.phase();
   if (phase != PoolPhase::Serving) {
     const bool is_starting = phase == PoolPhase::Starting;
-    reasons.insert(reasons.begin(), fmt::format("the pool manager is {}",
-                                                is_starting ? "starting" : "being stopped"));
-    body["status"] = is_starting ? "starting" : "draining";
-  } else if (!reasons.empty()) {
-    body["status"] = "unhealthy";
+    health.reasons.insert(
+        health.reasons.begin(),
+        fmt::format("the pool manager is {}", is_starting ? "starting" : "being stopped"));
+    health.status = is_starting ? HealthState::Starting : HealthState::Draining;
+  } else if (!health.reasons.empty()) {
+    health.status = HealthState::Unhealthy;
   }
-  if (reasons.empty()) return json_response(200, body);
-  body["reasons"] = json::Array(reasons.begin(), reasons.end());
-  // The envelope that every other error has, beside what a probe wants to know.
-  const contract::RenderedError rendered =
-      contract::render_error({ErrorCode::Unavailable, fmt::format("{}", fmt::join(reasons, "; "))},
-                             request.correlation_id);
-  Result<json::Value> envelope = json::parse(rendered.body);
-  if (envelope.ok()) body["error"] = envelope->as_object()["error"];
-  http::Response response = json_response(503, body);
+  if (health.reasons.empty()) return json_response(200, contract::write_fields(health));
+  const Error error{ErrorCode::Unavailable, fmt::format("{}", fmt::join(health.reasons, "; "))};
+  health.error = contract::ErrorDetail{contract::error_event(error), request.correlation_id, {}};
+  http::Response response = json_response(503, contract::write_fields(health));
   response.headers.set("Retry-After", "1");
   return response;
 }
@@ -160,13 +156,10 @@ Result<http::Response> show_metrics(const Service& service, const http::Request&
 }
 
 Result<http::Response> shut_down(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  json::FieldReader reader(*body);
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
-  service.pool.request_shutdown();
-  return json_response(202, json::Object{{"status", "draining"}});
+  return answer_body<NoFields>(request, [&](NoFields) {
+    service.pool.request_shutdown();
+    return json_response(202, contract::write_fields(contract::ShutdownAnswer{}));
+  });
 }
 
 Result<http::Response> show_document(const Service&, const http::Request&) {

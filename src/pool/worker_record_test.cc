@@ -12,8 +12,7 @@
 namespace llorch::pool {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre, ::testing::HasSubstr;
 
 class WorkerRecordTest : public ::testing::Test {
  protected:

@@ -4,39 +4,21 @@
 
 #include <utility>
 
-#include "contract/limits.h"
 #include "contract/worker_info.h"
 #include "http/sse.h"
+#include "pool/bodies.h"
 #include "pool/log_tail.h"
 #include "pool/worker_log.h"
 
 namespace llorch::pool {
 namespace {
 
-constexpr std::int64_t kLogLines = 100;
-constexpr std::int64_t kLogLinesMax = 10'000;
-constexpr std::size_t kWorkerIdBytesMax = 64;
 // A log that grows faster than it is read ends somewhere.
 constexpr std::size_t kLogBytesMax = std::size_t{8} << 20;
 
 Result<http::Response> worker_response(int status, const Result<contract::PoolWorker>& worker) {
   if (!worker.ok()) return worker.error();
   return json_response(status, contract::to_json(*worker));
-}
-
-struct LogRequest {
-  std::int64_t lines = kLogLines;
-  bool follow = false;
-};
-
-LogRequest read_log_request(const http::Request& request, std::vector<json::FieldError>& errors) {
-  const json::Object query = read_query(request);
-  json::FieldReader reader(query);
-  LogRequest log;
-  log.lines = reader.optional_integer("lines", 0, kLogLinesMax).value_or(kLogLines);
-  log.follow = reader.optional_bool("follow").value_or(false);
-  errors = reader.finish();
-  return log;
 }
 
 using TailPtr = std::shared_ptr<LogTail>;
@@ -148,15 +130,8 @@ http::Task<Status> follow_log(ServicePtr service, std::string id, TailPtr tail,
 
 }  // namespace
 
-json::Array workers_json(const Service& service) {
-  json::Array workers;
-  for (const contract::PoolWorker& worker : service.pool.workers.workers())
-    workers.emplace_back(contract::to_json(worker));
-  return workers;
-}
-
 Result<http::Response> list_workers(const Service& service, const http::Request&) {
-  return json_response(200, json::Object{{"workers", workers_json(service)}});
+  return json_response(200, contract::write_fields(WorkerList{service.pool.workers.workers()}));
 }
 
 Result<http::Response> show_worker(const Service& service, const http::Request& request) {
@@ -175,27 +150,19 @@ Result<http::Response> start_worker(const Service& service, const http::Request&
 }
 
 Result<http::Response> stop_worker(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  json::FieldReader reader(*body);
-  const std::string id = reader.required_string("id", {1, kWorkerIdBytesMax});
-  const auto wanted = reader.optional_integer("timeout_sec", 0, contract::kDrainSecondsMax);
-  std::vector<json::FieldError> errors = reader.finish();
-  if (!errors.empty()) return failures_response(request, std::move(errors));
-  std::optional<std::chrono::seconds> patience;
-  if (wanted) patience = std::chrono::seconds(*wanted);
-  return worker_response(202, service.pool.workers.stop_worker(id, patience));
+  return answer_body<StopWorkerRequest>(request, [&](const StopWorkerRequest& wanted) {
+    std::optional<std::chrono::seconds> patience;
+    if (wanted.timeout_sec) patience = std::chrono::seconds(*wanted.timeout_sec);
+    return worker_response(202, service.pool.workers.stop_worker(wanted.id, patience));
+  });
 }
 
 Result<http::Response> restart_worker(const Service& service, const http::Request& request) {
-  const Result<json::Object> body = read_body(request);
-  if (!body.ok()) return body.error();
-  json::FieldReader reader(*body);
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return failures_response(request, std::move(errors));
-  if (service.pool.phase() == PoolPhase::Draining)
-    return Error{ErrorCode::Unavailable, "the pool manager is being stopped"};
-  return worker_response(202, service.pool.workers.restart_worker(path_param(request, "id")));
+  return answer_body<NoFields>(request, [&](NoFields) -> Result<http::Response> {
+    if (service.pool.phase() == PoolPhase::Draining)
+      return Error{ErrorCode::Unavailable, "the pool manager is being stopped"};
+    return worker_response(202, service.pool.workers.restart_worker(path_param(request, "id")));
+  });
 }
 
 Result<http::Response> answer_ready(Workers& workers, const http::Request& request) {
@@ -205,7 +172,7 @@ Result<http::Response> answer_ready(Workers& workers, const http::Request& reque
   if (!callback.ok()) return Error{ErrorCode::InvalidArgument, callback.error().message};
   const std::string_view mark = request.headers.find(contract::kWorkerMarkHeader).value_or("");
   if (Status taken = workers.worker_ready(*callback, mark); !taken.ok()) return taken.error();
-  return json_response(200, json::Object{{"status", "ok"}});
+  return json_response(200, contract::write_fields(OkAnswer{}));
 }
 
 Result<http::Response> take_ready_callback(const Service& service, const http::Request& request) {
@@ -215,7 +182,7 @@ Result<http::Response> take_ready_callback(const Service& service, const http::R
 http::Task<Status> send_worker_log(ServicePtr service, const http::Request& request,
                                    http::Responder& responder) {
   std::vector<json::FieldError> errors;
-  const LogRequest log = read_log_request(request, errors);
+  const auto log = read_fields<LogQuery>(read_query(request), errors);
   if (!errors.empty()) {
     http::Response failures = failures_response(request, std::move(errors));
     co_return co_await responder.send(std::move(failures));

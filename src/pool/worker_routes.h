@@ -14,8 +14,6 @@ Result<http::Response> take_ready_callback(const Service& service, const http::R
 http::Task<Status> send_worker_log(ServicePtr service, const http::Request& request,
                                    http::Responder& responder);
 
-json::Array workers_json(const Service& service);
-
 // The callback's work, also for a server that has no more than this.
 Result<http::Response> answer_ready(Workers& workers, const http::Request& request);
 

@@ -12,9 +12,7 @@ namespace llorch::worker_http {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::Not;
 
 std::vector<std::string> names_of(const std::vector<http::SseEvent>& events) {
   std::vector<std::string> names;

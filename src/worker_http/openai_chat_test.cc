@@ -9,9 +9,7 @@ namespace llorch::worker_http {
 namespace {
 
 using test::say_hello;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::Not;
 
 TEST(Chat, RendersTheMessagesAndAnswers) {
   TestWorker worker;

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "base/base64.h"
+#include "openai/answer_objects.h"
 #include "openai/request.h"
 #include "worker_http/answers.h"
 #include "worker_http/openai_endpoints.h"
@@ -65,13 +66,20 @@ void normalize(std::vector<float>& values) {
   for (float& value : values) value = static_cast<float>(value * scale);
 }
 
-std::string vector_text(std::vector<float>& values, bool base64) {
+// One vector as it is told: numbers, or their bytes in base64.
+std::string embedding_text(std::size_t index, std::vector<float> values, bool base64) {
   normalize(values);
-  if (!base64) return json::serialize(json::Array(values.begin(), values.end()));
-  static_assert(std::endian::native == std::endian::little, "base64 vectors are little-endian");
-  std::string bytes(values.size() * sizeof(float), '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return '"' + base::to_base64(bytes) + '"';
+  openai::Embedding embedding;
+  embedding.index = index;
+  if (base64) {
+    static_assert(std::endian::native == std::endian::little, "base64 vectors are little-endian");
+    std::string bytes(values.size() * sizeof(float), '\0');
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    embedding.values = base::to_base64(bytes);
+  } else {
+    embedding.values = std::vector<double>(values.begin(), values.end());
+  }
+  return json::serialize(contract::write_fields(embedding));
 }
 
 // The inputs of a request, prepared, and how the vectors are wanted.
@@ -162,23 +170,20 @@ http::Task<Result<Collected>> collect(std::shared_ptr<EmbeddingJobs> jobs,
   co_return std::move(collected);
 }
 
-// Written piece by piece: as one JSON value the vectors of a full request take gigabytes.
+// Each vector is written by itself: as one JSON value those of a full request take gigabytes.
 http::Response embedding_response(const std::string& model, Collected& collected, bool base64,
                                   std::optional<std::size_t> dimensions) {
-  std::string body = R"({"object":"list","data":[)";
+  const openai::EmbeddingList list{{}, model, {collected.prompt_tokens}};
+  const std::string around = json::serialize(contract::write_fields(list));
+  const std::size_t place = around.find("[]") + 1;  // of the data, in front of all other texts
+  std::string body = around.substr(0, place);
   for (std::size_t i = 0; i < collected.vectors.size(); ++i) {
-    body +=
-        fmt::format(R"({}{{"object":"embedding","index":{},"embedding":)", i == 0 ? "" : ",", i);
-    if (dimensions && *dimensions < collected.vectors[i].size())
-      collected.vectors[i].resize(*dimensions);
-    body += vector_text(collected.vectors[i], base64);
-    body += '}';
-    collected.vectors[i] = {};
+    std::vector<float> values = std::exchange(collected.vectors[i], {});
+    if (dimensions && *dimensions < values.size()) values.resize(*dimensions);
+    if (i > 0) body += ',';
+    body += embedding_text(i, std::move(values), base64);
   }
-  const json::Object usage{{"prompt_tokens", collected.prompt_tokens},
-                           {"total_tokens", collected.prompt_tokens}};
-  body += fmt::format(R"(],"model":{},"usage":{}}})", json::serialize(json::Value(model)),
-                      json::serialize(usage));
+  body += around.substr(place);
   return {200, "application/json", std::move(body)};
 }
 

@@ -43,11 +43,6 @@ std::int64_t epoch_seconds() {
       .count();
 }
 
-json::Object model_json(const ModelInfo& model, std::string_view name) {
-  return {
-      {"id", name}, {"object", "model"}, {"created", model.created}, {"owned_by", "llama-orch"}};
-}
-
 // A request that was read, prepared and accepted: its choices run or wait.
 struct AcceptedText {
   std::string id;
@@ -416,13 +411,12 @@ http::Task<Status> answer_text(ServicePtr service, const http::Request& request,
 
 http::Task<Status> list_models(ServicePtr service, const http::Request&,
                                http::Responder& responder) {
-  json::Array data;
+  openai::ModelList list;
   if (const ModelInfo* model = service->backend.model()) {
-    data.push_back(model_json(*model, model->id));
-    for (const std::string& alias : model->aliases) data.push_back(model_json(*model, alias));
+    list.data.push_back({model->id, model->created});
+    for (const std::string& alias : model->aliases) list.data.push_back({alias, model->created});
   }
-  http::Response response =
-      json_response(200, json::Object{{"object", "list"}, {"data", std::move(data)}});
+  http::Response response = json_response(200, contract::write_fields(list));
   co_return co_await responder.send(std::move(response));
 }
 
@@ -430,9 +424,12 @@ http::Task<Status> show_model(ServicePtr service, const http::Request& request,
                               http::Responder& responder) {
   const std::string& name = request.path_params.at("model");
   const std::optional<Refusal> refusal = check_model(service->backend, name);
-  http::Response response =
-      refusal ? openai_error_response(refusal->error, refusal->param, refusal->code)
-              : json_response(200, model_json(*service->backend.model(), name));
+  if (refusal) {
+    http::Response response = openai_error_response(refusal->error, refusal->param, refusal->code);
+    co_return co_await responder.send(std::move(response));
+  }
+  const openai::Model model{name, service->backend.model()->created};
+  http::Response response = json_response(200, contract::write_fields(model));
   co_return co_await responder.send(std::move(response));
 }
 

@@ -7,11 +7,8 @@
 namespace llorch::worker_http {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::EndsWith, ::testing::HasSubstr, ::testing::IsEmpty,
+    ::testing::Not;
 
 constexpr std::string_view kWithIds = "Content-Type: application/json\r\nX-Llorch-Ids: 1\r\n";
 

@@ -9,8 +9,7 @@ namespace llorch::worker_http {
 namespace {
 
 using test::say_hello;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre, ::testing::HasSubstr;
 
 TEST(Models, ListAndOne) {
   TestWorker worker;

@@ -9,10 +9,7 @@ namespace llorch::worker_http {
 namespace {
 
 using openai::detect_answer_style;
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::EndsWith, ::testing::HasSubstr, ::testing::Not;
 
 constexpr std::string_view kTools =
     R"("tools":[{"type":"function","function":{"name":"get_weather","description":"d",

@@ -113,9 +113,7 @@ http::Router make_router(InferenceBackend& backend, const RouteSettings& setting
     router.add(endpoint.text.method, endpoint.text.path, make_handler(service, endpoint),
                std::move(options));
   }
-  http::RouteOptions openai;
-  openai.render_error = api::render_openai_error;
-  router.answer_below("/v1", std::move(openai));
+  api::answer_openai_errors(router);
   return router;
 }
 

@@ -14,15 +14,13 @@
 #include "base/version.h"
 #include "contract/error_table.h"
 #include "contract/limits.h"
+#include "contract/worker_api.h"
 #include "contract/worker_info.h"
 #include "http/sse.h"
 #include "worker_http/answers.h"
 
 namespace llorch::worker_http {
 namespace {
-
-// Ids of one /detokenize; far above any context.
-constexpr std::size_t kDetokenizeIdsMax = std::size_t{1} << 20;
 
 const base::Logger& logger() {
   static const base::Logger instance("worker_http");
@@ -61,13 +59,16 @@ void describe_model(const ModelInfo& model, contract::HealthReport& report) {
   report.chat_template = model.has_chat_template;
 }
 
-// Reads a body with `read`; failures become the answer.
-template <class Read, class Answer>
-http::Response answer_fields(const RequestText& request, Read read, Answer answer) {
+// Reads a body as it is described; `check` may refuse more of it. Failures become the answer.
+template <class T, class Check, class Answer>
+http::Response answer_fields(const RequestText& request, Check check, Answer answer) {
   const Result<json::Object> body = parse_json_body(request);
   if (!body.ok()) return error_response(body.error(), request.correlation_id, {});
   json::FieldReader reader(*body);
-  const auto fields = read(reader);
+  contract::FieldTaker taker(reader);
+  T fields;
+  describe(taker, fields);
+  check(reader, fields);
   std::vector<json::FieldError> errors = reader.finish();
   if (!errors.empty()) {
     const Error error = summary_of(errors);
@@ -75,22 +76,10 @@ http::Response answer_fields(const RequestText& request, Read read, Answer answe
   }
   return answer(fields);
 }
-
-struct TokenizeFields {
-  std::string text;
-  bool add_special = false;
-  bool parse_special = false;
-};
-
-std::vector<std::int32_t> read_ids(json::FieldReader& reader) {
-  std::optional<std::vector<std::int32_t>> ids = contract::take_token_ids(reader, "tokens");
-  if (reader.optional_value("tokens") == nullptr) reader.fail("tokens", "required", "is required");
-  if (!ids) return {};
-  if (ids->size() > kDetokenizeIdsMax) {
-    reader.fail("tokens", fmt::format("at most {} ids", kDetokenizeIdsMax),
-                fmt::format("has {} ids, more than {}", ids->size(), kDetokenizeIdsMax));
-  }
-  return std::move(*ids);
+template <class T, class Answer>
+http::Response answer_fields(const RequestText& request, Answer answer) {
+  return answer_fields<T>(
+      request, [](const json::FieldReader&, const T&) {}, answer);
 }
 
 std::string sse(std::string_view event, const json::Object& data) {
@@ -265,61 +254,54 @@ http::Response answer_metrics(const Service& service, const RequestText&) {
 }
 
 http::Response answer_shutdown(const Service& service, const RequestText& request) {
-  using Patience = std::optional<std::chrono::seconds>;
-  const auto shut_down = [&](const Patience& patience) {
+  const auto shut_down = [&](const contract::ShutdownRequest& wanted) {
+    std::optional<std::chrono::seconds> patience;
+    if (wanted.timeout_sec) patience = std::chrono::seconds(*wanted.timeout_sec);
     service.backend.request_shutdown(patience);
-    return json_response(202, json::Object{{"status", "draining"}});
+    return json_response(202, contract::write_fields(contract::ShutdownAnswer{}));
   };
-  if (request.body.empty()) return shut_down(std::nullopt);
-  const auto read = [](json::FieldReader& reader) {
-    const auto wanted = reader.optional_integer("timeout_sec", 0, contract::kDrainSecondsMax);
-    return wanted ? Patience(std::chrono::seconds(*wanted)) : std::nullopt;
-  };
-  return answer_fields(request, read, shut_down);
+  if (request.body.empty()) return shut_down({});
+  return answer_fields<contract::ShutdownRequest>(request, shut_down);
 }
 
 http::Response answer_cancel(const Service& service, const RequestText& request) {
-  const auto read = [](json::FieldReader& reader) {
-    return reader.required_string("job_id", {1, contract::kJobIdBytesMax});
-  };
-  return answer_fields(request, read, [&](const std::string& job_id) {
-    const Status cancelled = service.backend.cancel(job_id);
-    if (!cancelled.ok()) return error_response(cancelled.error(), request.correlation_id, {});
-    return json_response(202, json::Object{{"job_id", job_id}, {"status", "cancelling"}});
-  });
+  return answer_fields<contract::CancelRequest>(
+      request, [&](const contract::CancelRequest& wanted) {
+        const Status cancelled = service.backend.cancel(wanted.job_id);
+        if (!cancelled.ok()) return error_response(cancelled.error(), request.correlation_id, {});
+        return json_response(202, contract::write_fields(contract::CancelAnswer{wanted.job_id}));
+      });
 }
 
 http::Response answer_tokenize(const Service& service, const RequestText& request,
                                const base::WorkLimit& limit) {
-  const auto read = [](json::FieldReader& reader) {
-    TokenizeFields fields;
-    fields.text = reader.required_string("text");
-    fields.add_special = reader.optional_bool("add_special").value_or(false);
-    fields.parse_special = reader.optional_bool("parse_special").value_or(false);
-    fields.parse_special |= reader.optional_bool("special").value_or(false);
-    return fields;
-  };
-  return answer_fields(request, read, [&](const TokenizeFields& fields) {
-    const Result<TokenizedText> tokens =
-        service.backend.tokenize(fields.text, fields.add_special, fields.parse_special, limit);
+  return answer_fields<contract::TokenizeRequest>(request, [&](const contract::TokenizeRequest&
+                                                                   wanted) {
+    Result<TokenizedText> tokens = service.backend.tokenize(
+        wanted.text, wanted.add_special, wanted.special || wanted.parse_special, limit);
     if (!tokens.ok()) return error_response(tokens.error(), request.correlation_id, {});
-    json::Array ids(tokens->ids.begin(), tokens->ids.end());
-    json::Array pieces(tokens->pieces.begin(), tokens->pieces.end());
-    return json_response(200, json::Object{{"tokens", std::move(ids)},
-                                           {"pieces", std::move(pieces)},
-                                           {"count", tokens->ids.size()}});
+    const std::size_t count = tokens->ids.size();
+    const contract::TokenizeAnswer answer{std::move(tokens->ids), std::move(tokens->pieces), count};
+    return json_response(200, contract::write_fields(answer));
   });
 }
 
 http::Response answer_detokenize(const Service& service, const RequestText& request,
                                  const base::WorkLimit& limit) {
-  return answer_fields(request, read_ids, [&](const std::vector<std::int32_t>& ids) {
-    if (const Status begins = limit.check(); !begins.ok())
-      return error_response(begins.error(), request.correlation_id, {});
-    Result<std::string> text = service.backend.detokenize(ids);
-    if (!text.ok()) return error_response(text.error(), request.correlation_id, {});
-    return json_response(200, json::Object{{"text", text.take()}});
-  });
+  const auto check = [](json::FieldReader& reader, const contract::DetokenizeRequest& wanted) {
+    constexpr std::size_t kMost = contract::kDetokenizeIdsMax;
+    if (wanted.tokens.size() <= kMost) return;
+    reader.fail("tokens", fmt::format("at most {} ids", kMost),
+                fmt::format("has {} ids, more than {}", wanted.tokens.size(), kMost));
+  };
+  return answer_fields<contract::DetokenizeRequest>(
+      request, check, [&](const contract::DetokenizeRequest& wanted) {
+        if (const Status begins = limit.check(); !begins.ok())
+          return error_response(begins.error(), request.correlation_id, {});
+        Result<std::string> text = service.backend.detokenize(wanted.tokens);
+        if (!text.ok()) return error_response(text.error(), request.correlation_id, {});
+        return json_response(200, contract::write_fields(contract::DetokenizeAnswer{text.take()}));
+      });
 }
 
 http::Task<Status> execute(ServicePtr service, const http::Request& request,
