@@ -18,8 +18,7 @@ namespace llorch::audit {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::HasSubstr, ::testing::IsEmpty;
 
 class Audit : public ::testing::Test {
  protected:

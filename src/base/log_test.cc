@@ -11,9 +11,7 @@
 namespace llorch::base {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::MatchesRegex, ::testing::Not;
 
 // What `body` logs under `options`; the defaults are back afterwards.
 template <class Body>

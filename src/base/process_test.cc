@@ -24,8 +24,7 @@ namespace {
 using ::llorch::test::eventually;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
+using ::testing::EndsWith, ::testing::HasSubstr;
 
 std::unique_ptr<Process> start_shell(const std::string& script, std::size_t tail_bytes = 4096) {
   ProcessOptions options;

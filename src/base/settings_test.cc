@@ -15,9 +15,7 @@
 namespace llorch::base {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::AllOf, ::testing::ElementsAre, ::testing::HasSubstr;
 
 class Settings : public ::testing::Test {
  protected:

@@ -22,8 +22,7 @@
 namespace llorch::cli {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
+using ::testing::AllOf, ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kPatience{30};
 

@@ -10,9 +10,7 @@
 namespace llorch::cli {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty;
 using Kind = ChatSession::Effect::Kind;
 
 TEST(ChatSession, KeepsTheConversationInOrder) {

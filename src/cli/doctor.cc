@@ -270,6 +270,12 @@ std::vector<Diagnosis> judge_machine(const MachineFacts& facts) {
   return all;
 }
 
+std::size_t count_verdicts(const std::vector<Diagnosis>& diagnoses, Verdict verdict) {
+  return static_cast<std::size_t>(
+      std::count_if(diagnoses.begin(), diagnoses.end(),
+                    [verdict](const Diagnosis& one) { return one.verdict == verdict; }));
+}
+
 std::string doctor_text(const std::vector<Diagnosis>& diagnoses, std::size_t width, bool color) {
   constexpr std::size_t kVerdictColumns = 7;  // "fault  "
   std::size_t subject_columns = 0;
@@ -277,11 +283,7 @@ std::string doctor_text(const std::vector<Diagnosis>& diagnoses, std::size_t wid
     subject_columns = std::max(subject_columns, diagnosis.subject.size() + 2);
   const std::size_t indent = kVerdictColumns + subject_columns;
   std::string text;
-  std::size_t notes = 0;
-  std::size_t faults = 0;
   for (const Diagnosis& diagnosis : diagnoses) {
-    notes += diagnosis.verdict == Verdict::Note ? 1 : 0;
-    faults += diagnosis.verdict == Verdict::Fault ? 1 : 0;
     const base::Color paint = diagnosis.verdict == Verdict::Ok     ? base::Color::Green
                               : diagnosis.verdict == Verdict::Note ? base::Color::Yellow
                                                                    : base::Color::Red;
@@ -296,7 +298,8 @@ std::string doctor_text(const std::vector<Diagnosis>& diagnoses, std::size_t wid
   const auto count = [](std::size_t number, std::string_view what) {
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
   };
-  text += fmt::format("\n{}, {}\n", count(faults, "fault"), count(notes, "note"));
+  text += fmt::format("\n{}, {}\n", count(count_verdicts(diagnoses, Verdict::Fault), "fault"),
+                      count(count_verdicts(diagnoses, Verdict::Note), "note"));
   return text;
 }
 

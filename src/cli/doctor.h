@@ -72,6 +72,8 @@ MachineFacts look_at_machine(const base::Environment& environment, const base::H
 // One diagnosis for each thing, in a fixed order. Pure.
 std::vector<Diagnosis> judge_machine(const MachineFacts& facts);
 
+std::size_t count_verdicts(const std::vector<Diagnosis>& diagnoses, Verdict verdict);
+
 // The table for people: lines end before `width` where words allow it. Pure.
 std::string doctor_text(const std::vector<Diagnosis>& diagnoses, std::size_t width, bool color);
 

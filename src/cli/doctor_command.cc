@@ -25,11 +25,7 @@ Exit code: 0; 1 when there is a fault.)";
 
 json::Value to_json(const std::vector<Diagnosis>& diagnoses) {
   json::Array checks;
-  std::int64_t notes = 0;
-  std::int64_t faults = 0;
   for (const Diagnosis& diagnosis : diagnoses) {
-    notes += diagnosis.verdict == Verdict::Note ? 1 : 0;
-    faults += diagnosis.verdict == Verdict::Fault ? 1 : 0;
     json::Object check{{"name", diagnosis.subject},
                        {"state", verdict_name(diagnosis.verdict)},
                        {"found", diagnosis.found}};
@@ -37,8 +33,8 @@ json::Value to_json(const std::vector<Diagnosis>& diagnoses) {
     checks.emplace_back(std::move(check));
   }
   return json::Object{{"version", base::version()},
-                      {"faults", faults},
-                      {"notes", notes},
+                      {"faults", count_verdicts(diagnoses, Verdict::Fault)},
+                      {"notes", count_verdicts(diagnoses, Verdict::Note)},
                       {"checks", std::move(checks)}};
 }
 

@@ -14,8 +14,7 @@
 namespace llorch::cli {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::Not;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 

@@ -23,9 +23,7 @@ namespace llorch::cli {
 namespace {
 
 using test::ProgramOutcome;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::Not;
 
 class FakeOrchestrator {
  public:

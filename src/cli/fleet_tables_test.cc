@@ -16,9 +16,7 @@
 namespace llorch::cli {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not;
 
 View view_at(std::size_t width) {
   return {std::chrono::system_clock::time_point(std::chrono::seconds(1767225642)), width, false};

@@ -8,8 +8,7 @@
 namespace llorch::cli {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::Not;
 
 TEST(Manual, HasEveryCommandAndNoHiddenOne) {
   CLI::App app("Does things.", "program");

@@ -17,11 +17,8 @@
 namespace llorch::cli {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not,
+    ::testing::SizeIs;
 
 // A model whose every answer is a count from a number that follows from the prompt, with a letter
 // for each id; faults are put in by `spoil` and `refuse`.

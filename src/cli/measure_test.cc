@@ -10,10 +10,7 @@
 namespace llorch::cli {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty, ::testing::SizeIs;
 
 // Answers at once, a token each millisecond of its own clock.
 class ScriptedModel : public ModelClient {

@@ -10,10 +10,7 @@
 namespace llorch::cli {
 namespace {
 
-using base::Color;
-using base::human_bytes;
-using base::printable;
-using base::TextTable;
+using base::Color, base::human_bytes, base::printable, base::TextTable;
 using contract::PoolWorkerState;
 
 Color color_of(PoolWorkerState state) {

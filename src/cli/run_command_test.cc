@@ -25,9 +25,7 @@ namespace llorch::cli {
 namespace {
 
 using test::ProgramOutcome;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
+using ::testing::AllOf, ::testing::HasSubstr, ::testing::StartsWith;
 
 bool eventually(const std::function<bool()>& condition) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);

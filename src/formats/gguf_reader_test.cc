@@ -16,9 +16,7 @@
 namespace llorch::formats {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::AllOf, ::testing::ElementsAre, ::testing::HasSubstr;
 
 constexpr std::uint64_t kHuge = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint32_t kF32 = 0;

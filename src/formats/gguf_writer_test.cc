@@ -19,9 +19,7 @@ namespace {
 
 using tensor::DType;
 using tensor::Shape;
-using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre, ::testing::ElementsAreArray, ::testing::HasSubstr;
 
 std::vector<std::byte> counting_bytes(std::size_t count, int start) {
   std::vector<std::byte> bytes(count);

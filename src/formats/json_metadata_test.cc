@@ -11,8 +11,7 @@
 namespace llorch::formats {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre, ::testing::HasSubstr;
 
 TEST(JsonMetadata, FlattensObjectsToDottedKeys) {
   Metadata metadata;

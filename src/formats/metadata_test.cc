@@ -9,9 +9,7 @@
 namespace llorch::formats {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty;
 
 template <class T>
 ArrayView array_in(Metadata& metadata, ElementType type, const std::vector<T>& values) {

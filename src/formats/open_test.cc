@@ -14,9 +14,7 @@ namespace llorch::formats {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::AnyOf, ::testing::HasSubstr, ::testing::Not;
 
 std::string message_of(const fs::path& path) {
   const Result<WeightFile> weights = open_weights(path);

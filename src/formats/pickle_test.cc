@@ -9,8 +9,7 @@
 namespace llorch::formats {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre, ::testing::HasSubstr;
 using Kind = PickleValue::Kind;
 
 Result<Pickle> read(std::string_view bytes) {

@@ -15,8 +15,7 @@ namespace llorch::formats {
 namespace {
 
 using tensor::DType;
-using ::testing::ElementsAre;
-using ::testing::Pair;
+using ::testing::ElementsAre, ::testing::Pair;
 
 FileSummary summary_of(const std::filesystem::path& path) {
   const Result<WeightFile> file = open_weights(path);

@@ -11,9 +11,7 @@
 namespace llorch::formats {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty;
 
 WeightTensor named(std::string name) {
   WeightTensor tensor;

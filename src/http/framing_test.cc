@@ -12,8 +12,7 @@
 namespace llorch::http {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::Not;
 
 constexpr std::string_view kToken = "0123456789abcdef";
 constexpr std::size_t kFlood = std::size_t{50} << 20;

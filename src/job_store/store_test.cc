@@ -20,8 +20,7 @@ namespace {
 using fleet::Bucket;
 using fleet::JobState;
 using fleet::WriteOutcome;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
+using ::testing::HasSubstr, ::testing::SizeIs;
 
 class SqliteFixture {
  public:

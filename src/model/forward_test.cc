@@ -51,11 +51,15 @@ class ForwardTest : public testing::TestWithParam<Subject> {
     return {logits.begin(), logits.end()};
   }
 
-  std::vector<float> run_alone(std::span<const std::int32_t> ids) {
+  // One sequence, from its beginning.
+  BatchPlan plan_of(std::span<const std::int32_t> ids) const {
     BatchPlan plan;
     plan.block_tables.push_back(blocks_);
     append(plan, ids, 0, 0);
-    return run(*runner_, plan);
+    return plan;
+  }
+  std::vector<float> run_alone(std::span<const std::int32_t> ids) {
+    return run(*runner_, plan_of(ids));
   }
 
   Golden golden_;
@@ -176,9 +180,7 @@ TEST_P(ForwardTest, FillsTheContextToItsLastSlot) {
 TEST_P(ForwardTest, LogitsOnlyWhereWanted) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
   const std::vector<float> all = run_alone(ids);
-  BatchPlan plan;
-  plan.block_tables.push_back(blocks_);
-  append(plan, ids, 0, 0);
+  BatchPlan plan = plan_of(ids);
   for (BatchRow& row : plan.rows) row.wants_logits = row.position == 3 || row.position == 8;
   const std::vector<float> some = run(*runner_, plan);
   const auto vocab = static_cast<std::ptrdiff_t>(runner_->vocab_size());
@@ -192,9 +194,7 @@ TEST_P(ForwardTest, LogitsOnlyWhereWanted) {
 TEST_P(ForwardTest, HiddenRowsAreTheLastNormAndChangeNoLogits) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
   const std::vector<float> all = run_alone(ids);
-  BatchPlan plan;
-  plan.block_tables.push_back(blocks_);
-  append(plan, ids, 0, 0);
+  BatchPlan plan = plan_of(ids);
   plan.rows[2].wants_hidden = true;
   plan.rows[5].wants_hidden = true;
   const StepOutput output = runner_->forward(plan);
@@ -212,9 +212,7 @@ TEST_P(ForwardTest, TheArgmaxComesBackInsteadOfTheLogitsWhereThatIsWanted) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
   const std::vector<float> all = run_alone(ids);
   ASSERT_TRUE(runner_->limits().finds_argmax);
-  BatchPlan plan;
-  plan.block_tables.push_back(blocks_);
-  append(plan, ids, 0, 0);
+  BatchPlan plan = plan_of(ids);
   const auto vocab = static_cast<std::ptrdiff_t>(runner_->vocab_size());
   std::vector<std::int32_t> expected;
   std::vector<float> logits;
@@ -245,9 +243,7 @@ TEST_P(ForwardTest, RowsMayBringTheirOwnEmbeddings) {
                    .scale = model_->config.embedding_scale});
   std::vector<float> embeddings(static_cast<std::size_t>(count * width));
   backend_->download(out_buffer.data(), std::as_writable_bytes(std::span(embeddings)));
-  BatchPlan plan;
-  plan.block_tables.push_back(blocks_);
-  append(plan, ids, 0, 0);
+  BatchPlan plan = plan_of(ids);
   plan.embeddings = embeddings;
   for (std::size_t row = 0; row < plan.rows.size(); row += 2) {
     plan.rows[row].token = static_cast<std::int32_t>(row);
@@ -402,9 +398,7 @@ TEST_P(ForwardTest, HalfPrecisionCacheStaysClose) {
   const std::vector<std::int32_t> ids = golden_.ids("full_ids");
   const std::vector<float> exact = run_alone(ids);
   const auto half = make_runner(tensor::DType::F16);
-  BatchPlan plan;
-  plan.block_tables.push_back(blocks_);
-  append(plan, ids, 0, 0);
+  BatchPlan plan = plan_of(ids);
   const std::vector<float> close = run(*half, plan);
   EXPECT_NE(close, exact);
   double worst = 0;

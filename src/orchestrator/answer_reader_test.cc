@@ -7,11 +7,8 @@ namespace llorch::orchestrator {
 namespace {
 
 using State = AnswerReader::State;
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::EndsWith, ::testing::HasSubstr, ::testing::IsEmpty,
+    ::testing::Not;
 
 constexpr std::string_view kStarted =
     "event: started\ndata: {\"job_id\":\"j\",\"model\":\"m\",\"started_at\":"

@@ -11,8 +11,7 @@ namespace {
 using fleet::HostKind;
 using fleet::HostWish;
 using std::chrono::seconds;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::Not;
 
 class FindModel : public fleet::House {
  protected:

@@ -6,8 +6,7 @@
 namespace llorch::orchestrator {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
+using ::testing::ElementsAre, ::testing::IsEmpty;
 
 std::vector<std::string> read(FrameReader& reader, std::string_view bytes) {
   std::vector<Frame> frames;

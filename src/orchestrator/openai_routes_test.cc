@@ -20,11 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 using test::scripted_answer;
 using test::TestFleet;
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
+using ::testing::ElementsAre, ::testing::EndsWith, ::testing::HasSubstr, ::testing::Not,
+    ::testing::StartsWith;
 
 std::string new_folder() {
   static std::atomic<int> newest{0};

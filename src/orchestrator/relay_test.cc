@@ -21,9 +21,7 @@ using test::RelayHouse;
 using test::Script;
 using test::scripted_answer;
 using test::text_of;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::Not;
 
 std::vector<std::string> names_of(const std::string& stream) {
   std::vector<std::string> names;

@@ -7,8 +7,7 @@ namespace llorch::orchestrator {
 namespace {
 
 using contract::PoolWorkerState;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
+using ::testing::ElementsAre, ::testing::IsEmpty;
 
 contract::PoolWorker worker(std::string id, std::uint32_t start, PoolWorkerState state) {
   contract::PoolWorker made;

@@ -8,8 +8,7 @@
 namespace llorch::remote {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::Not;
 
 std::string hash(char digit) {
   return std::string(64, digit);

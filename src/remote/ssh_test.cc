@@ -13,9 +13,7 @@ namespace llorch::remote {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::Not;
 
 constexpr const char* kControl = "/run/user/7/llorch/cf44e64e75f3948e9";
 constexpr const char* kTunnel = "/run/user/7/llorch/tf44e64e75f3948e9";

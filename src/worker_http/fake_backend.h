@@ -139,15 +139,9 @@ struct TestWorker {
 
 namespace llorch::worker_http {
 
-using http::test::body_of;
-using http::test::data_of;
-using http::test::events_of;
-using http::test::Gate;
-using http::test::header_of;
-using http::test::json_of;
-using http::test::parse;
-using http::test::RawSocket;
-using http::test::status_of;
+using http::test::body_of, http::test::data_of, http::test::events_of, http::test::Gate,
+    http::test::header_of, http::test::json_of, http::test::parse, http::test::RawSocket,
+    http::test::status_of;
 using test::FakeJob;
 using test::kJson;
 using test::TestWorker;

@@ -11,15 +11,14 @@
 #include "base/process_table.h"
 #include "support/child_process.h"
 #include "support/run_program.h"
+#include "support/sanitized.h"
 #include "support/test_paths.h"
 
 namespace llorch::cli {
 namespace {
 
 using test::ProgramOutcome;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not;
 
 class Home {
  public:
@@ -92,15 +91,6 @@ TEST(Bench, CtrlCEndsItAndItsWorker) {
   EXPECT_THAT(home.processes(), IsEmpty());
 }
 
-// Sanitizers keep shadows and quarantines that no plan knows.
-constexpr bool is_sanitized() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#else
-  return false;
-#endif
-}
-
 // The same result with other samples: `of` says which, by a figure's unit.
 std::string with_samples(json::Value result, const std::function<double(bool is_rate)>& of) {
   for (json::Value& figure : result.at("cells").at(0).at("figures").as_array()) {
@@ -132,7 +122,7 @@ TEST(Matrix, TriesTheBuiltinModelAndWritesItDown) {
   for (const json::Value& check : cell.at("checks").get_array()) {
     const bool is_memory = check.at("name") == "soak" || check.at("name") == "peak memory";
     failed |= check.at("state") == "failed";
-    EXPECT_TRUE(check.at("state") != "failed" || (is_memory && is_sanitized()))
+    EXPECT_TRUE(check.at("state") != "failed" || (is_memory && test::is_sanitized()))
         << json::serialize(check);
   }
   EXPECT_EQ(first.exit_code, failed ? 1 : 0) << first.out << first.err;

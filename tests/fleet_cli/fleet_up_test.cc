@@ -25,10 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::ProgramOutcome;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::MatchesRegex;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::MatchesRegex, ::testing::Not;
 
 bool eventually(const std::function<bool()>& condition, int seconds = 60) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);

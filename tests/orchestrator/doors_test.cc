@@ -11,8 +11,7 @@
 namespace llorch::test {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
+using ::testing::HasSubstr, ::testing::StartsWith;
 
 TEST_F(Doors, NobodyListensBeyondLoopbackWithoutAKey) {
   EXPECT_EQ(start({"--host", address_, "--local-pool", "false"}), "");

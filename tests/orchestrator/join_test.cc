@@ -13,8 +13,7 @@
 namespace llorch::test {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
+using ::testing::HasSubstr, ::testing::StartsWith;
 
 class Join : public Doors {
  protected:

@@ -20,8 +20,7 @@ using contract::PoolWorker;
 using contract::PoolWorkerState;
 using std::chrono::milliseconds;
 using test::eventually;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::HasSubstr, ::testing::IsEmpty;
 
 class AdoptionTest : public ::testing::Test {
  protected:
@@ -29,6 +28,16 @@ class AdoptionTest : public ::testing::Test {
     Result<WorkerRecord> read = read_record(record_file(pool_.options.home, id));
     EXPECT_TRUE(read.ok()) << read.error().message;
     return read.ok() ? read.take() : WorkerRecord{};
+  }
+  // The record of a ready worker that has been stopped since; the manager is gone, too.
+  WorkerRecord record_of_one_that_ran() {
+    pool_.start();
+    const std::string id = pool_.ready_worker("ok");
+    WorkerRecord stale = record(id);
+    EXPECT_TRUE(pool_.manager().stop_worker(id).ok());
+    EXPECT_TRUE(pool_.wait_for(id, PoolWorkerState::Stopped));
+    pool_.detach();
+    return stale;
   }
 
   test::PoolFixture pool_;
@@ -214,12 +223,8 @@ TEST_F(AdoptionTest, OneManagerForOneHome) {
 }
 
 TEST_F(AdoptionTest, ARecycledNumberIsNotTouched) {
-  pool_.start();
-  const std::string id = pool_.ready_worker("ok");
-  WorkerRecord stale = record(id);
-  EXPECT_TRUE(pool_.manager().stop_worker(id).ok());
-  ASSERT_TRUE(pool_.wait_for(id, PoolWorkerState::Stopped));
-  pool_.detach();
+  WorkerRecord stale = record_of_one_that_ran();
+  const std::string id = stale.worker.id;
   // Somebody else has the keeper's number now.
   base::ProcessOptions bystander;
   bystander.program = "/bin/sleep";
@@ -240,12 +245,8 @@ TEST_F(AdoptionTest, ARecycledNumberIsNotTouched) {
 }
 
 TEST_F(AdoptionTest, ARestartOfTheMachineIsNoCrash) {
-  pool_.start();
-  const std::string id = pool_.ready_worker("ok");
-  WorkerRecord stale = record(id);
-  EXPECT_TRUE(pool_.manager().stop_worker(id).ok());
-  ASSERT_TRUE(pool_.wait_for(id, PoolWorkerState::Stopped));
-  pool_.detach();
+  WorkerRecord stale = record_of_one_that_ran();
+  const std::string id = stale.worker.id;
   stale.keeper.boot_id = "another";
   const RunNote note{stale.mark, stale.keeper, ""};
   ASSERT_TRUE(write_note(record_file(pool_.options.home, id), note).ok());

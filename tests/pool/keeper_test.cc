@@ -20,8 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::eventually;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::Not;
 
 class KeeperTest : public ::testing::Test {
  protected:

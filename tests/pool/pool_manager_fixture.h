@@ -30,11 +30,8 @@ using contract::PoolWorkerState;
 using std::chrono::milliseconds;
 using test::eventually;
 using test::kMiB;
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::AllOf, ::testing::Contains, ::testing::HasSubstr, ::testing::IsEmpty,
+    ::testing::Not;
 
 class PoolManagerTest : public ::testing::Test {
  protected:

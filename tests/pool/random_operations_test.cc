@@ -35,8 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 using contract::PoolWorker;
 using contract::PoolWorkerState;
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
+using ::testing::AnyOf, ::testing::HasSubstr;
 
 constexpr int kOperations = 200;
 constexpr std::size_t kWorkersMax = 3;

@@ -13,10 +13,7 @@ namespace llorch::test {
 namespace {
 
 using contract::PoolWorkerState;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
+using ::testing::AllOf, ::testing::ElementsAre, ::testing::HasSubstr, ::testing::StartsWith;
 
 TEST(PoolCli, LookingNeedsNoManager) {
   const PoolHome home;

@@ -18,8 +18,7 @@
 namespace llorch::test {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
+using ::testing::AllOf, ::testing::HasSubstr;
 
 class Serve : public ::testing::Test {
  protected:

@@ -12,8 +12,7 @@
 namespace llorch::test {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using ::testing::HasSubstr, ::testing::Not;
 
 constexpr std::size_t kIdle = 4300;
 

@@ -19,10 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
+using ::testing::EndsWith, ::testing::HasSubstr, ::testing::Not, ::testing::StartsWith;
 
 std::string last_line(const std::string& text) {
   const std::size_t end = text.find_last_not_of('\n');
@@ -212,13 +209,28 @@ TEST(WorkerStart, CorruptedAndTruncatedFilesAreRefused) {
   expect_refusal(model / "tokenizer.json", whole->substr(0, 100), "a broken tokenizer");
 }
 
+// Somebody who asks for this many tokens and hears what comes.
+class RunningStream {
+ public:
+  RunningStream(const WorkerFixture& worker, int max_tokens)
+      : client_([this, &worker, max_tokens] {
+          outcome_ = worker.execute(fmt::format(
+              R"({{"job_id":"j","prompt":"x","max_tokens":{},"temperature":0}})", max_tokens));
+        }) {}
+  const ExecuteOutcome& wait() {
+    client_.join();
+    return outcome_;
+  }
+
+ private:
+  ExecuteOutcome outcome_;
+  std::jthread client_;  // last: it uses the other
+};
+
 TEST(WorkerShutdown, SigtermLetsAStreamFinish) {
   WorkerFixture worker(kSlow);
   ASSERT_TRUE(worker.wait_until_healthy());
-  ExecuteOutcome outcome;
-  std::thread client([&] {
-    outcome = worker.execute(R"({"job_id":"j","prompt":"x","max_tokens":150,"temperature":0})");
-  });
+  RunningStream stream(worker, 150);
   ASSERT_TRUE(worker.wait_until_busy(1));
   worker.process().signal(SIGTERM);
   ASSERT_TRUE(worker.process().wait_for_err("draining"));
@@ -231,7 +243,7 @@ TEST(WorkerShutdown, SigtermLetsAStreamFinish) {
       EXPECT_EQ(refused.status, 503) << refused.body;
     }
   }
-  client.join();
+  const ExecuteOutcome& outcome = stream.wait();
   ASSERT_TRUE(outcome.end.has_value()) << outcome.body;
   EXPECT_EQ(outcome.end->tokens_out, 150);
   EXPECT_EQ(worker.process().wait(), 0);
@@ -240,10 +252,7 @@ TEST(WorkerShutdown, SigtermLetsAStreamFinish) {
 TEST(WorkerShutdown, TheSecondSignalIsNow) {
   WorkerFixture worker(kSlow);
   ASSERT_TRUE(worker.wait_until_healthy());
-  ExecuteOutcome outcome;
-  std::thread client([&] {
-    outcome = worker.execute(R"({"job_id":"j","prompt":"x","max_tokens":2000,"temperature":0})");
-  });
+  RunningStream stream(worker, 2000);
   ASSERT_TRUE(worker.wait_until_busy(1));
   worker.process().signal(SIGINT);
   ASSERT_TRUE(worker.process().wait_for_err("draining"));
@@ -251,7 +260,7 @@ TEST(WorkerShutdown, TheSecondSignalIsNow) {
   worker.process().signal(SIGINT);
   EXPECT_EQ(worker.process().wait(seconds(10)), 130);
   EXPECT_LT(std::chrono::steady_clock::now() - since, seconds(5));
-  client.join();
+  const ExecuteOutcome& outcome = stream.wait();
   EXPECT_FALSE(outcome.end.has_value());
   ASSERT_TRUE(outcome.error.has_value()) << "a stream that is cut off says so";
   EXPECT_EQ(outcome.error->code, ErrorCode::Cancelled);

@@ -11,6 +11,7 @@
 
 #include "contract/pool_info.h"
 #include "support/run_program.h"
+#include "support/sanitized.h"
 #include "worker/worker_fixture.h"
 
 namespace llorch::test {
@@ -27,15 +28,6 @@ constexpr double kFloorMiB = 1.0;
 // What a plan counts for the pages of the program's file and its libraries'.
 constexpr double kProgramPagesMiB = 11.5;
 constexpr double kProgramPagesTolerance = 2.0;
-
-// Sanitizers keep shadows and quarantines that no plan knows.
-constexpr bool is_sanitized() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#else
-  return false;
-#endif
-}
 
 std::optional<MemoryNeed> plan(const std::string& model, std::vector<std::string> flags) {
   flags.insert(flags.begin(),
