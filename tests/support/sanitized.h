@@ -1,4 +1,5 @@
-// Whether a sanitizer watches: it keeps shadows and quarantines that nobody plans, and takes its time.
+// Whether a sanitizer watches: it keeps shadows and quarantines that nobody plans, and takes its
+// time.
 #pragma once
 
 namespace llorch::test {

@@ -61,17 +61,17 @@ void check_object(const json::Object& document, const json::Object& schema,
     }
   }
   if (const json::Value* most = schema.if_contains("maxProperties");
-      most != nullptr && value.size() > static_cast<std::size_t>(most->get_int64()))
+      most != nullptr && value.size() > static_cast<std::size_t>(most->to_number<std::int64_t>()))
     out.push_back(where + ": has too many fields");
 }
 
 void check_array(const json::Object& document, const json::Object& schema, const json::Array& value,
                  const std::string& where, Problems& out) {
   if (const json::Value* most = schema.if_contains("maxItems");
-      most != nullptr && value.size() > static_cast<std::size_t>(most->get_int64()))
+      most != nullptr && value.size() > static_cast<std::size_t>(most->to_number<std::int64_t>()))
     out.push_back(where + ": is too long");
   if (const json::Value* least = schema.if_contains("minItems");
-      least != nullptr && value.size() < static_cast<std::size_t>(least->get_int64()))
+      least != nullptr && value.size() < static_cast<std::size_t>(least->to_number<std::int64_t>()))
     out.push_back(where + ": is too short");
   const json::Value* items = schema.if_contains("items");
   for (std::size_t i = 0; items != nullptr && i < value.size(); ++i)
@@ -95,10 +95,10 @@ void check_scalar(const json::Object& schema, const json::Value& value, const st
   const std::string_view text = json::view(value.get_string());
   const auto length = static_cast<std::int64_t>(base::count_scalars(text));
   if (const json::Value* least = schema.if_contains("minLength");
-      least != nullptr && length < least->get_int64())
+      least != nullptr && length < least->to_number<std::int64_t>())
     out.push_back(where + ": is too short");
   if (const json::Value* most = schema.if_contains("maxLength");
-      most != nullptr && length > most->get_int64())
+      most != nullptr && length > most->to_number<std::int64_t>())
     out.push_back(where + ": is too long");
   if (const json::Value* pattern = schema.if_contains("pattern");
       pattern != nullptr &&
