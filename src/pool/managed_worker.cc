@@ -61,7 +61,7 @@ fs::path ManagedWorker::file(const PoolManagerOptions& options) const {
 }
 
 contract::PoolWorker ManagedWorker::show() const {
-  contract::PoolWorker shown = show_worker(record, facts);
+  contract::PoolWorker shown = describe_worker(record, facts);
   const bool runs = has_process(facts);
   shown.memory_bytes = runs ? memory.resident_bytes : 0;
   shown.memory_peak_bytes = std::max(shown.memory_peak_bytes, memory.peak_bytes);

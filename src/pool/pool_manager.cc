@@ -255,13 +255,13 @@ std::vector<contract::PoolWorker> read_worker_records(const base::Home& home) {
     const TimePoint now = Clock::now();
     const PoolTiming timing;
     WorkerFacts facts = facts_of(*record, now, timing);
-    contract::PoolWorker shown = show_worker(*record, facts);
+    contract::PoolWorker shown = describe_worker(*record, facts);
     if (const auto note = read_run_note(file, record->mark)) shown.pid = note->process.pid;
     if (has_process(facts) && !base::is_running(record->keeper)) {
       facts.uses_gpu = false;
       facts.end = find_end(file, *record);
       std::ignore = next_step(facts, now, timing);
-      shown = show_worker(*record, facts);
+      shown = describe_worker(*record, facts);
     }
     workers.push_back(std::move(shown));
   }

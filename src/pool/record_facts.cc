@@ -91,7 +91,7 @@ EndFacts find_end(const fs::path& file, const WorkerRecord& record) {
   return end;
 }
 
-contract::PoolWorker show_worker(const WorkerRecord& record, const WorkerFacts& facts) {
+contract::PoolWorker describe_worker(const WorkerRecord& record, const WorkerFacts& facts) {
   contract::PoolWorker shown = record.worker;
   shown.state = shown_state(facts);
   shown.category = facts.category;

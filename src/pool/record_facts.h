@@ -20,7 +20,7 @@ std::chrono::milliseconds ready_patience(std::int64_t model_bytes, const PoolTim
 WorkerFacts facts_of(const WorkerRecord& record, TimePoint now, const PoolTiming& timing);
 EndFacts find_end(const std::filesystem::path& file, const WorkerRecord& record);
 // The record's worker with what the facts say about it.
-contract::PoolWorker show_worker(const WorkerRecord& record, const WorkerFacts& facts);
+contract::PoolWorker describe_worker(const WorkerRecord& record, const WorkerFacts& facts);
 
 // The end of the worker's log, without what an earlier worker of the same id left.
 std::vector<std::string> own_last_lines(const WorkerRecord& record);

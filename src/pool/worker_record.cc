@@ -326,7 +326,7 @@ void remove_record(const fs::path& record) {
   remove_notes(record);
 }
 
-void remove_leftovers(const base::Home& home) {
+void remove_stray_notes(const base::Home& home) {
   std::error_code error;
   std::vector<fs::path> leftovers;
   for (fs::directory_iterator at(home.workers(), error), none; !error && at != none;

@@ -103,7 +103,7 @@ void remove_notes(const std::filesystem::path& record);
 void remove_record(const std::filesystem::path& record);  // and its notes
 
 // Files of writes that were cut off, and notes without a record. For the holder of the pool's lock.
-void remove_leftovers(const base::Home& home);
+void remove_stray_notes(const base::Home& home);
 
 // The records of a home, in the order of their names, unread.
 std::vector<std::filesystem::path> find_records(const base::Home& home);

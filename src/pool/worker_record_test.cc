@@ -122,7 +122,7 @@ TEST_F(WorkerRecordTest, FilesOfWritesThatWereCutOffGo) {
   write("worker-cpu-1.exit.json", "{}");
   write("worker-cpu-1.run.json.AbCdEf", "half");
   write("worker-cpu-2.json.bad", "x");
-  remove_leftovers(home_);
+  remove_stray_notes(home_);
   std::vector<std::string> left;
   for (const auto& entry : std::filesystem::directory_iterator(home_.workers()))
     left.push_back(entry.path().filename().string());

@@ -152,7 +152,7 @@ void WorkerTable::spawn_again(ManagedWorker& worker, TimePoint now) {
 // --- Adopting ------------------------------------------------------------------------------------
 
 void WorkerTable::adopt(TimePoint now) {
-  remove_leftovers(options_.home);
+  remove_stray_notes(options_.home);
   for (const fs::path& file : find_records(options_.home)) adopt_one(file, now);
   advance(now);
 }
