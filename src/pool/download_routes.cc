@@ -135,9 +135,9 @@ Result<http::Response> start_wanted(const Service& service, std::string id,
   wanted.neighbours = parse_neighbours(body.neighbours);
   wanted.only_neighbours = body.only_neighbours;
   const Downloads& downloads = service.pool.downloads;
-  Result<catalog::DownloadRequest> settled =
-      catalog::settle_download(service.pool.home, std::move(wanted),
-                               [&](const std::string& id) { return downloads.ref_under_way(id); });
+  Result<catalog::DownloadRequest> settled = catalog::settle_download(
+      service.pool.home, std::move(wanted),
+      [&](const std::string& model) { return downloads.ref_under_way(model); });
   if (!settled.ok()) return settled.error();
   settled->join = true;
   Downloads::Job job;
