@@ -179,7 +179,8 @@ Result<ModelEntry> parse_model_entry(const json::Value& value, std::string_view 
   if (!is_model_id(entry.id)) {
     reader.fail("id", "1..128 of [A-Za-z0-9._-]",
                 entry.id.empty() ? "is missing"
-                                 : "must be 1 to 128 letters, digits, '.', '_' or '-', not " +
+                                 : "must be 1 to 128 letters, digits, '.', '_' or '-', a variant "
+                                   "behind one ':' included, not " +
                                        base::quoted(entry.id));
   }
   if (const json::Object* metadata = reader.optional_object("metadata")) {

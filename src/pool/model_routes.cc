@@ -66,7 +66,8 @@ std::vector<ShownModel> list_known(const Service& service, const catalog::Catalo
 void check_model_id(json::FieldReader& reader, const catalog::RegisterRequest& wanted) {
   if (wanted.id.empty() || contract::is_model_id(wanted.id)) return;
   reader.fail("id", "[A-Za-z0-9._-]",
-              "may hold only letters, digits, '.', '_' and '-', and begins with a letter or digit");
+              "may hold only letters, digits, '.', '_' and '-', begins with a letter or digit, and "
+              "may have a variant behind one ':'");
 }
 
 Result<http::Response> answer_plans(const Service& service, const contract::ModelEntry& entry,
