@@ -38,8 +38,9 @@ target_compile_options(llorch_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${llorch_warnings} -Wpedantic>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LLORCH_WERROR}>>:-Werror>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>)
-# The host half of CUDA code. The code that nvcc puts around it is not pedantic and casts the old way.
-list(REMOVE_ITEM llorch_warnings -Wold-style-cast)
+# The host half of CUDA code. The code that nvcc puts around it is not pedantic, casts the old way, and writes sizes of
+# arrays that depend on an int parameter of a template as conversions of their sign.
+list(REMOVE_ITEM llorch_warnings -Wold-style-cast -Wsign-conversion)
 string(REPLACE ";" "," llorch_warnings_list "${llorch_warnings}")
 target_compile_options(llorch_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${llorch_warnings_list}>
