@@ -39,15 +39,15 @@ function(llorch_library name)
   endforeach()
   target_link_libraries(llorch_${name} PUBLIC ${arg_LIBS} Threads::Threads PRIVATE llorch_flags)
   if(LLORCH_UNITY)
-    cmake_language(EVAL CODE "cmake_language(DEFER CALL llorch_unity ${name})")  # when its sources have their own options
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL llorch_unity llorch_${name})")  # when its sources have their own options
   endif()
 endfunction()
 
 # Sources that do not get in each other's way are compiled as one: a third of the time, where nobody will compile just one of them again.
 # Those with options of their own stay alone.
 find_package(Python3 COMPONENTS Interpreter)
-function(llorch_unity name)
-  get_target_property(sources llorch_${name} SOURCES)
+function(llorch_unity target)
+  get_target_property(sources ${target} SOURCES)
   set(plain)
   foreach(source IN LISTS sources)
     set(own "")
@@ -57,16 +57,21 @@ function(llorch_unity name)
         string(APPEND own "${value}")
       endif()
     endforeach()
-    if(source MATCHES "^[^/].*\\.cc$" AND own STREQUAL "")
+    if(source MATCHES "^[^/.].*\\.cc$" AND own STREQUAL "")
       list(APPEND plain ${source})
     endif()
   endforeach()
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py 12 ${CMAKE_CURRENT_BINARY_DIR}/unity ${name} ${plain}
+  file(RELATIVE_PATH prefix ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REGEX REPLACE "^(src|tests)/" "" prefix ${prefix})  # the folders where headers are looked for
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py 12 ${CMAKE_CURRENT_BINARY_DIR}/unity ${target} ${prefix} ${plain}
                   WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE compiled COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[^\n]+" compiled "${compiled}")
   list(REMOVE_ITEM sources ${plain})
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${plain} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py)
-  set_property(TARGET llorch_${name} PROPERTY SOURCES ${sources} ${compiled})
+  get_property(watched DIRECTORY PROPERTY CMAKE_CONFIGURE_DEPENDS)
+  list(APPEND watched ${plain} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py)
+  list(REMOVE_DUPLICATES watched)  # two tests of a folder may share a source
+  set_property(DIRECTORY PROPERTY CMAKE_CONFIGURE_DEPENDS ${watched})
+  set_property(TARGET ${target} PROPERTY SOURCES ${sources} ${compiled})
 endfunction()
 
 function(llorch_test name)
@@ -94,6 +99,9 @@ function(llorch_test name)
   endif()
   # Tests get clang's warnings but not clang-tidy, which trips over gtest's macros.
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests CXX_CLANG_TIDY "")
+  if(LLORCH_UNITY)
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL llorch_unity ${name})")
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
                        PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
 endfunction()

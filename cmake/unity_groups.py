@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Which sources of a module may be compiled as one: unity_groups.py MOST FOLDER MODULE SOURCE…
+"""Which sources of a target may be compiled as one: unity_groups.py MOST FOLDER TARGET PREFIX SOURCE…
 
-Run in the module's folder. Writes files into FOLDER that include up to MOST sources each, and prints what is to be compiled in the sources'
-place: those files, and the sources that stay alone. A source that has a name for itself, as in its anonymous namespaces, never meets one
-that speaks that word, so that every word means what it means alone. The files name sources as "module/source.cc", so
-that a compiler's cache knows them again in another checkout.
+Run in the sources' folder, which the compiler knows as PREFIX. Writes files into FOLDER that include up to MOST sources each, and prints what
+is to be compiled in the sources' place: those files, and the sources that stay alone. A source that has a name for itself, as in its
+anonymous namespaces, never meets one that speaks that word, so that every word means what it means alone. The files name sources as
+"PREFIX/source.cc", so that a compiler's cache knows them again in another checkout.
 """
 import pathlib
 import re
@@ -16,7 +16,8 @@ ALONE = re.compile(r"foreach_target\.h|impl/src\.hpp|/src\.hpp>|^#define ", re.M
 TYPE = re.compile(r"^(?:template <.*> *)?(?:struct|class|union|enum(?: class)?) +(?:\w+\(\w+\) +)?(\w+)")
 ALIAS = re.compile(r"^(?:using (\w+) =|namespace (\w+) =)")
 NAME = re.compile(r"(?<![\w:>.])(\w+)(?=\s*(?:\(|=|\{|;|\[))")
-NO_NAME = re.compile(r"^(?:#|//|\}|namespace\b(?! \w+ =)|using namespace|using [\w:]+;|$|\s)")
+# gtest makes a name of its own of each test's two words.
+NO_NAME = re.compile(r"^(?:#|//|TEST|INSTANTIATE_TEST|\}|namespace\b(?! \w+ =)|using namespace|using [\w:]+;|$|\s)")
 WORD = re.compile(r"\w+")
 
 
@@ -63,7 +64,7 @@ def write_if_other(file, text):
         file.write_text(text)
 
 
-def main(most, folder, module, paths):
+def main(most, folder, target, prefix, paths):
     groups = []
     for source in map(Source, paths):
         if source.stays_alone:
@@ -80,9 +81,9 @@ def main(most, folder, module, paths):
         if len(group) == 1:
             print(group[0].path)
             continue
-        file = folder / f"{module}_{number}.cc"
-        write_if_other(file, "".join(f'#include "{module}/{source.path}"\n' for source in group))
+        file = folder / f"{target}_{number}.cc"
+        write_if_other(file, "".join(f'#include "{prefix}/{source.path}"\n' for source in group))
         print(file)
 
 
-main(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
+main(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:])
