@@ -62,10 +62,8 @@ void describe_daemon_flags(CLI::App& app, const DaemonWords& words, DaemonOption
 Result<base::Home> open_daemon(const DaemonOptions& options, const base::Environment& environment);
 
 template <class Options>
-struct ParsedDaemon {
+struct ParsedDaemon : CommandEnd {
   std::optional<Options> options;  // none: print `text` and exit
-  int exit_code = 0;
-  std::string text;  // usage, version, or what is wrong
 };
 
 // From a parsed command line to the daemon at work: says why it does not start, finds the home and

@@ -20,6 +20,9 @@ std::string to_valid_utf8(std::string_view text);
 inline constexpr std::size_t kQuotedBytesMax = 200;
 std::string quoted(std::string_view text);
 
+// The text as HTML shows it, within an element or an attribute: & < > " ' by their references.
+std::string escape_html(std::string_view text);
+
 // Unicode scalar values of valid UTF-8.
 std::size_t count_scalars(std::string_view text);
 

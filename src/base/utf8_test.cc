@@ -8,8 +8,7 @@ namespace {
 TEST(Utf8, AcceptsEveryBoundary) {
   for (const char* text : {"", "a", "\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
                            "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf",
-                           "a\xe2\x82\xac"
-                           "b"}) {
+                           "a\xe2\x82\xac z"}) {
     EXPECT_TRUE(is_valid_utf8(text)) << text;
     EXPECT_EQ(to_valid_utf8(text), text);
   }
@@ -35,6 +34,10 @@ TEST(Utf8, ReplacesOnlyTheIllFormedBytes) {
 TEST(Utf8, CountsScalarValuesNotBytes) {
   EXPECT_EQ(count_scalars(""), 0U);
   EXPECT_EQ(count_scalars("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), 4U);
+}
+
+TEST(Utf8, HtmlShowsTheTextItself) {
+  EXPECT_EQ(escape_html("a<b> & \"c\" 'd' ü"), "a&lt;b&gt; &amp; &#34;c&#34; &#39;d&#39; ü");
 }
 
 TEST(Utf8, QuotesAnythingAsValidText) {

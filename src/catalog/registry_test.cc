@@ -15,22 +15,13 @@ namespace fs = std::filesystem;
 using contract::ModelEntry;
 using testing::HasSubstr;
 
-class RegistryTest : public testing::Test {
+class RegistryTest : public CatalogHomeTest {
  protected:
-  RegistryTest() : catalog(dir / "home/catalog.json") {
-    home.data = dir / "home";
-    copy_model(dir / "files");
-  }
-
   Result<ModelEntry> add(std::string id, std::string path, std::string architecture = "") {
     return register_model(
         catalog,
         {.id = std::move(id), .architecture = std::move(architecture), .path = std::move(path)});
   }
-
-  test::TempDir dir;
-  base::Home home;
-  ModelCatalog catalog;
 };
 
 TEST_F(RegistryTest, AModelWithFilesIsReadAndUsedInPlace) {

@@ -19,13 +19,9 @@ namespace fs = std::filesystem;
 using contract::ModelEntry;
 using testing::HasSubstr;
 
-class TrustTest : public testing::Test {
+class TrustTest : public CatalogHomeTest {
  protected:
-  TrustTest() : catalog(dir / "home/catalog.json") {
-    home.data = dir / "home";
-    copy_model(dir / "files");
-    EXPECT_TRUE(register_model(catalog, {.id = "mine", .path = dir / "files"}).ok());
-  }
+  TrustTest() { EXPECT_TRUE(register_model(catalog, {.id = "mine", .path = dir / "files"}).ok()); }
 
   Result<std::string> trust() { return trust_model(home, *catalog.find("mine")); }
   VerifyReport verify() {
@@ -59,10 +55,6 @@ class TrustTest : public testing::Test {
                     })
                     .ok());
   }
-
-  test::TempDir dir;
-  base::Home home;
-  ModelCatalog catalog;
 };
 
 TEST_F(TrustTest, SaysWhatItRestsOn) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/terminal.h"
+#include "base/utf8.h"
 #include "cli/matrix_report.h"
 
 namespace llorch::cli {
@@ -34,26 +35,7 @@ margin:12px 0;overflow-x:auto}svg text{fill:var(--ink);font:13px system-ui,sans-
 )";
 
 std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : base::printable(text)) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return base::escape_html(base::printable(text));
 }
 
 std::string_view class_of(CheckState state) {

@@ -68,16 +68,11 @@ ParsedOrchestratorCommand parse_orchestrator_command(std::string_view program,
   options.pool = programs / "pool-managerd";
   std::string log_format;
   describe(app, options, log_format);
-  ParsedOrchestratorCommand parsed;
   const base::SettingNames settings = {"orchestrator", "LLORCH_ORCHESTRATOR_", kSettable};
-  if (auto end = api::parse_daemon_command(app, program, arguments, settings, environment)) {
-    parsed.exit_code = end->exit_code;
-    parsed.text = std::move(end->text);
-    return parsed;
-  }
+  if (auto end = api::parse_daemon_command(app, program, arguments, settings, environment))
+    return {*std::move(end)};
   options.log_format = api::choose_log_format(log_format, is_terminal);
-  parsed.options = std::move(options);
-  return parsed;
+  return {{}, std::move(options)};
 }
 
 }  // namespace llorch::orchestrator

@@ -107,23 +107,16 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
   options.keeper = programs / "llorch-pool";
   std::string log_format;
   describe(app, options, log_format);
-  ParsedPoolCommand parsed;
   const base::SettingNames settings = {"pool", "LLORCH_POOL_", kSettable};
-  if (auto end = api::parse_daemon_command(app, program, arguments, settings, environment)) {
-    parsed.exit_code = end->exit_code;
-    parsed.text = std::move(end->text);
-    return parsed;
-  }
+  if (auto end = api::parse_daemon_command(app, program, arguments, settings, environment))
+    return {*std::move(end)};
   if (const std::string wrong = find_wrong_label(options.labels); !wrong.empty()) {
-    parsed.exit_code = api::kExitUsage;
-    parsed.text = fmt::format("{}: {}\n", program, wrong);
-    return parsed;
+    return {{api::kExitUsage, fmt::format("{}: {}\n", program, wrong)}};
   }
   if (options.started_by_command && app.count("--idle-exit") == 0)
     options.idle_exit_sec = kIdleExitSecByCommand;
   options.log_format = api::choose_log_format(log_format, is_terminal);
-  parsed.options = std::move(options);
-  return parsed;
+  return {{}, std::move(options)};
 }
 
 }  // namespace llorch::pool

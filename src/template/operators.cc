@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/utf8.h"
 #include "template/text.h"
 
 namespace llorch::jinja {
@@ -136,11 +137,11 @@ void add_escaped(MarkedText& out, const String& string) {
   const std::string_view text = string.text;
   std::size_t at = 0;
   for (const base::TextSpan& span : string.own) {
-    out.add(text::escape_html(text.substr(at, span.begin - at)));
-    out.add_own(text::escape_html(text.substr(span.begin, span.end - span.begin)));
+    out.add(base::escape_html(text.substr(at, span.begin - at)));
+    out.add_own(base::escape_html(text.substr(span.begin, span.end - span.begin)));
     at = span.end;
   }
-  out.add(text::escape_html(text.substr(at)));
+  out.add(base::escape_html(text.substr(at)));
 }
 
 Value concatenate(Run& run, const Value& a, const Value& b) {

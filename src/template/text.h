@@ -61,7 +61,4 @@ std::vector<std::string_view> rsplit(std::string_view text,
                                      std::size_t max_splits);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 
-// &, <, >, " and ' as HTML entities.
-std::string escape_html(std::string_view text);
-
 }  // namespace llorch::jinja::text

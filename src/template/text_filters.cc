@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/utf8.h"
 #include "template/builtins.h"
 #include "template/json_writer.h"
 #include "template/operators.h"
@@ -95,7 +96,7 @@ Value escape(Run& run, const Value& subject, CallArgs& call) {
   if (string != nullptr && string->is_safe) return subject;
   const Value text = as_text(run, subject);
   if (run.failed() || !run.read(text.as_string()->text.size())) return {};
-  return run.changed(*text.as_string(), text::escape_html(text.as_string()->text),
+  return run.changed(*text.as_string(), base::escape_html(text.as_string()->text),
                      /*is_safe=*/true);
 }
 
