@@ -4,9 +4,9 @@
   scripts/tidy.py            the sources that are changed and not committed
   scripts/tidy.py BASE       all that changed since BASE, a revision
   scripts/tidy.py --all      every source, tests included
-  scripts/tidy.py FILE ...   these
+  scripts/tidy.py FILE ...   these; a folder stands for all sources below it
 
-A changed header stands for the sources beside it. With --all several sources of a folder go through it together, as
+A changed header stands for the sources beside it. With --all and folders several sources of a folder go through it together, as
 one that includes them: most of the time goes into the headers that they share, so this takes a sixth of it. Those
 that do not compile together (two of them have a helper of the same name) are split until they do. What is only looked
 for in a main file (unused using-declarations) is found one by one: when the file changes.
@@ -133,7 +133,11 @@ def main(words):
     elif is_change:
         files = sources_of(changed, entries)
     else:
-        files = [str(Path(word).resolve()) for word in words]
+        paths = [Path(word).resolve() for word in words]
+        if all(path.is_dir() for path in paths):
+            together = TOGETHER
+        files = [str(path) for path in paths if not path.is_dir()]
+        files += sorted(file for file in entries if any(path.is_dir() and Path(file).is_relative_to(path) for path in paths))
         unknown = [file for file in files if file not in entries]
         if unknown:
             sys.exit(f"tidy: not a source of the build: {unknown[0]}")

@@ -137,11 +137,12 @@ void MappedFile::forget(std::span<const std::byte> part) const {
 }
 
 void forget_pages(std::span<const std::byte> part) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto first = reinterpret_cast<std::uintptr_t>(part.data());
-  const std::uintptr_t begin = (first + page - 1) / page * page;
-  const std::uintptr_t end = (first + part.size()) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t into_page = reinterpret_cast<std::uintptr_t>(part.data()) % page;
+  const std::size_t begin = (page - into_page) % page;
+  if (part.size() < begin + page) return;
+  const std::size_t bytes = (part.size() - begin) / page * page;
+  ::madvise(const_cast<std::byte*>(part.data()) + begin, bytes, MADV_DONTNEED);
 }
 
 void touch_pages(std::span<const std::byte> memory) {

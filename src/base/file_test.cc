@@ -32,7 +32,7 @@ TEST(MappedFile, ShowsTheBytesOfTheFile) {
 
 TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
   const test::TempDir dir;
-  std::ofstream(dir / "a");
+  std::ofstream(dir / "a").close();
   const auto file = MappedFile::open(dir / "a");
   ASSERT_TRUE(file.ok());
   EXPECT_TRUE((*file)->bytes().empty());

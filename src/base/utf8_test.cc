@@ -6,9 +6,9 @@ namespace llorch::base {
 namespace {
 
 TEST(Utf8, AcceptsEveryBoundary) {
-  for (const char* text : {"", "a", "\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
-                           "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf",
-                           "a\xe2\x82\xac z"}) {
+  for (const char* text :
+       {"", "a", "\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+        "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "a\xe2\x82\xac z"}) {
     EXPECT_TRUE(is_valid_utf8(text)) << text;
     EXPECT_EQ(to_valid_utf8(text), text);
   }

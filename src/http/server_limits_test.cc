@@ -14,7 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using test::echo_router;
-using ::testing::HasSubstr;
 
 TEST(ServerLimits, ASlowHeadIsClosedByItsDeadline) {
   ServerOptions options = plain_options();
