@@ -1,6 +1,5 @@
 #include "pool/devices.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -23,8 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLineMax = 4096;
-constexpr unsigned kGpusMax = 255;
-constexpr unsigned kProcessesMax = 1024;
 
 // The value of "key<separator>value" in the first line that begins with the key.
 std::string find_line(const fs::path& file, std::string_view key, char separator) {
@@ -90,169 +86,45 @@ std::int64_t disk_free(fs::path folder) {
   return static_cast<std::int64_t>(disk.f_bavail) * static_cast<std::int64_t>(disk.f_frsize);
 }
 
-}  // namespace
-
-// NVML's functions by their names in the library, with our own declarations of what they take.
-class Devices::Nvml {
- public:
-  // Null, and `why` says so, where there is no driver that answers.
-  static std::unique_ptr<Nvml> load(const std::string& library, std::string& why) {
-    void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      why = fmt::format("no NVIDIA driver: {} is not there", library);
-      return nullptr;
-    }
-    std::unique_ptr<Nvml> nvml(new Nvml(handle));
-    if (const std::string_view missing = nvml->bind(); !missing.empty()) {
-      why = fmt::format("{} is too old: it has no {}", library, missing);
-      return nullptr;
-    }
-    if (const int status = nvml->init_(); status != kSuccess) {
-      why = fmt::format("the NVIDIA driver does not answer: {}", nvml->error_text(status));
-      return nullptr;
-    }
-    nvml->is_initialized_ = true;
-    return nvml;
-  }
-  ~Nvml() {
-    if (is_initialized_) shutdown_();
-    ::dlclose(handle_);
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  std::vector<contract::GpuInfo> gpus(std::string& note) const {
-    std::vector<contract::GpuInfo> gpus;
-    unsigned count = 0;
-    if (const int status = device_count_(&count); status != kSuccess) {
-      note = fmt::format("the NVIDIA driver does not count its GPUs: {}", error_text(status));
-      return gpus;
-    }
-    if (count == 0) note = "the NVIDIA driver is there, but no GPU";
-    const std::string driver =
-        read_text([this](char* to, unsigned size) { return driver_version_(to, size); });
-    for (unsigned index = 0; index < std::min(count, kGpusMax); ++index) {
-      Device device = nullptr;
-      if (const int status = device_by_index_(index, &device); status != kSuccess) {
-        note = fmt::format("GPU {} cannot be asked: {}", index, error_text(status));
-        continue;
-      }
-      contract::GpuInfo gpu = describe(device);
-      gpu.index = static_cast<std::int32_t>(index);
-      gpu.driver = driver;
-      gpus.push_back(std::move(gpu));
-    }
+std::vector<contract::GpuInfo> read_gpus(const base::Nvml& nvml, std::string& note) {
+  std::vector<contract::GpuInfo> gpus;
+  const Result<std::int32_t> count = nvml.num_gpus();
+  if (!count.ok()) {
+    note = count.error().message;
     return gpus;
   }
-
-  std::int64_t vram_of_process(unsigned gpu, std::int64_t pid) const {
-    Device device = nullptr;
-    if (device_by_index_(gpu, &device) != kSuccess) return 0;
-    // Some drivers of 2023 fill 32 bytes for each process; there is room for that.
-    std::vector<Process> processes(std::size_t{kProcessesMax} * 2);
-    unsigned count = kProcessesMax;
-    if (compute_processes_(device, &count, processes.data()) != kSuccess) return 0;
-    for (unsigned i = 0; i < std::min(count, kProcessesMax); ++i) {
-      if (processes[i].pid == pid && processes[i].used_bytes != kNotAvailable)
-        return static_cast<std::int64_t>(processes[i].used_bytes);
+  if (*count == 0) note = "the NVIDIA driver is there, but no GPU";
+  const std::string driver = nvml.driver_version();
+  for (std::int32_t index = 0; index < *count; ++index) {
+    Result<base::GpuReading> reading = nvml.read(index);
+    if (!reading.ok()) {
+      note = reading.error().message;
+      continue;
     }
-    return 0;
+    contract::GpuInfo& gpu = gpus.emplace_back();
+    gpu.index = index;
+    gpu.driver = driver;
+    gpu.name = std::move(reading->name);
+    gpu.uuid = std::move(reading->uuid);
+    gpu.vram_total_bytes = reading->vram_total_bytes;
+    gpu.vram_free_bytes = reading->vram_free_bytes;
+    gpu.power_watts = reading->power_watts;
+    gpu.temperature_celsius = reading->temperature_celsius;
+    gpu.utilization = reading->utilization;
   }
+  return gpus;
+}
 
- private:
-  using Device = void*;
-  struct Memory {
-    unsigned long long total, free, used;
-  };
-  struct Utilization {
-    unsigned gpu, memory;  // percent
-  };
-  struct Process {
-    unsigned pid;
-    unsigned long long used_bytes;
-    unsigned gpu_instance, compute_instance;
-  };
-  static constexpr int kSuccess = 0;
-  static constexpr unsigned kTemperatureOfChip = 0;
-  static constexpr unsigned long long kNotAvailable = ~0ULL;
+}  // namespace
 
-  explicit Nvml(void* handle) : handle_(handle) {}
-
-  // The name of the first function that is not there; empty when all are.
-  std::string_view bind() {
-    std::string_view missing;
-    const auto find = [&](auto& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle_, name));
-      if (function == nullptr && missing.empty()) missing = name;
-    };
-    find(init_, "nvmlInit_v2");
-    find(shutdown_, "nvmlShutdown");
-    find(error_string_, "nvmlErrorString");
-    find(driver_version_, "nvmlSystemGetDriverVersion");
-    find(device_count_, "nvmlDeviceGetCount_v2");
-    find(device_by_index_, "nvmlDeviceGetHandleByIndex_v2");
-    find(name_, "nvmlDeviceGetName");
-    find(uuid_, "nvmlDeviceGetUUID");
-    find(memory_, "nvmlDeviceGetMemoryInfo");
-    find(power_, "nvmlDeviceGetPowerUsage");
-    find(temperature_, "nvmlDeviceGetTemperature");
-    find(utilization_, "nvmlDeviceGetUtilizationRates");
-    find(compute_processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
-    return missing;
+Devices::Devices(DeviceSources sources) : sources_(std::move(sources)) {
+  Result<std::unique_ptr<base::Nvml>> nvml = base::Nvml::load(sources_.nvml_library);
+  if (nvml.ok()) {
+    nvml_ = nvml.take();
+  } else {
+    gpu_note_ = nvml.error().message;
   }
-
-  std::string error_text(int status) const {
-    const char* text = error_string_(status);
-    return text != nullptr ? base::printable(text) : fmt::format("error {}", status);
-  }
-
-  template <class Ask>
-  static std::string read_text(const Ask& ask) {
-    std::array<char, 128> text{};
-    if (ask(text.data(), static_cast<unsigned>(text.size() - 1)) != kSuccess) return "";
-    return base::printable(text.data());
-  }
-
-  // What a GPU does not tell (power of some consumer cards, utilisation under MIG) stays absent.
-  contract::GpuInfo describe(Device device) const {
-    contract::GpuInfo gpu;
-    gpu.name = read_text([&](char* to, unsigned size) { return name_(device, to, size); });
-    gpu.uuid = read_text([&](char* to, unsigned size) { return uuid_(device, to, size); });
-    Memory memory{};
-    if (memory_(device, &memory) == kSuccess) {
-      gpu.vram_total_bytes = static_cast<std::int64_t>(memory.total);
-      gpu.vram_free_bytes = static_cast<std::int64_t>(memory.free);
-    }
-    unsigned value = 0;
-    if (power_(device, &value) == kSuccess) gpu.power_watts = value / 1000.0;
-    if (temperature_(device, kTemperatureOfChip, &value) == kSuccess)
-      gpu.temperature_celsius = value;
-    Utilization utilization{};
-    if (utilization_(device, &utilization) == kSuccess)
-      gpu.utilization = std::min(utilization.gpu, 100U) / 100.0;
-    return gpu;
-  }
-
-  void* handle_;
-  bool is_initialized_ = false;
-  int (*init_)() = nullptr;
-  int (*shutdown_)() = nullptr;
-  const char* (*error_string_)(int) = nullptr;
-  int (*driver_version_)(char*, unsigned) = nullptr;
-  int (*device_count_)(unsigned*) = nullptr;
-  int (*device_by_index_)(unsigned, Device*) = nullptr;
-  int (*name_)(Device, char*, unsigned) = nullptr;
-  int (*uuid_)(Device, char*, unsigned) = nullptr;
-  int (*memory_)(Device, Memory*) = nullptr;
-  int (*power_)(Device, unsigned*) = nullptr;  // milliwatts
-  int (*temperature_)(Device, unsigned, unsigned*) = nullptr;
-  int (*utilization_)(Device, Utilization*) = nullptr;
-  int (*compute_processes_)(Device, unsigned*, Process*) = nullptr;
-};
-
-Devices::Devices(DeviceSources sources)
-    : sources_(std::move(sources)), nvml_(Nvml::load(sources_.nvml_library, gpu_note_)) {}
+}
 Devices::~Devices() = default;
 
 contract::HostInfo Devices::read(const fs::path& models) const {
@@ -268,13 +140,13 @@ contract::HostInfo Devices::read(const fs::path& models) const {
   host.memory_free_bytes = memory.free_bytes;
   host.disk_free_bytes = disk_free(models);
   host.gpu_note = gpu_note_;
-  if (nvml_ != nullptr) host.gpus = nvml_->gpus(host.gpu_note);
+  if (nvml_ != nullptr) host.gpus = read_gpus(*nvml_, host.gpu_note);
   return host;
 }
 
 std::int64_t Devices::vram_of_process(std::int32_t gpu, std::int64_t pid) const {
   if (nvml_ == nullptr || gpu < 0) return 0;
-  return nvml_->vram_of_process(static_cast<unsigned>(gpu), pid);
+  return nvml_->vram_of_process(gpu, pid);
 }
 
 }  // namespace llorch::pool

@@ -6,14 +6,15 @@
 #include <memory>
 #include <string>
 
+#include "base/nvml.h"
 #include "base/result.h"
 #include "contract/pool_info.h"
 
 namespace llorch::pool {
 
 struct DeviceSources {
-  std::string nvml_library = "libnvidia-ml.so.1";  // as dlopen takes it
-  std::filesystem::path root = "/";                // in front of /proc, /sys and /etc
+  std::string nvml_library = base::kNvmlLibrary;
+  std::filesystem::path root = "/";  // in front of /proc, /sys and /etc
 };
 
 // The NVIDIA driver's management library, loaded at run time; without it there are no GPUs and
@@ -32,10 +33,9 @@ class Devices {
   std::int64_t vram_of_process(std::int32_t gpu, std::int64_t pid) const;
 
  private:
-  class Nvml;
   const DeviceSources sources_;
-  std::string gpu_note_;        // why there is no nvml_
-  std::unique_ptr<Nvml> nvml_;  // null: no driver
+  std::string gpu_note_;              // why there is no nvml_
+  std::unique_ptr<base::Nvml> nvml_;  // null: no driver
 };
 
 }  // namespace llorch::pool

@@ -1,4 +1,4 @@
-// A libnvidia-ml.so.1 without a GPU: the functions the pool uses, with devices from the
+// A libnvidia-ml.so.1 without a GPU: the functions our programs use, with devices from the
 // environment. Programs find it through LD_LIBRARY_PATH, tests by its path.
 //
 //   FAKE_NVML_INIT       what nvmlInit_v2 returns; default 0
@@ -93,6 +93,13 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   if (index >= table("FAKE_NVML_DEVICES").size()) return kInvalidArgument;
   *device = reinterpret_cast<void*>(std::uintptr_t{index} + 1);
   return kSuccess;
+}
+// "0000:0N:00.0" is GPU N.
+int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, void** device) {
+  const std::string text = bus_id;
+  const bool fits = text.size() == 12 && text.starts_with("0000:0") && text.ends_with(":00.0");
+  if (!fits) return kInvalidArgument;
+  return nvmlDeviceGetHandleByIndex_v2(static_cast<unsigned>(text[6] - '0'), device);
 }
 int nvmlDeviceGetName(void* device, char* to, unsigned size) {
   return copy_text(table("FAKE_NVML_DEVICES").at(index_of(device)).at(0), to, size);
