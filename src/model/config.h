@@ -87,6 +87,10 @@ struct ModelConfig {
   float attention_scale = 0;    // 0: 1/√head_dim
   float attention_softcap = 0;  // 0: none
   float logit_softcap = 0;      // 0: none
+  // Of a model that is cut between layers (split.h) the first part alone embeds, the last alone has
+  // logits.
+  bool embeds = true;
+  bool has_logits = true;
   std::vector<RopeConfig> ropes;
   std::vector<LayerAttention> attention;  // (num_layers); empty: no window, no rotation
   // "key = value" for each key that the file leaves out and for which the family's own default was

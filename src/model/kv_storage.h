@@ -28,6 +28,7 @@ class KvStorage {
   std::int32_t num_blocks() const { return num_blocks_; }
   std::int32_t block_tokens() const { return block_tokens_; }
   std::int64_t bytes() const { return buffer_.bytes(); }
+  const compute::Buffer& buffer() const { return buffer_; }
 
  private:
   KvStorage(compute::Buffer buffer, std::int32_t num_blocks, std::int32_t block_tokens)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include "base/result.h"
 #include "compute/backend.h"
@@ -58,6 +59,11 @@ class TransformerRunner final : public ModelRunner {
   // Computes at once: the host is the device, or waits for it.
   void submit(const BatchPlan& plan) override;
   StepOutput collect() override { return output_; }
+  // Of a part of a model (split.h): `stream` is what the part before left, and becomes what this
+  // one leaves for the next, valid until its next step.
+  StepOutput pass(const BatchPlan& plan, std::span<const float>& stream) {
+    return transformer_.forward(plan, cache_, buffers_, options_.observer, &stream);
+  }
 
   const LoadedModel& model() const { return *model_; }
   const KvStorage& cache() const { return cache_; }

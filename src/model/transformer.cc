@@ -142,6 +142,11 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   buffers.pinned_logits_ =
       backend.pin_host(std::as_writable_bytes(std::span(buffers.host_logits_)));
   buffers.host_hidden_.resize(static_cast<std::size_t>(buffers.picked_.elements()));
+  // The whole residual stream passes through it where this is not the last part.
+  if (!config.has_logits) {
+    buffers.pinned_hidden_ =
+        backend.pin_host(std::as_writable_bytes(std::span(buffers.host_hidden_)));
+  }
   buffers.host_argmax_.resize(static_cast<std::size_t>(limits.logit_rows));
   const std::int64_t inputs = std::max({config.hidden_dim, config.q_width(), config.ffn_dim});
   const Status reserved = backend.reserve({.rows = rows,
@@ -250,7 +255,8 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
 }
 
 StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
-                                ForwardObserver* observer) const {
+                                ForwardObserver* observer, std::span<const float>* stream) const {
+  CHECK(stream != nullptr || (config_.embeds && config_.has_logits), "part of a model, run alone");
   const Step step = stage(plan, cache, buffers, observer);
   const compute::StepShape shape{.rows = step.hidden.rows(),
                                  .logit_rows = step.logits ? step.logits.rows() : 0,
@@ -264,17 +270,37 @@ StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, S
                                  .owner = &buffers,
                                  .observed = observer != nullptr,
                                  .abort = plan.abort};
-  upload_embeddings(step, plan);
+  if (config_.embeds) {
+    upload_embeddings(step, plan);
+  } else {
+    send_stream(step, *stream);
+  }
   bool complete = true;
   if (!backend_.begin_step(shape)) {
     prepare(step, plan);
     complete = run_layers(step, shape);
-    if (complete) finish(step);
+    if (complete && config_.has_logits) finish(step);
   }
   backend_.end_step();
-  if (complete) return fetch(step, buffers);
-  backend_.synchronize();
-  return {.aborted = true};
+  if (!complete) {
+    backend_.synchronize();
+    return {.aborted = true};
+  }
+  if (config_.has_logits) return fetch(step, buffers);
+  *stream = fetch_stream(step, buffers);
+  return {};
+}
+
+void Transformer::send_stream(const Step& step, std::span<const float> stream) const {
+  CHECK(std::ssize(stream) == step.hidden.elements());
+  backend_.upload(std::as_bytes(stream), step.hidden.data);
+}
+
+std::span<const float> Transformer::fetch_stream(const Step& step, StepBuffers& buffers) const {
+  const auto stream =
+      std::span(buffers.host_hidden_).first(static_cast<std::size_t>(step.hidden.elements()));
+  backend_.download(step.hidden.data, std::as_writable_bytes(stream));
+  return stream;
 }
 
 bool Transformer::run_layers(const Step& step, const compute::StepShape& shape) const {
@@ -298,8 +324,8 @@ void Transformer::upload_embeddings(const Step& step, const BatchPlan& plan) con
   }
 }
 
-// What all layers share: the residual stream's beginning and the angles of rotation.
-void Transformer::prepare(const Step& step, const BatchPlan& plan) const {
+// The beginning of the residual stream.
+void Transformer::embed(const Step& step, const BatchPlan& plan) const {
   backend_.embed({.table = &weights_.token_embedding,
                   .ids = step.tokens,
                   .out = step.hidden,
@@ -324,6 +350,11 @@ void Transformer::prepare(const Step& step, const BatchPlan& plan) const {
                     .accumulate = true});
   }
   step.observe("embedding", -1, step.hidden);
+}
+
+// What all layers share: the residual stream's beginning and the angles of rotation.
+void Transformer::prepare(const Step& step, const BatchPlan& plan) const {
+  if (config_.embeds) embed(step, plan);
   for (std::size_t i = 0; i < weights_.ropes.size(); ++i) {
     const Rope& rope = weights_.ropes[i];
     backend_.rope_angles({.positions = step.positions,

@@ -37,6 +37,7 @@ class StepBuffers {
   static Result<StepBuffers> allocate(const ModelConfig& config, const RunnerLimits& limits,
                                       std::int32_t keys_observed, compute::Backend& backend);
 
+  std::int64_t device_bytes() const { return floats_.bytes() + indices_.bytes(); }
   // Of host memory, for what goes to the device and comes back.
   std::int64_t host_bytes() const;
 
@@ -63,6 +64,7 @@ class StepBuffers {
   std::vector<float> host_logits_;
   std::vector<float> host_hidden_;
   compute::Buffer pinned_logits_;  // lets go of host_logits_ before it goes
+  compute::Buffer pinned_hidden_;  // the same for host_hidden_
 };
 
 class Transformer {
@@ -71,9 +73,11 @@ class Transformer {
   Transformer(const ModelConfig& config, const ModelWeights& weights, compute::Backend& backend)
       : config_(config), weights_(weights), backend_(backend) {}
 
-  // See ModelRunner::submit and collect.
+  // See ModelRunner::submit and collect. `stream`, for a part of a model: the residual stream
+  // (rows, hidden) as the part before left it; then as this one leaves it, in `buffers`.
   StepOutput forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
-                     ForwardObserver* observer = nullptr) const;
+                     ForwardObserver* observer = nullptr,
+                     std::span<const float>* stream = nullptr) const;
 
  private:
   struct Step;  // one call's views
@@ -85,11 +89,15 @@ class Transformer {
   // False when the step was given up.
   bool run_layers(const Step& step, const compute::StepShape& shape) const;
   void upload_embeddings(const Step& step, const BatchPlan& plan) const;
+  void embed(const Step& step, const BatchPlan& plan) const;
   void prepare(const Step& step, const BatchPlan& plan) const;
   void attention_block(const Step& step, std::int32_t layer) const;
   void mlp_block(const Step& step, std::int32_t layer) const;
   void finish(const Step& step) const;
   StepOutput fetch(const Step& step, StepBuffers& buffers) const;
+  // The residual stream on its way to another device.
+  void send_stream(const Step& step, std::span<const float> stream) const;
+  std::span<const float> fetch_stream(const Step& step, StepBuffers& buffers) const;
   // The chosen rows after the last norm, in `out`.
   void pick_rows(const Step& step, const compute::TensorView& indices,
                  const compute::TensorView& out) const;

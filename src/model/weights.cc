@@ -29,6 +29,7 @@ std::int64_t padded(std::int64_t elems) {
 compute::WeightUse use_of(Role role, const ModelPlan& plan) {
   if (role == Role::PositionEmbedding) return compute::WeightUse::LookUp;
   if (role != Role::TokenEmbedding) return compute::WeightUse::Multiply;
+  if (!plan.config.has_logits) return compute::WeightUse::LookUp;
   const bool has_output =
       std::any_of(plan.tensors.begin(), plan.tensors.end(),
                   [](const MappedTensor& mapped) { return mapped.spec.role == Role::Output; });
@@ -162,13 +163,41 @@ class Target {
 
 }  // namespace
 
+std::vector<const compute::Buffer*> ModelWeights::buffers() const {
+  std::vector<const compute::Buffer*> all;
+  const auto add = [&all](const compute::Buffer& buffer) {
+    if (buffer.data() != nullptr) all.push_back(&buffer);
+  };
+  const auto add_all = [&add](const std::vector<Linear>& parts) {
+    for (const Linear& part : parts) add(part.weight.storage);
+  };
+  add(vectors);
+  add(token_embedding.storage);
+  if (position_embedding) add(position_embedding->storage);
+  if (output) add(output->storage);
+  for (const LayerWeights& layer : layers) {
+    add_all(layer.qkv);
+    add(layer.attn_out.weight.storage);
+    add_all(layer.ffn_in);
+    add(layer.ffn_out.weight.storage);
+  }
+  return all;
+}
+
+std::int64_t weight_bytes(const ModelPlan& plan) {
+  std::int64_t bytes = 0;
+  for (const MappedTensor& mapped : plan.tensors)
+    bytes += static_cast<std::int64_t>(mapped.tensor->bytes.size());
+  return bytes;
+}
+
 Result<ModelWeights> load_weights(const formats::WeightFile& file, const ModelPlan& plan,
                                   Backend& backend, const LoadProgress& progress) {
   ModelWeights weights;
   weights.layers.resize(static_cast<std::size_t>(plan.config.num_layers));
+  weights.bytes = weight_bytes(plan);
   std::int64_t vector_elems = 0;
   for (const MappedTensor& mapped : plan.tensors) {
-    weights.bytes += static_cast<std::int64_t>(mapped.tensor->bytes.size());
     if (!mapped.spec.is_matrix()) vector_elems += padded(mapped.tensor->shape.elements());
   }
   for (const RopeConfig& rope : plan.config.ropes)

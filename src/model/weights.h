@@ -52,11 +52,16 @@ struct ModelWeights {
   compute::Buffer vectors;                // what every norm, bias and frequency view points into
   std::int64_t bytes = 0;                 // of all weights, wherever they live
 
+  // Every buffer that a backend made for these weights; what is used in the file has none.
+  std::vector<const compute::Buffer*> buffers() const;
   const compute::Weight& output_matrix() const { return output ? *output : token_embedding; }
 };
 
 // Hears of loading as it goes, in bytes of the file; false gives up (Cancelled).
 using LoadProgress = std::function<bool(std::int64_t done, std::int64_t total)>;
+
+// Of all tensors of the plan, in the file.
+std::int64_t weight_bytes(const ModelPlan& plan);
 
 // Hands every tensor of the plan to the backend. The plan's file must outlive the result: a backend
 // may use mapped bytes in place. What it copied is forgotten in the mapping, so that nothing is in
