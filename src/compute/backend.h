@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -47,6 +48,14 @@ struct StepShape {
   const std::atomic<bool>* abort = nullptr;  // once true, the step is given up; may be null
 };
 
+// What a device that has memory of its own says of itself.
+struct DeviceFacts {
+  std::int32_t sm = 0;            // compute capability: 90 is 9.0
+  std::string runtime_version;    // "13.0"
+  std::int64_t memory_bytes = 0;  // in all, whoever uses it
+  std::string bus_id;             // its place: "0000:1b:00.0", as the driver's own tools name it
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -57,6 +66,13 @@ class Backend {
   // Two backends of one class and one build give the same bits for the same ops: "cpu-avx512",
   // "cuda-sm90", "reference".
   virtual std::string device_class() const = 0;
+
+  // Nothing where the host is the device.
+  virtual std::optional<DeviceFacts> facts() const { return std::nullopt; }
+  // Whether the buffer lies in the memory of this device, and nowhere else. Any thread.
+  virtual bool is_resident(const Buffer&) const { return true; }
+  // What reserve() took. 0 where the host is the device.
+  virtual std::int64_t workspace_bytes() const { return 0; }
 
   // Memory that buffers can still be made of.
   virtual std::int64_t free_bytes() const = 0;

@@ -56,6 +56,10 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
       fmt::format("no backend '{}'; there are: cpu, reference, cuda:N (as in cuda:0)", name)};
 }
 
+int num_cuda_devices() {
+  return count_cuda_devices();
+}
+
 Result<HostLimits> measure_limits(std::string_view backend, int num_threads) {
   if (const auto device = cuda_device(backend)) return measure_cuda_limits(*device);
   return measure_host_limits(num_threads);

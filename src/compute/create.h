@@ -24,4 +24,7 @@ struct BackendOptions {
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
                                               const BackendOptions& options = {});
 
+// CUDA devices of this machine; 0 also where the build has no CUDA or there is no driver.
+int num_cuda_devices();
+
 }  // namespace llorch::compute

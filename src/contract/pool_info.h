@@ -39,6 +39,17 @@ std::string_view name(
 inline constexpr std::int32_t kCacheBlockTokens = 16;
 std::int64_t cache_tokens(std::int32_t context, std::int32_t slots);
 
+// What a worker takes on one of several GPUs that share its layers.
+struct CardNeed {
+  std::string device;  // "cuda:1"
+  std::int64_t weights_bytes = 0;
+  std::int64_t kv_bytes = 0;
+  std::int64_t scratch_bytes = 0;
+  std::int64_t runtime_bytes = 0;
+
+  friend bool operator==(const CardNeed&, const CardNeed&) = default;
+};
+
 // The memory one worker needs, in parts. On a GPU, `device` parts are VRAM and `host_bytes` is what
 // the process needs beside them; on the CPU everything is host memory and host_bytes is 0.
 struct MemoryNeed {
@@ -52,6 +63,7 @@ struct MemoryNeed {
   std::string kv_type;             // "f16", "q8_0"
   std::int64_t kv_bytes_per_token = 0;
   std::int64_t kv_q8_0_bytes = 0;  // what kv_bytes would be as q8_0; 0: it is, or it cannot be
+  std::vector<CardNeed> cards;     // where several GPUs share it: each one's part of the above
 
   std::int64_t device_bytes() const {
     return weights_bytes + kv_bytes + scratch_bytes + runtime_bytes;

@@ -17,6 +17,15 @@ inline constexpr std::array<std::string_view, 6> kWorkerStates = {"starting", "r
 inline constexpr std::array<std::string_view, 7> kExitCategories = {
     "none", "stopped", "start_failed", "crash", "oom_kill", "timeout", "hang"};
 
+template <class V, Described<CardNeed> T>
+void describe(V& v, T& card) {
+  v("device", card.device);
+  v("weights_bytes", card.weights_bytes);
+  v("kv_bytes", card.kv_bytes);
+  v("scratch_bytes", card.scratch_bytes);
+  v("runtime_bytes", card.runtime_bytes);
+}
+
 template <class V, Described<MemoryNeed> T>
 void describe(V& v, T& need) {
   v("weights_bytes", need.weights_bytes);
@@ -29,6 +38,7 @@ void describe(V& v, T& need) {
   v("kv_type", need.kv_type);
   v("kv_bytes_per_token", need.kv_bytes_per_token);
   v("kv_q8_0_bytes", need.kv_q8_0_bytes);
+  v("cards", need.cards, {.omit_empty = true, .doc = "Of each GPU, where several share it."});
   v.derived("device_bytes", need.device_bytes());
 }
 

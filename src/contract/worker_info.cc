@@ -44,6 +44,11 @@ void describe(V& v, T& report) {
     {.doc = "Whether the model has one: /v1/chat/completions needs it."});
   v("uptime_seconds", report.uptime_seconds, {.min = 0, .thousandths = true});
   v("last_token_age_ms", report.last_token_age_ms, {.min = 0, .null_when_absent = true});
+  v("sm", report.sm, {.min = 0, .doc = "A GPU's compute capability: 90 is 9.0."});
+  v("cuda_runtime_version", report.cuda_runtime_version, {.omit_empty = true});
+  v("vram_total", report.vram_total, {.min = 0, .doc = "Bytes of all GPUs of this worker."});
+  v("resident", report.resident,
+    {.doc = "Whether weights and cache lie in the GPU's own memory, all of them."});
 }
 
 template <class V, Described<ReadyCallback> T>

@@ -52,6 +52,12 @@ struct HealthReport {
   std::int64_t kv_blocks_free = 0;
   std::optional<std::int64_t> last_token_age_ms;  // none: no token yet
 
+  // Of a worker whose model lies in a GPU's own memory.
+  std::optional<std::int32_t> sm;          // compute capability: 90 is 9.0
+  std::string cuda_runtime_version;        // "13.0"
+  std::optional<std::int64_t> vram_total;  // bytes, of all its GPUs
+  std::optional<bool> resident;            // weights and cache are there, and nowhere else
+
   friend bool operator==(const HealthReport&, const HealthReport&) = default;
 };
 

@@ -27,7 +27,7 @@ class LocalWorker {
     options.max_batch = 4;
     options.kv_memory_bytes = std::uint64_t{32} << 20;
     Result<std::unique_ptr<ServingModel>> model =
-        load_serving_model(options, "cpu", [](double) { return true; });
+        load_serving_model(options, {{"cpu"}}, [](double) { return true; });
     EXPECT_TRUE(model.ok()) << model.error().message;
     backend_.set_model(model.take());
     backend_.set_ready();

@@ -243,6 +243,17 @@ const worker_http::ModelInfo* EngineBackend::model() const {
   return model != nullptr ? &model->info : nullptr;
 }
 
+std::vector<base::GpuReading> EngineBackend::read_gpus() const {
+  std::vector<base::GpuReading> readings;
+  const ServingModel* model = model_.load();
+  if (model == nullptr || model->nvml == nullptr) return readings;
+  for (const std::string& bus_id : model->gpu_bus_ids) {
+    Result<base::GpuReading> reading = model->nvml->read_at(bus_id);
+    if (reading.ok()) readings.push_back(reading.take());
+  }
+  return readings;
+}
+
 Result<const ServingModel*> EngineBackend::loaded_model() const {
   const ServingModel* model = model_.load();
   if (model != nullptr) return model;

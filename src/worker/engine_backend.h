@@ -40,6 +40,7 @@ class EngineBackend final : public worker_http::InferenceBackend {
   worker_http::LoadStatus status() const override;
   worker_http::WorkerStats stats() const override;
   const worker_http::ModelInfo* model() const override;
+  std::vector<base::GpuReading> read_gpus() const override;
   worker_http::Preparation prepare(const worker_http::TextRequest& request,
                                    const base::WorkLimit& limit) const override;
   worker_http::Preparation prepare(const worker_http::EmbedRequest& request,

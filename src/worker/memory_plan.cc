@@ -1,9 +1,12 @@
 #include "worker/memory_plan.h"
 
 #include <bit>
+#include <memory>
+#include <vector>
 
 #include "base/host_limits.h"
 #include "compute/sizing.h"
+#include "contract/backend_kind.h"
 #include "contract/model_entry.h"
 #include "tokenizer/size_estimate.h"
 #include "worker/runner_setup.h"
@@ -41,28 +44,46 @@ Result<tokenizer::TokenizerSize> measure(const WorkerOptions& options,
 
 }  // namespace
 
-Result<contract::MemoryNeed> plan_memory(const WorkerOptions& options, std::string_view device) {
-  Result<OpenedModel> opened = open_model(options);
+Result<contract::MemoryNeed> plan_memory(const WorkerOptions& options,
+                                         std::span<const std::string> devices) {
+  const Result<OpenedModel> opened = open_model(options);
   if (!opened.ok()) return opened.error();
   const Result<tokenizer::TokenizerSize> vocabulary = measure(options, *opened->file);
   if (!vocabulary.ok()) return vocabulary.error();
-  Result<std::unique_ptr<compute::SizingBackend>> made =
-      compute::make_sizing_backend(device, {.threads = options.threads});
+  std::vector<std::unique_ptr<compute::Backend>> backends;
+  std::vector<const compute::SizingBackend*> sizes;  // the same
+  for (const std::string& device : devices) {
+    Result<std::unique_ptr<compute::SizingBackend>> made =
+        compute::make_sizing_backend(device, {.threads = options.threads});
+    if (!made.ok()) return made.error();
+    sizes.push_back(made->get());
+    backends.push_back(made.take());
+  }
+  const Result<ModelParts> parts = load_parts(*opened, backends);
+  if (!parts.ok()) return parts.error();
+  const model::ModelConfig& config = opened->plan.config;
+  std::vector<contract::CardNeed> cards;
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    cards.push_back({.device = devices[i], .weights_bytes = sizes[i]->bytes()});
+  const Result<MadeRunner> made = make_runner(options, *parts, backends);
   if (!made.ok()) return made.error();
-  const std::unique_ptr<compute::SizingBackend> backend = made.take();
-  Result<std::shared_ptr<const model::LoadedModel>> loaded =
-      model::load_model(opened->file, std::move(opened->plan), *backend);
-  if (!loaded.ok()) return loaded.error();
-  const model::ModelConfig& config = (*loaded)->config;
+  const std::int32_t blocks = made->runner->limits().num_blocks;
+  const bool is_host = devices.front() == contract::kCpu;
 
   contract::MemoryNeed need;
-  need.weights_bytes = backend->bytes();
-  const Result<std::unique_ptr<model::TransformerRunner>> runner =
-      make_runner(options, *loaded, *backend);
-  if (!runner.ok()) return runner.error();
-  const std::int32_t blocks = (*runner)->limits().num_blocks;
-  need.kv_bytes = (*runner)->cache().bytes();
-  need.scratch_bytes = backend->bytes() - need.weights_bytes - need.kv_bytes;
+  std::int64_t host_scratch = 0;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    contract::CardNeed& card = cards[i];
+    card.kv_bytes = made->parts[i]->cache().bytes();
+    card.scratch_bytes = sizes[i]->bytes() - card.weights_bytes - card.kv_bytes;
+    card.runtime_bytes = sizes[i]->context_bytes();
+    need.weights_bytes += card.weights_bytes;
+    need.kv_bytes += card.kv_bytes;
+    need.scratch_bytes += card.scratch_bytes;
+    need.runtime_bytes += card.runtime_bytes;
+    need.host_bytes += sizes[i]->host_bytes();
+    host_scratch += made->parts[i]->buffers().host_bytes();
+  }
   need.context = config.context_length;
   need.slots = options.max_batch;
   need.kv_type = kv_name(options.kv_dtype);
@@ -75,14 +96,13 @@ Result<contract::MemoryNeed> plan_memory(const WorkerOptions& options, std::stri
   const int threads = options.threads > 0 ? options.threads : base::usable_cores();
   const std::int64_t process = kProgramBytes + vocabulary_bytes(*vocabulary) +
                                kThreadBytes * threads + kRequestBytesPerDim * config.hidden_dim;
-  const std::int64_t host_scratch = (*runner)->buffers().host_bytes();
-  if (device == "cpu") {
+  if (is_host) {
     need.scratch_bytes += host_scratch;
     need.runtime_bytes = process;
   } else {
-    need.runtime_bytes = backend->context_bytes();
-    need.host_bytes = process + host_scratch + backend->host_bytes();
+    need.host_bytes += process + host_scratch;
   }
+  if (cards.size() > 1) need.cards = std::move(cards);
   return need;
 }
 

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <span>
+#include <string>
 
 #include "base/result.h"
 #include "contract/pool_info.h"
@@ -11,8 +12,9 @@
 namespace llorch::worker {
 
 // Loads the model onto a backend that only counts, and adds what the process takes beside it.
-// `device`: "cpu" or "cuda:N", which need not be there. What is free does not matter: the numbers
-// say what would be taken. Fails as a start would.
-Result<contract::MemoryNeed> plan_memory(const WorkerOptions& options, std::string_view device);
+// `devices`: "cpu" or "cuda:N"…, which need not be there; several are taken to be equal. What is
+// free does not matter: the numbers say what would be taken. Fails as a start would.
+Result<contract::MemoryNeed> plan_memory(const WorkerOptions& options,
+                                         std::span<const std::string> devices);
 
 }  // namespace llorch::worker

@@ -63,12 +63,24 @@ void keep_heap_tight() {
 #endif
 }
 
-std::string device_of(const WorkerProgram& program, const WorkerOptions& options) {
-  return contract::device_name(*contract::find_backend_kind(program.device), options.gpu_device);
+// One, or the GPUs that share the layers.
+std::vector<std::string> devices_of(const WorkerProgram& program, const WorkerOptions& options) {
+  const contract::BackendKind& kind = *contract::find_backend_kind(program.device);
+  if (!kind.needs_gpu) return {contract::device_name(kind, 0)};
+  std::vector<std::string> devices;
+  for (const std::int32_t gpu : options.gpu_devices)
+    devices.push_back(contract::device_name(kind, gpu));
+  return devices;
+}
+
+// GPUs are numbered by their places on the bus, as the driver's tools and the pool number them;
+// CUDA's own order would put the fastest first. Before any thread.
+void number_gpus_by_bus(const WorkerProgram& program) {
+  if (contract::needs_gpu(program.device)) ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
 }
 
 int print_plan(const WorkerProgram& program, const WorkerOptions& options) {
-  const Result<contract::MemoryNeed> need = plan_memory(options, device_of(program, options));
+  const Result<contract::MemoryNeed> need = plan_memory(options, devices_of(program, options));
   if (!need.ok()) return api::report_failure(program.name, need.error());
   fmt::print("{}\n", json::serialize(contract::to_json(*need)));
   return std::fflush(stdout) == 0 ? 0 : api::kExitFailure;
@@ -148,7 +160,7 @@ class Worker {
   Status load(const std::stop_token& stop) {
     const auto since = std::chrono::steady_clock::now();
     Result<std::unique_ptr<ServingModel>> model =
-        load_serving_model(options_, device_of(program_, options_), [&](double progress) {
+        load_serving_model(options_, devices_of(program_, options_), [&](double progress) {
           backend_.set_progress(progress);
           return !stop.stop_requested();
         });
@@ -234,6 +246,7 @@ int run_worker(const WorkerProgram& program, int argc, char** argv,
     return command.exit_code;
   }
   keep_heap_tight();
+  number_gpus_by_bus(program);
   base::configure_log({.format = command.options->log_format});
   if (command.options->plan_memory) return print_plan(program, *command.options);
   return Worker(program, *command.options).run();

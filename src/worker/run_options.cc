@@ -51,6 +51,8 @@ CLI::Validator alias_rule() {
           "NAME"};
 }
 
+constexpr int kGpusMax = 16;  // of one worker
+
 struct Raw {
   std::uint64_t kv_memory = 0;
   std::int64_t timeout_sec = 300;
@@ -115,9 +117,14 @@ void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerO
   app.add_flag("--plan-memory", options.plan_memory,
                "print the memory that these flags would take as JSON, load nothing, end");
   if (contract::needs_gpu(program.device)) {
-    app.add_option("--gpu-device", options.gpu_device, "number of the GPU")
+    app.add_option("--gpu-device", options.gpu_devices,
+                   "number of the GPU; several, as 0,1, share the model's layers")
         ->check(CLI::Range(0, 255))
-        ->capture_default_str();
+        ->delimiter(',')
+        ->expected(1, kGpusMax)
+        ->allow_extra_args(false)
+        ->type_name("N[,N...]")
+        ->default_str("0");
   }
   app.set_version_flag("--version", std::string(base::version()));
 }

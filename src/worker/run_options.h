@@ -34,7 +34,7 @@ struct WorkerOptions {
   std::int32_t max_batch = 16;
   std::optional<std::uint64_t> kv_memory_bytes;  // none: follows max_batch, context and free memory
   tensor::DType kv_dtype = tensor::DType::F16;   // F16 or Q8_0
-  std::int32_t gpu_device = 0;                   // of programs with a GPU
+  std::vector<std::int32_t> gpu_devices = {0};   // of programs with a GPU; several share the layers
   bool plan_memory = false;                      // say what would be taken, and end
   std::int32_t max_queue = 64;
   std::chrono::seconds inference_timeout{300};

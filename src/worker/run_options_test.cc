@@ -104,7 +104,15 @@ TEST_F(Options, OnlyAGpuWorkerHasAGpu) {
       parse_command({.name = "worker-orcd", .device = "cuda"},
                     {"--plan-memory", "--model", "m", "--gpu-device", "3"}, none, false);
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
-  EXPECT_EQ(parsed.options->gpu_device, 3);
+  EXPECT_EQ(parsed.options->gpu_devices, std::vector<std::int32_t>{3});
+  const auto gpus_of = [&](const std::string& text) {
+    return parse_command({.name = "worker-orcd", .device = "cuda"},
+                         {"--plan-memory", "--model", "m", "--gpu-device", text}, none, false);
+  };
+  EXPECT_EQ(gpus_of("0,2").options->gpu_devices, (std::vector<std::int32_t>{0, 2}));
+  EXPECT_EQ(gpus_of("0,0").options->gpu_devices, (std::vector<std::int32_t>{0, 0}));
+  EXPECT_EQ(gpus_of("0,x").exit_code, 2);
+  EXPECT_EQ(gpus_of("-1").exit_code, 2);
 }
 
 TEST_F(Options, FlagBeforeEnvironmentBeforeFileBeforeDefault) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "compute/backend.h"
@@ -20,10 +22,22 @@ struct OpenedModel {
 // Opens --model and checks that it can run with --ctx; loads nothing.
 Result<OpenedModel> open_model(const WorkerOptions& options);
 
-// The cache is cut to what is free on the backend, so the weights come first. The backend outlives
-// the result.
-Result<std::unique_ptr<model::TransformerRunner>> make_runner(
-    const WorkerOptions& options, std::shared_ptr<const model::LoadedModel> loaded,
-    compute::Backend& backend);
+// The devices of a model, in the order of its layers; they outlive everything made on them.
+using Devices = std::span<const std::unique_ptr<compute::Backend>>;
+// What each of them has of it.
+using ModelParts = std::vector<std::shared_ptr<const model::LoadedModel>>;
+
+// Several devices share the layers by the memory that is free on them.
+Result<ModelParts> load_parts(const OpenedModel& opened, Devices devices,
+                              const model::LoadProgress& progress = {});
+
+struct MadeRunner {
+  std::unique_ptr<model::ModelRunner> runner;
+  std::vector<const model::TransformerRunner*> parts;  // of it, one for each device
+};
+
+// The cache is cut to what is free on the devices, so the weights come first.
+Result<MadeRunner> make_runner(const WorkerOptions& options, const ModelParts& model,
+                               Devices devices);
 
 }  // namespace llorch::worker

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/nvml.h"
 #include "base/result.h"
 #include "compute/backend.h"
 #include "engine/engine.h"
@@ -32,8 +33,11 @@ struct ServingModel {
   // For JSON output; the error says why this vocabulary has none.
   Result<std::shared_ptr<const grammar::TokenTable>> mask_table =
       Error{ErrorCode::Unsupported, "no token table"};
+  // The driver of GPUs and the places of ours on the bus; none where it says nothing.
+  std::unique_ptr<base::Nvml> nvml;
+  std::vector<std::string> gpu_bus_ids;
   // Declared in the order of need: the engine goes first.
-  std::unique_ptr<compute::Backend> compute;
+  std::vector<std::unique_ptr<compute::Backend>> compute;  // in the order of the layers
   std::unique_ptr<engine::Engine> engine;
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "base/file.h"
@@ -160,10 +161,45 @@ Status add_tokenizer(const WorkerOptions& options, const formats::WeightFile& fi
   return ok_status();
 }
 
+// One for each device, in order; a card that is named twice is there twice.
+Status add_devices(std::span<const std::string> devices, const WorkerOptions& options,
+                   ServingModel& model) {
+  for (const std::string& device : devices) {
+    Result<std::unique_ptr<compute::Backend>> made =
+        compute::make_backend(device, {.threads = options.threads});
+    if (!made.ok()) return made.error();
+    const std::optional<compute::DeviceFacts> facts = (*made)->facts();
+    const bool is_new =
+        facts && std::ranges::find(model.gpu_bus_ids, facts->bus_id) == model.gpu_bus_ids.end();
+    if (is_new) model.gpu_bus_ids.push_back(facts->bus_id);
+    model.compute.push_back(made.take());
+  }
+  if (model.gpu_bus_ids.empty()) return ok_status();
+  Result<std::unique_ptr<base::Nvml>> nvml = base::Nvml::load();
+  if (nvml.ok()) {
+    model.nvml = nvml.take();
+  } else {
+    logger().info("no power and temperature of the GPU", {{"reason", nvml.error().message}});
+  }
+  return ok_status();
+}
+
+std::string device_names(Devices devices) {
+  std::string names;
+  for (const auto& device : devices) names += (names.empty() ? "" : " + ") + device->name();
+  return names;
+}
+
 // What the bits of the numbers depend on beside model and build.
-std::string device_class(const compute::Backend& backend, const WorkerOptions& options,
+std::string device_class(Devices devices, const WorkerOptions& options,
                          const model::ModelConfig& config) {
-  std::string name = backend.device_class();
+  std::string name = devices.front()->device_class();
+  // Where unequal devices share the layers, it matters who has which; how many of one kind does
+  // not.
+  const bool is_mixed = std::ranges::any_of(
+      devices, [&](const auto& device) { return device->device_class() != name; });
+  for (std::size_t i = 1; is_mixed && i < devices.size(); ++i)
+    name += "+" + devices[i]->device_class();
   if (options.kv_dtype == tensor::DType::Q8_0) name += "-kv-q8_0";
   // Which of LongRoPE's factors are taken follows from --ctx.
   const bool is_long = std::ranges::any_of(config.ropes, [](const model::RopeConfig& rope) {
@@ -173,23 +209,49 @@ std::string device_class(const compute::Backend& backend, const WorkerOptions& o
   return name;
 }
 
-Status start_engine(const WorkerOptions& options, std::shared_ptr<const model::LoadedModel> loaded,
-                    ServingModel& model) {
-  Result<std::unique_ptr<model::TransformerRunner>> runner =
-      make_runner(options, loaded, *model.compute);
-  if (!runner.ok()) return runner.error();
-  model.info.memory_bytes = loaded->weights.bytes + (*runner)->cache().bytes();
+// Where the model lies; nothing where that is the host's memory. Device memory cannot move, so that
+// looking once is enough.
+std::optional<worker_http::VramInfo> describe_vram(const MadeRunner& made, Devices devices) {
+  worker_http::VramInfo vram;
+  vram.is_resident = true;
+  std::set<std::string> counted;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const std::optional<compute::DeviceFacts> facts = devices[i]->facts();
+    if (!facts) return std::nullopt;
+    if (i == 0) {
+      vram.sm = facts->sm;
+      vram.cuda_runtime_version = facts->runtime_version;
+    }
+    if (counted.insert(facts->bus_id).second) vram.total_bytes += facts->memory_bytes;
+    const model::TransformerRunner& part = *made.parts[i];
+    for (const compute::Buffer* buffer : part.model().weights.buffers()) {
+      vram.weights_bytes += buffer->bytes();
+      vram.is_resident = vram.is_resident && devices[i]->is_resident(*buffer);
+    }
+    vram.cache_bytes += part.cache().bytes();
+    vram.is_resident = vram.is_resident && devices[i]->is_resident(part.cache().buffer());
+    vram.workspace_bytes += part.buffers().device_bytes() + devices[i]->workspace_bytes();
+  }
+  return vram;
+}
+
+Status start_engine(const WorkerOptions& options, const ModelParts& parts, ServingModel& model) {
+  Result<MadeRunner> made = make_runner(options, parts, model.compute);
+  if (!made.ok()) return made.error();
+  for (const model::TransformerRunner* part : made->parts)
+    model.info.memory_bytes += part->model().weights.bytes + part->cache().bytes();
+  model.info.vram = describe_vram(*made, model.compute);
   engine::EngineOptions engine_options;
   engine_options.max_running = options.max_batch;
   engine_options.max_waiting = options.max_queue;
   const int threads = options.threads > 0 ? options.threads : base::usable_cores();
   engine_options.sampling_threads = std::clamp(threads, 1, kSamplingThreadsMax);
-  model.engine = engine::Engine::start(runner.take(), engine_options);
+  model.engine = engine::Engine::start(std::move(made->runner), engine_options);
   model.info.context_length = model.engine->max_sequence_tokens();
-  if (model.info.context_length < loaded->config.context_length) {
-    logger().warn(
-        "the cache is smaller than the context",
-        {{"context", loaded->config.context_length}, {"usable", model.info.context_length}});
+  const std::int32_t context = parts.front()->config.context_length;
+  if (model.info.context_length < context) {
+    logger().warn("the cache is smaller than the context",
+                  {{"context", context}, {"usable", model.info.context_length}});
   }
   return ok_status();
 }
@@ -242,7 +304,7 @@ Status warm_up(const ServingModel& model) {
 }  // namespace
 
 Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& options,
-                                                         std::string_view device,
+                                                         std::span<const std::string> devices,
                                                          const StartupProgress& progress) {
   Result<OpenedModel> opened = open_model(options);
   if (!opened.ok()) return opened.error();
@@ -260,20 +322,17 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   if (Status made = add_tokenizer(options, *file, *model); !made.ok()) return made.error();
   if (!progress(kOpened)) return Error{ErrorCode::Cancelled, "loading was given up"};
 
-  Result<std::unique_ptr<compute::Backend>> compute =
-      compute::make_backend(device, {.threads = options.threads});
-  if (!compute.ok()) return compute.error();
-  model->compute = compute.take();
+  if (Status made = add_devices(devices, options, *model); !made.ok()) return made.error();
   const formats::FileSummary summary = formats::summarize(*file);
   worker_http::ModelInfo& info = model->info;
   info.id = model_id(options.model);
   info.architecture = opened->plan.config.architecture;
   info.quant_kind = base::to_valid_utf8(summary.quantization);
   info.tokenizer_kind = tokenizer_kind(summary.tokenizer);
-  const contract::BackendKind& kind = *contract::find_device_kind(device);
+  const contract::BackendKind& kind = *contract::find_device_kind(devices.front());
   info.backend = kind.name;
-  info.device = model->compute->name();
-  info.device_class = device_class(*model->compute, options, config);
+  info.device = device_names(model->compute);
+  info.device_class = device_class(model->compute, options, config);
   info.build = build_id();
   info.memory_type = kind.memory_type;
   info.vocab_size = opened->plan.config.vocab_size;
@@ -293,18 +352,16 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   ::malloc_trim(0);
 #endif
 
-  Result<std::shared_ptr<const model::LoadedModel>> loaded = model::load_model(
-      file, std::move(opened->plan), *model->compute, [&](std::int64_t done, std::int64_t total) {
+  const Result<ModelParts> parts =
+      load_parts(*opened, model->compute, [&](std::int64_t done, std::int64_t total) {
         const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
         return progress(kOpened + (kLoaded - kOpened) * share);
       });
-  if (!loaded.ok()) return loaded.error();
-  info.parameters = (*loaded)->num_parameters;
-  if (Status started = start_engine(options, loaded.take(), *model); !started.ok())
-    return started.error();
+  if (!parts.ok()) return parts.error();
+  info.parameters = model::count_parameters(opened->plan);
+  if (Status started = start_engine(options, *parts, *model); !started.ok()) return started.error();
   if (!progress(kLoaded)) return Error{ErrorCode::Cancelled, "loading was given up"};
   if (Status warm = warm_up(*model); !warm.ok()) return warm.error();
-  if (info.memory_type == "vram-only") info.vram_bytes = info.memory_bytes;
   return model;
 }
 

@@ -3,7 +3,8 @@
 
 #include <functional>
 #include <memory>
-#include <string_view>
+#include <span>
+#include <string>
 
 #include "base/result.h"
 #include "worker/run_options.h"
@@ -14,10 +15,11 @@ namespace llorch::worker {
 // Progress from 0 to 1; false gives up (Cancelled).
 using StartupProgress = std::function<bool(double progress)>;
 
-// `device`: "cpu" or "cuda:N". Blocks as long as it takes; not on an io thread. Returns after one
-// generation on a sequence of its own, whose blocks are free again.
+// `devices`: "cpu", or "cuda:N" for each GPU that gets some of the layers. Blocks as long as it
+// takes; not on an io thread. Returns after one generation on a sequence of its own, whose blocks
+// are free again.
 Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& options,
-                                                         std::string_view device,
+                                                         std::span<const std::string> devices,
                                                          const StartupProgress& progress);
 
 }  // namespace llorch::worker

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/nvml.h"
 #include "base/result.h"
 #include "base/work_limit.h"
 #include "contract/inference.h"
@@ -102,6 +103,19 @@ class EmbeddingListener {
   virtual void on_end(Result<Embedding> result) = 0;
 };
 
+// Where a model lies in the memory of GPUs.
+struct VramInfo {
+  std::int32_t sm = 0;               // compute capability: 90 is 9.0
+  std::string cuda_runtime_version;  // "13.0"
+  std::int64_t total_bytes = 0;      // that the GPUs have
+  std::int64_t weights_bytes = 0;
+  std::int64_t cache_bytes = 0;
+  std::int64_t workspace_bytes = 0;
+  bool is_resident = false;  // weights and cache are there, and nowhere else
+
+  std::int64_t taken_bytes() const { return weights_bytes + cache_bytes + workspace_bytes; }
+};
+
 // Never changes once the model is loaded.
 struct ModelInfo {
   std::string id;  // the name clients use: --model's file or folder name, or general.name
@@ -116,7 +130,7 @@ struct ModelInfo {
   std::int32_t vocab_size = 0;
   std::int32_t context_length = 0;
   std::int64_t memory_bytes = 0;
-  std::int64_t vram_bytes = 0;
+  std::optional<VramInfo> vram;  // none: it lies in the host's
   std::int64_t parameters = 0;
   std::int64_t created = 0;  // seconds since the epoch: the file's time
   bool has_chat_template = false;
@@ -166,6 +180,9 @@ class InferenceBackend {
   virtual WorkerStats stats() const = 0;
   // Null until the model is loaded; everything below is Unavailable until then.
   virtual const ModelInfo* model() const = 0;
+  // The GPUs of this worker, as their driver sees them now; a driver that says nothing is none.
+  // Takes up to tens of milliseconds: on a work thread.
+  virtual std::vector<base::GpuReading> read_gpus() const { return {}; }
 
   // Encodes the prompt, checks that it fits, compiles the format: once for all choices that share
   // them. The errors name the counts or the keyword.

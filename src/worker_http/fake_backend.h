@@ -65,6 +65,7 @@ class FakeBackend final : public InferenceBackend {
   Setting<std::shared_ptr<const ModelInfo>> info;  // null: loading
   Setting<LoadStatus> load{LoadStatus{LoadStatus::State::Healthy, 1, ""}};
   Setting<WorkerStats> numbers;
+  Setting<std::vector<base::GpuReading>> gpus;
   Setting<std::function<Status(const TextRequest&)>> admit;             // null: all are accepted
   Setting<std::function<Preparation(const TextRequest&)>> preparation;  // null: all succeed
   Setting<std::function<std::optional<PrepareError>(const TextRequest&)>> told;  // null: all are
@@ -86,6 +87,7 @@ class FakeBackend final : public InferenceBackend {
   LoadStatus status() const override { return load.get(); }
   WorkerStats stats() const override { return numbers.get(); }
   const ModelInfo* model() const override;
+  std::vector<base::GpuReading> read_gpus() const override { return gpus.get(); }
   Preparation prepare(const TextRequest& request, const base::WorkLimit& limit) const override;
   Preparation prepare(const EmbedRequest& request, const base::WorkLimit& limit) const override;
   std::optional<PrepareError> check_told(const TextRequest& request,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <utility>
 
 #include "base/version.h"
 
@@ -39,6 +40,36 @@ void append_stats(std::string& out, const WorkerStats& stats) {
                     stats.uptime_seconds);
 }
 
+void append_vram(std::string& out, const VramInfo& vram) {
+  api::append_head(out, "llorch_vram_bytes", "gauge", "GPU memory that this worker takes.");
+  for (const auto& [purpose, bytes] :
+       {std::pair{"weights", vram.weights_bytes}, std::pair{"cache", vram.cache_bytes},
+        std::pair{"workspace", vram.workspace_bytes}}) {
+    fmt::format_to(std::back_inserter(out), "llorch_vram_bytes{{purpose=\"{}\"}} {}\n", purpose,
+                   bytes);
+  }
+  api::append_value(out, "llorch_vram_total_bytes", "gauge", "GPU memory that there is.",
+                    vram.total_bytes);
+}
+
+// What no GPU tells makes no metric.
+void append_gpus(std::string& out, const std::vector<base::GpuReading>& gpus) {
+  const auto append = [&](std::string_view metric, std::string_view help,
+                          std::optional<double> base::GpuReading::*value) {
+    bool is_first = true;
+    for (const base::GpuReading& gpu : gpus) {
+      if (!(gpu.*value)) continue;
+      if (std::exchange(is_first, false)) api::append_head(out, metric, "gauge", help);
+      fmt::format_to(std::back_inserter(out), "{}{{gpu=\"{}\"}} {}\n", metric, api::label(gpu.uuid),
+                     *(gpu.*value));
+    }
+  };
+  append("llorch_gpu_power_watts", "What a GPU takes now, by its driver.",
+         &base::GpuReading::power_watts);
+  append("llorch_gpu_temperature_celsius", "Of a GPU's chip, by its driver.",
+         &base::GpuReading::temperature_celsius);
+}
+
 void append_model(std::string& out, const InferenceBackend& backend) {
   const ModelInfo* model = backend.model();
   api::append_value(out, "llorch_model_loaded", "gauge", "1 once the model is loaded.",
@@ -46,6 +77,8 @@ void append_model(std::string& out, const InferenceBackend& backend) {
   if (model == nullptr) return;
   api::append_value(out, "llorch_memory_bytes", "gauge", "Memory that weights and cache take.",
                     model->memory_bytes);
+  if (model->vram) append_vram(out, *model->vram);
+  append_gpus(out, backend.read_gpus());
   api::append_head(out, "llorch_build_info", "gauge", "What runs here.");
   fmt::format_to(std::back_inserter(out),
                  "llorch_build_info{{version=\"{}\",model=\"{}\",architecture=\"{}\","

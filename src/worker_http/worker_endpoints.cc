@@ -52,11 +52,17 @@ void describe_model(const ModelInfo& model, contract::HealthReport& report) {
   report.device_class = model.device_class;
   report.build = model.build;
   report.memory_type = model.memory_type;
-  report.vram_bytes = model.vram_bytes;
   report.memory_bytes = model.memory_bytes;
   report.vocab_size = model.vocab_size;
   report.context_length = model.context_length;
   report.chat_template = model.has_chat_template;
+  if (model.vram) {
+    report.vram_bytes = model.vram->taken_bytes();
+    report.sm = model.vram->sm;
+    report.cuda_runtime_version = model.vram->cuda_runtime_version;
+    report.vram_total = model.vram->total_bytes;
+    report.resident = model.vram->is_resident;
+  }
 }
 
 // Reads a body as it is described; `check` may refuse more of it. Failures become the answer.
@@ -249,7 +255,7 @@ http::Response answer_health(const Service& service, const RequestText&) {
   return json_response(contract::http_status(report.status), contract::to_json(report));
 }
 
-http::Response answer_metrics(const Service& service, const RequestText&) {
+http::Response answer_metrics(const Service& service, const RequestText&, const base::WorkLimit&) {
   return {200, std::string(api::kMetricsType), service.metrics->render(service.backend)};
 }
 

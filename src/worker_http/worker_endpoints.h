@@ -10,7 +10,8 @@ namespace llorch::worker_http {
 http::Response answer_health(const Service& service, const RequestText& request);
 http::Response answer_cancel(const Service& service, const RequestText& request);
 http::Response answer_shutdown(const Service& service, const RequestText& request);
-http::Response answer_metrics(const Service& service, const RequestText& request);
+http::Response answer_metrics(const Service& service, const RequestText& request,
+                              const base::WorkLimit& limit);
 http::Response answer_tokenize(const Service& service, const RequestText& request,
                                const base::WorkLimit& limit);
 http::Response answer_detokenize(const Service& service, const RequestText& request,

@@ -47,6 +47,49 @@ TEST(Health, ReportsEverythingOfAHealthyWorker) {
   EXPECT_FALSE(report->load_progress.has_value());
 }
 
+std::shared_ptr<const ModelInfo> on_a_gpu(const ModelInfo& info) {
+  ModelInfo changed = info;
+  changed.memory_type = "vram-only";
+  changed.vram = VramInfo{.sm = 90,
+                          .cuda_runtime_version = "13.0",
+                          .total_bytes = 1000,
+                          .weights_bytes = 500,
+                          .cache_bytes = 30,
+                          .workspace_bytes = 4,
+                          .is_resident = true};
+  return std::make_shared<const ModelInfo>(std::move(changed));
+}
+
+TEST(Health, AWorkerOnAGpuSaysWhichAndWhatItHolds) {
+  TestWorker worker;
+  const json::Value on_host = json_of(worker.get("/health"));
+  for (const std::string_view field : {"sm", "cuda_runtime_version", "vram_total", "resident"})
+    EXPECT_FALSE(on_host.as_object().contains(field)) << field;
+  worker.backend.info = on_a_gpu(*worker.backend.info.get());
+  const json::Value report = json_of(worker.get("/health"));
+  EXPECT_EQ(report.at("vram_bytes"), 534);
+  EXPECT_EQ(report.at("sm"), 90);
+  EXPECT_EQ(report.at("cuda_runtime_version"), "13.0");
+  EXPECT_EQ(report.at("vram_total"), 1000);
+  EXPECT_EQ(report.at("resident"), true);
+}
+
+TEST(Metrics, TellVramByPurposeAndWhatTheDriverSaysOfTheGpus) {
+  TestWorker worker;
+  EXPECT_THAT(body_of(worker.get("/metrics")), Not(HasSubstr("llorch_vram")));
+  worker.backend.info = on_a_gpu(*worker.backend.info.get());
+  worker.backend.gpus = {base::GpuReading{.uuid = "GPU-a", .power_watts = 71.5},
+                         base::GpuReading{.uuid = "GPU-b", .power_watts = 60}};
+  const std::string page = body_of(worker.get("/metrics"));
+  EXPECT_THAT(page, HasSubstr("llorch_vram_bytes{purpose=\"weights\"} 500\n"));
+  EXPECT_THAT(page, HasSubstr("llorch_vram_bytes{purpose=\"cache\"} 30\n"));
+  EXPECT_THAT(page, HasSubstr("llorch_vram_bytes{purpose=\"workspace\"} 4\n"));
+  EXPECT_THAT(page, HasSubstr("llorch_vram_total_bytes 1000\n"));
+  EXPECT_THAT(page, HasSubstr("llorch_gpu_power_watts{gpu=\"GPU-a\"} 71.5\n"
+                              "llorch_gpu_power_watts{gpu=\"GPU-b\"} 60\n"));
+  EXPECT_THAT(page, Not(HasSubstr("temperature"))) << "no GPU told any";
+}
+
 TEST(Health, LoadingUnhealthyAndDrainingAre503) {
   TestWorker worker;
   worker.backend.info = nullptr;

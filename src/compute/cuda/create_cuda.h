@@ -13,6 +13,9 @@ namespace llorch::compute {
 // them.
 Result<std::unique_ptr<Backend>> make_cuda_backend(int device);
 
+// 0 also where nobody can say.
+int count_cuda_devices();
+
 // For a device that is there. Takes 512 MB of its memory while it lasts.
 Result<HostLimits> measure_cuda_limits(int device);
 

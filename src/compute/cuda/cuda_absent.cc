@@ -16,6 +16,10 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
   return built_without(device);
 }
 
+int count_cuda_devices() {
+  return 0;
+}
+
 Result<HostLimits> measure_cuda_limits(int device) {
   return built_without(device);
 }

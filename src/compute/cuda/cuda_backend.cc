@@ -58,6 +58,28 @@ class CudaBackend final : public Backend {
     return fmt::format("cuda-sm{}{}", major, minor);
   }
 
+  std::optional<DeviceFacts> facts() const override {
+    cudaDeviceProp properties{};
+    int runtime = 0;
+    std::array<char, 32> bus_id{};
+    check_cuda(cudaGetDeviceProperties(&properties, device_), "cudaGetDeviceProperties");
+    check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    check_cuda(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device_),
+               "cudaDeviceGetPCIBusId");
+    return DeviceFacts{.sm = properties.major * 10 + properties.minor,
+                       .runtime_version = fmt::format("{}.{}", runtime / 1000, runtime % 1000 / 10),
+                       .memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem),
+                       .bus_id = bus_id.data()};
+  }
+
+  bool is_resident(const Buffer& buffer) const override {
+    cudaPointerAttributes attributes{};
+    const cudaError_t status = cudaPointerGetAttributes(&attributes, buffer.data());
+    return status == cudaSuccess && attributes.type == cudaMemoryTypeDevice &&
+           attributes.device == device_;
+  }
+  std::int64_t workspace_bytes() const override { return workspace_.bytes(); }
+
   std::int64_t free_bytes() const override {
     std::size_t free = 0;
     std::size_t total = 0;
@@ -479,6 +501,11 @@ Error device_failed(std::string_view name, std::string_view what, cudaError_t st
 }
 
 }  // namespace
+
+int count_cuda_devices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
   int num_devices = 0;
