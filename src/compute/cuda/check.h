@@ -7,7 +7,7 @@
 #include <source_location>
 #include <string>
 
-#include "base/check.h"
+#include "compute/device_failure.h"
 
 namespace llorch::compute::cuda {
 
@@ -15,9 +15,10 @@ inline void check_cuda(cudaError_t status, const char* what,
                        std::source_location where = std::source_location::current()) {
   if (status == cudaSuccess) [[likely]]
     return;
-  const std::string note =
-      std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
-  base::check_failed(what, note, where.file_name(), static_cast<int>(where.line()));
+  const std::string said = std::string(cudaGetErrorName(status)) + ": " +
+                           cudaGetErrorString(status) + " (" + where.file_name() + ":" +
+                           std::to_string(where.line()) + ")";
+  end_with_device_failure(what, said);
 }
 
 }  // namespace llorch::compute::cuda
