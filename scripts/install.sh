@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what was built: programs, manual pages, completions, systemd's units, documents.
+# Installs what was built: programs, the library for C, manual pages, completions, systemd's units, documents.
 #   scripts/install.sh BIN [--prefix DIR] [--destdir DIR]
 #     BIN        the folder with the programs: build/release/bin
 #     --prefix   where they will be found (/usr/local)
@@ -36,6 +36,18 @@ install -d "$to/bin"
 for program in "${programs[@]}"; do install -m 0755 "$bin/$program" "$to/bin/$program"; done
 if [ -x "$bin/worker-orcd" ]; then ln -sfn worker-orcd "$to/bin/llorch-cudad"; fi
 if [ -f "$bin/libhwy.so.1" ]; then install -m 0644 "$bin/libhwy.so.1" "$to/bin/"; fi
+
+# The library for programs in C, where it was built: beside the programs' folder.
+library=$(find "$bin/../lib" -maxdepth 1 -type f -name 'libllorch_worker.so.*' 2> /dev/null | head -1)
+if [ -n "$library" ]; then
+  file=${library##*/} # libllorch_worker.so.0.1.0
+  release=${file#libllorch_worker.so.}
+  install -d "$to/lib" "$to/include/llorch/ffi"
+  install -m 0644 "$library" "$to/lib/$file"
+  ln -sfn "$file" "$to/lib/libllorch_worker.so.${release%%.*}"
+  ln -sfn "libllorch_worker.so.${release%%.*}" "$to/lib/libllorch_worker.so"
+  install -m 0644 src/ffi/worker_ffi.h "$to/include/llorch/ffi/"
+fi
 
 # Manual pages: of llorch and llorch-pool from their tables of commands, of the others from what --help says.
 man=$to/share/man/man1

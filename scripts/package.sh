@@ -40,6 +40,10 @@ for program in "$bin"/*; do
   if [ $is_portable = yes ]; then cp "$program" "$work/bin/"; else strip -o "$work/bin/${program##*/}" "$program"; fi
 done
 cp "$bin"/libhwy.so.1 "$work/bin/" 2> /dev/null || true
+mkdir "$work/lib"
+for library in "$bin"/../lib/libllorch_worker.so.*.*; do
+  if [ -f "$library" ]; then strip --strip-unneeded -o "$work/lib/${library##*/}" "$library"; fi
+done
 
 tree=$work/llorch
 scripts/install.sh "$work/bin" --prefix /usr --destdir "$tree"
@@ -52,6 +56,12 @@ if [ -e "$tree/usr/bin/worker-orcd" ]; then
   cuda=$work/llorch-worker-cuda
   mkdir -p "$cuda/usr/bin" "$cuda/usr/share/man/man1" "$cuda/usr/share/doc/llorch-worker-cuda"
   mv "$tree"/usr/bin/{worker-orcd,llorch-cudad} "$cuda/usr/bin/"
+  # The library holds the same kernels; without CUDA it stays with the rest.
+  if [ -e "$tree/usr/lib/libllorch_worker.so" ]; then
+    mkdir -p "$cuda/usr/lib"
+    mv "$tree"/usr/lib/libllorch_worker.so* "$cuda/usr/lib/"
+    mv "$tree/usr/include" "$cuda/usr/"
+  fi
   mv "$tree/usr/share/man/man1/worker-orcd.1.gz" "$cuda/usr/share/man/man1/"
   cp LICENSE "$cuda/usr/share/doc/llorch-worker-cuda/copyright"
 elif [ $is_portable = no ]; then
@@ -86,7 +96,8 @@ build_package() {
 mkdir -p "$tree/DEBIAN"
 echo /etc/llorch/config.toml > "$tree/DEBIAN/conffiles"
 for script in postinst prerm postrm; do install -m 0755 "packaging/debian/$script" "$tree/DEBIAN/$script"; done
-build_package llorch "$tree" "$(libraries "$tree"/usr/bin/*), passwd" "openssh-client, ca-certificates" \
+mapfile -t files < <(find "$tree/usr/bin" "$tree/usr/lib" -type f \( -path '*/bin/*' -o -name 'libllorch_worker.so*' \))
+build_package llorch "$tree" "$(libraries "${files[@]}"), passwd" "openssh-client, ca-certificates" \
   "run language models on every machine you own, as one" << 'TEXT'
 Worker, pool and orchestrator: an OpenAI-compatible address for the models of
 all your machines. With systemd units, which are not started by themselves:
