@@ -54,7 +54,8 @@ if(NOT LLORCH_CUDA STREQUAL "OFF")
   find_program(LLORCH_NVCC nvcc PATHS /usr/local/cuda/bin)
   if(LLORCH_NVCC)
     set(CMAKE_CUDA_COMPILER ${LLORCH_NVCC})
-    set(CMAKE_CUDA_ARCHITECTURES 75-virtual 80-virtual 90a-real CACHE STRING "CUDA targets")
+    # Machine code for every generation since Turing, and PTX for those to come. The preset `cuda` has Hopper's alone.
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90a-real 100-real 120-real 120-virtual CACHE STRING "CUDA targets")
     enable_language(CUDA)
     # CMake 3.25 does not know how nvcc is told C++20, and refuses CMAKE_CXX_STANDARD, which CUDA code inherits.
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
