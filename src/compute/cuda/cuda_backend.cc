@@ -7,6 +7,7 @@
 #include "compute/check_args.h"
 #include "compute/cuda/check.h"
 #include "compute/cuda/create_cuda.h"
+#include "compute/cuda/device_info.h"
 #include "compute/cuda/device_memory.h"
 #include "compute/cuda/draw_layout.h"
 #include "compute/cuda/kernels.h"
@@ -58,20 +59,7 @@ class CudaBackend final : public Backend {
     return fmt::format("cuda-sm{}{}", major, minor);
   }
 
-  std::optional<DeviceFacts> facts() const override {
-    cudaDeviceProp properties{};
-    int runtime = 0;
-    std::array<char, 32> bus_id{};
-    check_cuda(cudaGetDeviceProperties(&properties, device_), "cudaGetDeviceProperties");
-    check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
-    check_cuda(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device_),
-               "cudaDeviceGetPCIBusId");
-    return DeviceFacts{.sm = properties.major * 10 + properties.minor,
-                       .runtime_version = fmt::format("{}.{}", runtime / 1000, runtime % 1000 / 10),
-                       .memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem),
-                       .bus_id = bus_id.data()};
-  }
-
+  std::optional<DeviceFacts> facts() const override { return cuda::read_facts(device_); }
   bool is_resident(const Buffer& buffer) const override {
     cudaPointerAttributes attributes{};
     const cudaError_t status = cudaPointerGetAttributes(&attributes, buffer.data());
@@ -475,62 +463,33 @@ class CudaBackend final : public Backend {
   int rounded_place_ = 0;  // the one filled last
 };
 
-std::string describe(int device) {
-  cudaDeviceProp properties{};
-  if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
-    return fmt::format("cuda:{} (unreadable)", device);
-  }
-  return fmt::format("cuda:{} ({}, sm_{}{})", device, properties.name, properties.major,
-                     properties.minor);
-}
-
-Error no_such_device(int device, int num_devices, cudaError_t status) {
-  std::string found;
-  for (int i = 0; i < num_devices; ++i) found += (i > 0 ? ", " : "") + describe(i);
-  if (num_devices == 0) {
-    found = fmt::format("none ({})",
-                        cudaGetErrorString(status != cudaSuccess ? status : cudaErrorNoDevice));
-  }
-  return {ErrorCode::Unavailable,
-          fmt::format("cuda:{}: there is no such device; CUDA devices found: {}", device, found)};
-}
-
-Error device_failed(std::string_view name, std::string_view what, cudaError_t status) {
-  return {ErrorCode::DeviceFailed,
-          fmt::format("{}: {}: {}", name, what, cudaGetErrorString(status))};
-}
-
 }  // namespace
-
-int count_cuda_devices() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
   int num_devices = 0;
   const cudaError_t counted = cudaGetDeviceCount(&num_devices);
   if (counted != cudaSuccess) num_devices = 0;
-  if (device < 0 || device >= num_devices) return no_such_device(device, num_devices, counted);
-  const std::string name = describe(device);
+  if (device < 0 || device >= num_devices)
+    return cuda::no_such_device(device, num_devices, counted);
+  const std::string name = cuda::describe_device(device);
   if (const cudaError_t status = cudaSetDevice(device); status != cudaSuccess) {
-    return device_failed(name, "cannot be used", status);
+    return cuda::device_failed(name, "cannot be used", status);
   }
   if (const cudaError_t status = cuda::probe_kernels(); status != cudaSuccess) {
-    return device_failed(name, "cannot run the compiled kernels", status);
+    return cuda::device_failed(name, "cannot run the compiled kernels", status);
   }
   Result<std::unique_ptr<cuda::Staging>> staging = cuda::Staging::make();
   if (!staging.ok()) return staging.error().in(name);
   cudaStream_t stream = nullptr;
   if (const cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
       status != cudaSuccess) {
-    return device_failed(name, "cannot make a stream", status);
+    return cuda::device_failed(name, "cannot make a stream", status);
   }
   CudaBackend::LayerEvents events{};
   for (cudaEvent_t& event : events) {
     if (const cudaError_t status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
         status != cudaSuccess) {
-      return device_failed(name, "cannot make an event", status);
+      return cuda::device_failed(name, "cannot make an event", status);
     }
   }
   return std::unique_ptr<Backend>(
