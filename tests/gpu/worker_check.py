@@ -1,26 +1,26 @@
-"""What a CUDA worker promises, seen from outside: same ids whatever the batch, cancel, bursts, a soak with flat VRAM, VRAM back after kill -9.
+"""What a CUDA worker promises, seen from outside: same ids whatever the batch and over two parts, the CPU's ids in F32, cancel, bursts, a soak with
+flat VRAM, a plan that holds, VRAM back after kill -9, also through the pool.
 
-    worker_check.py BIN_DIR MODEL [--requests N] [--json FILE]
+    worker_check.py BIN_DIR MODEL [--f32 MODEL] [--plan MODEL]... [--requests N] [--json FILE]
 
-Prints a row for each check and exits 1 when one failed. Needs a GPU and nvidia-smi; nothing but Python's standard library.
+--f32: a small model of float32 weights, whose ids are compared with llorch-cpud's. --plan: models whose memory and time to load are looked at.
+Prints a row for each check and exits 1 when one failed. What BIN_DIR has not (llorch-cpud, llorch-pool) makes a row that says so.
+Needs a GPU and its driver; nothing but Python's standard library.
 """
-import argparse, http.client, json, os, signal, subprocess, sys, threading, time
+import argparse, http.client, json, os, re, signal, subprocess, sys, tempfile, threading, time
 
-
-def vram_mib():
-    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True)
-    return int(out.stdout.split()[0])
+from card import Card
 
 
 class Worker:
-    def __init__(self, bin_dir, model, *flags):
-        self.process = subprocess.Popen([os.path.join(bin_dir, "worker-orcd"), "--worker-id", "gpu-check", "--model", model, "--port", "0", "--gpu-device", "0", *flags],
+    def __init__(self, bin_dir, model, *flags, program="worker-orcd"):
+        self.process = subprocess.Popen([os.path.join(bin_dir, program), "--worker-id", "gpu-check", "--model", model, "--port", "0", *flags],
                                         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         self.port = None
         self.lines = []
         threading.Thread(target=self._read, daemon=True).start()
         begin = time.time()
-        while time.time() - begin < 60:
+        while time.time() - begin < 120:
             if self.port and self.health().get("status") == "healthy":
                 self.ready_s = time.time() - begin
                 return
@@ -30,7 +30,6 @@ class Worker:
         raise SystemExit("the worker did not become ready:\n" + "".join(self.lines[-10:]))
 
     def _read(self):
-        import re
         for line in self.process.stderr:
             self.lines.append(line)
             found = re.search(r'"port":(\d+)', line)
@@ -91,10 +90,73 @@ def together(worker, calls):
     return results
 
 
+def same_as_cpu(row, options):
+    """The ids of a float32 model, whose products are float32 on every backend."""
+    if not options.f32 or not os.path.exists(os.path.join(options.bin_dir, "llorch-cpud")):
+        return row("64 greedy ids equal to the CPU's in F32", True, "SKIPPED: no --f32, or no llorch-cpud")
+    ids = []
+    for program in ("llorch-cpud", "worker-orcd"):
+        worker = Worker(options.bin_dir, options.f32, program=program)
+        ids.append([worker.execute(job=f"f32-{i}", prompt=prompt, max_tokens=64, temperature=0)[0] for i, prompt in enumerate(("Once upon a time", "The dog", "Lily wanted"))])
+        worker.stop()
+    same = ids[0] == ids[1] and min(len(some) for some in ids[0]) > 32
+    row("64 greedy ids equal to the CPU's in F32", same, f"{sum(len(some) for some in ids[0])} ids of 3 prompts")
+
+
+def split_in_two(row, options, alone):
+    """The layers on one card named twice: two contexts of CUDA's, two streams, the same ids."""
+    worker = Worker(options.bin_dir, options.model, "--gpu-device", "0,0")
+    ids = worker.execute(job="split", max_tokens=48, temperature=0)[0]
+    drawn = together(worker, [{"job": f"split-{i}", "max_tokens": 48, "temperature": 1.0, "seed": i} for i in range(16)])
+    row("same ids over two parts (--gpu-device 0,0)", ids == alone and len(ids) > 0 and all(d[1] and d[1][0] == "end" for d in drawn), f"{len(ids)} ids, {worker.health().get('device')}")
+    worker.stop()
+
+
+def plan_holds(row, options, card, model):
+    plan = json.loads(subprocess.run([os.path.join(options.bin_dir, "worker-orcd"), "--plan-memory", "--model", model], capture_output=True, text=True, check=True).stdout)
+    before = card.used_mib()
+    worker = Worker(options.bin_dir, model, "--kv-memory", str(plan["kv_bytes"]))
+    loaded = json.loads(next(line for line in worker.lines if '"message":"ready"' in line))
+    taken, planned = card.used_mib() - before, plan["device_bytes"] / 2**20
+    name = os.path.basename(model)
+    row(f"plan within 5 %: {name}", abs(taken - planned) <= 0.05 * planned, f"planned {planned:.0f} MiB, taken {taken:.0f} MiB ({100 * (taken - planned) / planned:+.1f} %); ready in {loaded.get('seconds', 0):.2f} s")
+    worker.stop()
+    left = card.settles_at(before, 8)
+    row(f"VRAM is back after its end: {name}", abs(left - before) <= 8, f"{before:.0f} MiB before, {left:.0f} after")
+
+
+def killed_in_a_pool(row, options, card):
+    what = "kill -9 in a pool: VRAM is back"
+    pool = os.path.join(options.bin_dir, "llorch-pool")
+    if not os.path.exists(pool):
+        return row(what, True, "SKIPPED: no llorch-pool")
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, "LLORCH_HOME": home}
+
+        def ask(*words):
+            return subprocess.run([pool, *words], env=environment, capture_output=True, text=True, timeout=120)
+        before = card.used_mib()
+        spawned = ask("worker", "spawn", "cuda", "--model", "builtin", "--gpu", "0")
+        listed = ask("worker", "list", "--json")
+        try:
+            worker = json.loads(listed.stdout)["workers"][0]
+            held = card.used_mib() - before
+            os.kill(worker["pid"], signal.SIGKILL)
+            left = card.settles_at(before, 8)
+            time.sleep(1.5)
+            state = json.loads(ask("worker", "list", "--json").stdout)["workers"]
+            row(what, held > 100 and abs(left - before) <= 8, f"{held:.0f} MiB held, {left - before:+.0f} MiB after; the pool says {state[0]['state'] if state else 'gone'}")
+        except (ValueError, KeyError, IndexError) as error:
+            row(what, False, f"{error!r}: {spawned.stderr[-300:]} {listed.stdout[:200]}")
+        ask("stop")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin_dir")
     parser.add_argument("model")
+    parser.add_argument("--f32")
+    parser.add_argument("--plan", action="append", default=[])
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -104,17 +166,24 @@ def main():
         rows.append({"check": what, "passed": bool(ok), "said": said})
         print(f"  {what:<44} {'pass' if ok else 'FAIL'}  {said}", flush=True)
 
-    before = vram_mib()
+    card = Card()
+    before = card.used_mib()
     worker = Worker(options.bin_dir, options.model)
     health = worker.health()
-    row("ready", True, f"{worker.ready_s:.2f} s, {vram_mib() - before} MiB of VRAM, {health.get('device')}")
-    row("/health", health.get("memory_type") == "vram-only" and health.get("vram_bytes", 0) > 0, f"vram_bytes {health.get('vram_bytes')}")
+    row("ready", True, f"{worker.ready_s:.2f} s, {card.used_mib() - before:.0f} MiB of VRAM, {health.get('device')}")
+    told = {name: health.get(name) for name in ("vram_bytes", "vram_total", "sm", "cuda_runtime_version", "resident")}
+    row("/health", health.get("memory_type") == "vram-only" and all(told.values()), json.dumps(told))
+    page = worker.call("GET", "/metrics").read().decode()
+    found = dict(re.findall(r'^(llorch_(?:vram_bytes|gpu_power_watts|gpu_temperature_celsius)(?:\{purpose="\w+"\})?)(?:\{gpu="[^"]+"\})? (\S+)$', page, re.M))
+    row("/metrics: VRAM by purpose, power, temperature", len(found) == 5, ", ".join(f"{name[7:]} {value}" for name, value in found.items()))
     for name, sampling in (("greedy", {"temperature": 0}), ("temperature 1", {"temperature": 1.0, "seed": 7}),
                            ("temperature 0.8, top-p 0.9", {"temperature": 0.8, "top_p": 0.9, "seed": 7})):
         alone = worker.execute(job=f"alone-{len(rows)}", max_tokens=48, **sampling)
         calls = [{"job": f"among-{len(rows)}-{i}", "max_tokens": 48, **(sampling if i == 7 else {"temperature": 1.0, "seed": 100 + i, "prompt": f"Tale {i} of {'many ' * i}things"})} for i in range(24)]
         among = together(worker, calls)
         again = worker.execute(job=f"again-{len(rows)}", max_tokens=48, **sampling)
+        if name == "greedy":
+            greedy = alone[0]
         same = alone[0] == among[7][0] == again[0] and len(alone[0]) > 0
         row(f"same ids alone, among 24, again: {name}", same, f"{len(alone[0])} ids" if same else f"{alone[0][:6]} {among[7][0][:6]} {again[0][:6]}")
     words = "The king walked along the river and thought of his daughter. "
@@ -130,25 +199,32 @@ def main():
             some = together(worker, [{"job": f"speed-{streams}-{temperature}-{i}", "max_tokens": 200, "temperature": temperature, "seed": i, "prompt": f"{i} {words}"} for i in range(streams)])
             tokens, seconds = sum(len(s[0]) for s in some), max(s[3] for s in some)
             row(f"{streams} streams, {name}, over HTTP", all(s[1] and s[1][0] == "end" for s in some), f"{tokens / seconds:.0f} tokens/s ({tokens} tokens)")
-    flat = vram_mib()
+    flat = card.used_mib()
     begin = time.time()
     failed = 0
     for start in range(0, options.requests, 50):
         some = together(worker, [{"job": f"soak-{start + i}", "max_tokens": 1 + (start + i) % 40, "temperature": (i % 3) * 0.5, "seed": i, "prompt": f"{i} " + words * (i % 9)} for i in range(50)])
         failed += sum(1 for s in some if not s[1] or s[1][0] != "end")
-    row(f"soak of {options.requests}", failed == 0 and abs(vram_mib() - flat) <= 8, f"{failed} failed, VRAM {flat} -> {vram_mib()} MiB, {time.time() - begin:.1f} s")
+    row(f"soak of {options.requests}", failed == 0 and abs(card.used_mib() - flat) <= 8, f"{failed} failed, VRAM {flat:.0f} -> {card.used_mib():.0f} MiB, {time.time() - begin:.1f} s")
     health = worker.health()
     row("blocks are back", health.get("kv_blocks_free") == health.get("kv_blocks_total") or health.get("slots_busy") == 0, f"{health.get('kv_blocks_free')} of {health.get('kv_blocks_total')} free")
     bad = worker.execute(job="too-long", prompt="word " * 30000, max_tokens=10)
     row("a prompt beyond the context is refused", bad[1] and bad[1][0] == "400", str(bad[1])[:80])
     row("SIGTERM: exit 0", worker.stop() == 0, "")
+    split_in_two(row, options, greedy)
+    same_as_cpu(row, options)
+    for model in options.plan:
+        plan_holds(row, options, card, model)
+    before = card.used_mib()
     second = Worker(options.bin_dir, options.model)
+    held = card.used_mib() - before
     threading.Thread(target=lambda: second.execute(job="doomed", max_tokens=1000), daemon=True).start()
     time.sleep(0.3)
     second.process.kill()
     second.process.wait()
-    time.sleep(1.5)
-    row("kill -9: VRAM is back", abs(vram_mib() - before) <= 8, f"{before} MiB before, {vram_mib()} after")
+    left = card.settles_at(before, 8)
+    row("kill -9: VRAM is back", held > 100 and abs(left - before) <= 8, f"{held:.0f} MiB held, {left - before:+.0f} MiB after")
+    killed_in_a_pool(row, options, card)
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rows, file, indent=1)
