@@ -19,6 +19,7 @@ constexpr KeyRule<std::int32_t> context(std::int32_t tokens) {
 }
 // As many as query heads, also where null says so.
 constexpr KeyRule<std::int32_t> kOnePerQuery = {"num_key_value_heads", 0, 0};
+constexpr KeyRule<std::int32_t> kQwenHeads = {"num_key_value_heads", 32, 0};
 constexpr KeyRule<std::int32_t> kDerivedHead = {"head_dim", 0, 0};
 constexpr KeyRule<float> epsilon(float value) {
   return {"rms_norm_eps", value};
@@ -75,30 +76,34 @@ constexpr FamilyDefaults gemma_family(std::string_view family, std::int32_t cont
           .logit_softcap = logit_cap(logit_softcap)};
 }
 
-constexpr std::array kFamilies = [] {
-  constexpr KeyRule<std::int32_t> kQwenHeads = {"num_key_value_heads", 32, 0};
-  std::array rows = {
-      FamilyDefaults{.family = "gpt2",
-                     .context_length = {"n_positions", 1024},
-                     .norm_epsilon = {"layer_norm_epsilon", 1e-5F},
-                     .activation = {"activation_function", "gelu_new"},
-                     .tied_output = tied(true)},
-      silu_family("llama", 2048, kOnePerQuery, kDerivedHead, {}),
-      silu_family("mistral", 131072, heads(8), kDerivedHead, window(4096)),
-      silu_family("qwen2", 32768, kQwenHeads, head_of(0), window(4096)),
-      silu_family("qwen3", 32768, kQwenHeads, head_of(128), window(4096)),
-      silu_family("phi3", 4096, kOnePerQuery, head_of(0), window(0)),
-      gemma_family("gemma2", 8192, 50, 30),
-      gemma_family("gemma3", 131072, 0, 0),
-  };
-  FamilyDefaults& phi3 = rows[5];
+constexpr FamilyDefaults phi3_family() {
+  FamilyDefaults phi3 = silu_family("phi3", 4096, kOnePerQuery, head_of(0), window(0));
   phi3.norm_epsilon = epsilon(1e-5F);
   phi3.original_context = 4096;
-  FamilyDefaults& gemma3 = rows[7];
+  return phi3;
+}
+
+constexpr FamilyDefaults gemma3_family() {
+  FamilyDefaults gemma3 = gemma_family("gemma3", 131072, 0, 0);
   gemma3.rope_theta = 1e6;
   gemma3.local_rope_theta = 10000;
-  return rows;
-}();
+  return gemma3;
+}
+
+constexpr std::array kFamilies = {
+    FamilyDefaults{.family = "gpt2",
+                   .context_length = {"n_positions", 1024},
+                   .norm_epsilon = {"layer_norm_epsilon", 1e-5F},
+                   .activation = {"activation_function", "gelu_new"},
+                   .tied_output = tied(true)},
+    silu_family("llama", 2048, kOnePerQuery, kDerivedHead, {}),
+    silu_family("mistral", 131072, heads(8), kDerivedHead, window(4096)),
+    silu_family("qwen2", 32768, kQwenHeads, head_of(0), window(4096)),
+    silu_family("qwen3", 32768, kQwenHeads, head_of(128), window(4096)),
+    phi3_family(),
+    gemma_family("gemma2", 8192, 50, 30),
+    gemma3_family(),
+};
 
 std::string full_key(std::string_view key) {
   return fmt::format("{}{}", kPrefix, key);
