@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """That the generated pages are what their programs make of the files beside them, so that no number in them was typed:
 docs/MODEL_SUPPORT.md of docs/data/model_support.json (`llorch matrix --show`), docs/PERFORMANCE_BENCHMARKS.md and its picture
-of docs/data/performance_benchmarks.json (bench/peers_page.py).
+of docs/data/performance_benchmarks.json (bench/peers_page.py), docs/fleet_cost.svg of docs/data/fleet_cost.json (bench/plot_fleet.py).
 
 Usage: check_numbers.py ROOT LLORCH
 """
@@ -43,12 +43,18 @@ def check_speeds(root, folder):
     return bad
 
 
+def check_fleet(root):
+    source = root / "docs/data/fleet_cost.json"
+    drawn = subprocess.run([sys.executable, root / "bench/plot_fleet.py", source], capture_output=True, text=True, check=True)
+    return differs((root / "docs/fleet_cost.svg").read_text(), drawn.stdout, "docs/fleet_cost.svg", "bench/plot_fleet.py docs/data/fleet_cost.json > docs/fleet_cost.svg")
+
+
 def main():
     if len(sys.argv) != 3:
         raise SystemExit(__doc__)
     root, llorch = pathlib.Path(sys.argv[1]), sys.argv[2]
     with tempfile.TemporaryDirectory() as folder:
-        bad = [check_models(root, llorch, pathlib.Path(folder)), check_speeds(root, pathlib.Path(folder))]
+        bad = [check_models(root, llorch, pathlib.Path(folder)), check_speeds(root, pathlib.Path(folder)), check_fleet(root)]
     raise SystemExit(1 if any(bad) else 0)
 
 
