@@ -170,9 +170,10 @@ struct Panel {
 struct Panels {
   std::int64_t rows;
   bool wide;
+  std::int64_t narrow = kPanelRows;  // rows of a panel that is not wide, at most
 
   std::int64_t count() const {
-    const std::int64_t most = wide ? kWideRows : kPanelRows;
+    const std::int64_t most = wide ? kWideRows : narrow;
     return (rows + most - 1) / most;
   }
   Panel at(std::int64_t index) const;
@@ -201,7 +202,8 @@ struct PackedRange {
   std::uint8_t* room;  // room_for_opened() bytes, on a cache line
 };
 
-// sums[r][lane] = x[r] · row `lane` of the tile, for the rows of one panel.
+// sums[r][lane] = x[r] · row `lane` of the tile, for the rows of one panel. With a pair of tiles
+// that follow each other the second one's sums stand behind all of the first one's.
 using QuantTile = void (*)(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
                            float* sums);
 // A tile taken apart, once for many rows. For each 32 k: float32 steps of the 16 rows, one or for
@@ -259,6 +261,9 @@ struct PackedKernels {
   // By type, then by rows of the panel less one; null where the type has no tiles.
   const QuantTile* quants[tensor::kNumDTypes];
   const NumberTile* numbers[tensor::kNumDTypes];
+  // The same with pairs of tiles, where a set has registers for their sums; null elsewhere.
+  const QuantTile* quant_pairs[tensor::kNumDTypes];
+  std::int64_t panel_rows = kPanelRows;  // at most; pairs take no more
   // One row with two tiles that follow each other, where two streams from memory are faster than
   // one; null elsewhere. The sums of the second tile stand behind those of the first.
   NumberTile pairs[tensor::kNumDTypes];
@@ -288,6 +293,9 @@ template <class Tiles, int... Less>
 struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
   template <tensor::DType T>
   static constexpr QuantTile kQuants[] = {Tiles::template quants<T, Less + 1>...};
+  // Tiles::quant_pairs<DType, rows>(), for sets that have it.
+  template <tensor::DType T>
+  static constexpr QuantTile kQuantPairs[] = {Tiles::template quant_pairs<T, Less + 1>...};
   template <tensor::DType T>
   static constexpr NumberTile kNumbers[] = {Tiles::template numbers<T, Less + 1>...};
 
@@ -298,6 +306,11 @@ struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
     kernels.numbers[static_cast<int>(F32)] = kNumbers<F32>;
     kernels.numbers[static_cast<int>(F16)] = kNumbers<F16>;
     kernels.numbers[static_cast<int>(BF16)] = kNumbers<BF16>;
+  }
+  static constexpr void fill_pairs(PackedKernels& kernels) {
+    kernels.panel_rows = sizeof...(Less);
+    with_each_quant_type(
+        [&](auto type) { kernels.quant_pairs[static_cast<int>(type())] = kQuantPairs<type()>; });
   }
 };
 
@@ -318,7 +331,7 @@ inline bool opens_tiles(const PackedKernels& kernels, std::int64_t rows) {
   return kernels.opened_from > 0 && rows >= kernels.opened_from;
 }
 inline Panels cut_rows(const PackedKernels& kernels, std::int64_t rows) {
-  return {rows, opens_tiles(kernels, rows)};
+  return {rows, opens_tiles(kernels, rows), kernels.panel_rows};
 }
 void multiply_packed(const PackedKernels& kernels, const PackedRange& range);
 

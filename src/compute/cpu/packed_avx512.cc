@@ -5,213 +5,24 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include "compute/cpu/packed_avx512_inl.h"
+
 namespace llorch::compute {
 namespace {
 
-using tensor::DType;
-
-#define LLORCH_INLINE inline __attribute__((always_inline))
-
-LLORCH_INLINE __m512 load_halves(const std::uint8_t* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-LLORCH_INLINE __m512 load_bytes(const std::uint8_t* p) {
-  return _mm512_cvtepi32_ps(
-      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-}
-
-// Bits at `from` of each byte moved to `to`, the others cleared.
-template <int from, int to, int width>
-LLORCH_INLINE __m512i move_bits(__m512i v) {
-  if constexpr (from > to) v = _mm512_srli_epi16(v, from - to);
-  if constexpr (from < to) v = _mm512_slli_epi16(v, to - from);
-  return _mm512_and_si512(v, _mm512_set1_epi8(static_cast<char>(((1 << width) - 1) << to)));
-}
-
-// The numbers of step s, ready to be multiplied.
-template <DType T, int s>
-LLORCH_INLINE __m512i load_step(const std::uint8_t* vectors) {
-  constexpr QuantLayout kLayout = quant_layout(T);
-  const auto load = [&](int vector) __attribute__((always_inline)) {
-    return _mm512_loadu_si512(vectors + vector * kVectorBytes);
-  };
-  constexpr int kHigh = kLayout.high_bits;
-  if constexpr (kLayout.low_bits == 8) return load(s);
-  __m512i v;
-  if constexpr (kLayout.low_bits == 4) {
-    v = move_bits<s / 4 * 4, 0, 4>(load(kHigh + s % 4));
-  } else {
-    v = move_bits<s % 4 * 2, kLayout.up, 2>(load(kHigh + s / 4));
-  }
-  if constexpr (kLayout.levels) {
-    const __m512i levels =
-        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Levels)));
-    return _mm512_shuffle_epi8(levels, v);
-  }
-  constexpr int kTop = kLayout.low_bits + kLayout.up;
-  if constexpr (kHigh == 1) v = _mm512_or_si512(v, move_bits<s, kTop, 1>(load(0)));
-  if constexpr (kHigh == 2) v = _mm512_or_si512(v, move_bits<s % 4 * 2, kTop, 2>(load(s / 4)));
-  return v;
-}
-
-template <int first, int last>
-LLORCH_INLINE __m512i dot(__m512i sum, const __m512i* numbers, const std::int8_t* quants) {
-#pragma GCC unroll 8
-  for (int s = first; s < last; ++s) {
-    std::int32_t four;
-    __builtin_memcpy(&four, quants + 4 * s, sizeof(four));
-    sum = _mm512_dpbusd_epi32(sum, numbers[s], _mm512_set1_epi32(four));
-  }
-  return sum;
-}
-
-// What scales 32 k: one step, or one for each half; minimums likewise.
-struct Scales {
-  __m512 step[2];
-  __m512 min[2];
-};
-
-template <QuantLayout kLayout>
-LLORCH_INLINE __m512 add_block(__m512 sum, const __m512i* numbers, const Scales& scales,
-                               const InputBlock& x) {
-  const __m512 scale = _mm512_set1_ps(x.scale);
-  if constexpr (kLayout.halves) {
-    constexpr bool kBiased = kLayout.bias == NumberBias::Halves32;
-    const __m512i low = _mm512_set1_epi32(x.starts[3]);
-    const __m512i high = _mm512_set1_epi32(x.starts[4]);
-    const __m512i zero = _mm512_setzero_si512();
-    const __m512 a = _mm512_cvtepi32_ps(dot<0, 4>(kBiased ? low : zero, numbers, x.quants));
-    const __m512 b = _mm512_cvtepi32_ps(dot<4, 8>(kBiased ? high : zero, numbers, x.quants));
-    __m512 t = _mm512_fmadd_ps(b, scales.step[1], _mm512_mul_ps(a, scales.step[0]));
-    if constexpr (kLayout.has_min) {
-      t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(low), scales.min[0], t);
-      t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), scales.min[1], t);
-    }
-    return _mm512_fmadd_ps(t, scale, sum);
-  } else {
-    __m512i start = _mm512_setzero_si512();
-    if constexpr (kLayout.bias != NumberBias::None)
-      start = _mm512_set1_epi32(x.starts[static_cast<int>(kLayout.bias)]);
-    const __m512 whole = _mm512_cvtepi32_ps(dot<0, 8>(start, numbers, x.quants));
-    sum = _mm512_fmadd_ps(whole, _mm512_mul_ps(scales.step[0], scale), sum);
-    if constexpr (kLayout.has_min) {
-      const __m512 total = _mm512_set1_ps(x.scaled_sum);
-      sum = kLayout.subtracts_min ? _mm512_fnmadd_ps(scales.min[0], total, sum)
-                                  : _mm512_fmadd_ps(scales.min[0], total, sum);
-    }
-    return sum;
-  }
-}
-
-// The numbers of 32 k, ready to be multiplied.
-template <DType T>
-LLORCH_INLINE void load_group(const std::uint8_t* vectors, __m512i* numbers) {
-  const auto all = [&]<int... s>(std::integer_sequence<int, s...>) __attribute__((always_inline)) {
-    ((numbers[s] = load_step<T, s>(vectors)), ...);
-  };
-  all(std::make_integer_sequence<int, 8>());
-}
-
-// Calls visit(numbers, scales) for each 32 k of a tile that is read for so many rows.
-template <DType T, int rows, class F>
-LLORCH_INLINE void each_group(const std::uint8_t* tile, std::int64_t blocks, const F& visit) {
-  constexpr QuantLayout kLayout = quant_layout(T);
-  __m512i numbers[8];
-  Scales scales;
-  if constexpr (kLayout.elems == 32) {
-    for (std::int64_t b = 0; b < blocks; ++b, tile += kLayout.record_bytes()) {
-      fetch_ahead<rows, kLayout.record_bytes()>(tile);
-      scales.step[0] = load_halves(tile);
-      if constexpr (kLayout.has_min) scales.min[0] = load_halves(tile + kTileRows * 2);
-      load_group<T>(tile + kLayout.head_bytes(), numbers);
-      visit(numbers, scales);
-    }
-  } else {
-    for (std::int64_t b = 0; b < blocks; b += 8) {
-      // Powers of two change nothing but the exponent: of `up`, and of starts that are 32 times a
-      // sum.
-      const __m512 step =
-          _mm512_mul_ps(load_halves(tile), _mm512_set1_ps(1.0F / (1 << kLayout.up)));
-      __m512 min = step;
-      if constexpr (kLayout.has_min) min = load_halves(tile + kTileRows * 2);
-      if constexpr (kLayout.has_min && kLayout.halves)
-        min = _mm512_mul_ps(min, _mm512_set1_ps(1.0F / 32));
-      tile += kLayout.head_bytes();
-      constexpr int kScales = kLayout.halves ? 2 : 1;
-      for (int g = 0; g < 8; ++g) {
-        fetch_ahead<rows, kLayout.scale_bytes() + kLayout.number_bytes()>(tile);
-        for (int s = 0; s < kScales; ++s) {
-          scales.step[s] = _mm512_mul_ps(step, load_bytes(tile + s * kTileRows));
-          if constexpr (kLayout.has_min)
-            scales.min[s] = _mm512_mul_ps(min, load_bytes(tile + (kScales + s) * kTileRows));
-        }
-        load_group<T>(tile + kLayout.scale_bytes(), numbers);
-        visit(numbers, scales);
-        tile += kLayout.scale_bytes() + kLayout.number_bytes();
-      }
-    }
-  }
-}
-
-// What is subtracted from a stored number.
-constexpr int bias_of(NumberBias bias) {
-  switch (bias) {
-    case NumberBias::By128:
-      return 128;
-    case NumberBias::By16:
-      return 16;
-    case NumberBias::By8:
-      return 8;
-    case NumberBias::Halves32:
-      return 32;
-    default:
-      return 0;
-  }
-}
-
-// Numbers become signed bytes, minimums additions.
-template <DType T>
-void open(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* out) {
-  constexpr QuantLayout kLayout = quant_layout(T);
-  constexpr int kScales = kLayout.halves ? 2 : 1;
-  constexpr bool kNegates = kLayout.subtracts_min && !kLayout.halves;
-  const __m512i bias = _mm512_set1_epi8(static_cast<char>(bias_of(kLayout.bias)));
-  each_group<T, 1>(
-      tile,
-      blocks, [&](const __m512i* numbers, const Scales& scales) __attribute__((always_inline)) {
-        const auto put = [&](__m512i vector) __attribute__((always_inline)) {
-          _mm512_store_si512(out, vector);
-          out += kVectorBytes;
-        };
-        for (int s = 0; s < kScales; ++s) put(_mm512_castps_si512(scales.step[s]));
-        if constexpr (kLayout.has_min) {
-          for (int s = 0; s < kScales; ++s) {
-            const __m512 min = scales.min[s];
-            put(_mm512_castps_si512(kNegates ? _mm512_xor_ps(min, _mm512_set1_ps(-0.0F)) : min));
-          }
-        }
-#pragma GCC unroll 8
-        for (int s = 0; s < 8; ++s) put(_mm512_sub_epi8(numbers[s], bias));
-      });
-}
+// With two tiles: 12 sums of whole numbers and 12 of floats in 32 registers.
+constexpr int kPairRows = 6;
 
 struct Tiles {
   template <DType T, int Rows>
   static void quants(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
                      float* out) {
-    __m512 sums[std::size_t{Rows}];
-#pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) sums[r] = _mm512_setzero_ps();
-    each_group<T, Rows>(
-        tile,
-        blocks, [&](const __m512i* numbers, const Scales& scales) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-          for (int r = 0; r < Rows; ++r)
-            sums[r] = add_block<quant_layout(T)>(sums[r], numbers, scales, x[r]);
-          x += Rows;
-        });
-#pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) _mm512_storeu_ps(out + r * kTileRows, sums[r]);
+    Products<T, Rows, 1>::multiply(tile, x, blocks, out);
+  }
+  template <DType T, int Rows>
+  static void quant_pairs(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
+                          float* out) {
+    Products<T, Rows, 2>::multiply(tile, x, blocks, out);
   }
 
   template <DType T>
@@ -451,6 +262,7 @@ std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
   TileTables<Tiles>::fill(kernels);
+  TileTables<Tiles, std::make_integer_sequence<int, kPairRows>>::fill_pairs(kernels);
   kernels.pairs[static_cast<int>(DType::F32)] = Tiles::pair<DType::F32>;
   kernels.pairs[static_cast<int>(DType::F16)] = Tiles::pair<DType::F16>;
   kernels.pairs[static_cast<int>(DType::BF16)] = Tiles::pair<DType::BF16>;

@@ -53,13 +53,16 @@ void store_sums(const PackedRange& range, Panel panel, std::int64_t tile, const 
 // The next tile of begin..end, or the next two; gives their number.
 std::int64_t multiply_tiles(const PackedKernels& kernels, const PackedRange& range, Panel panel,
                             std::int64_t tile, std::int64_t end) {
-  alignas(64) float sums[kPanelRows * kTileRows];
+  alignas(64) float sums[2 * kPanelRows * kTileRows];
   const auto type = static_cast<std::size_t>(range.dtype);
   std::int64_t count = 1;
   const std::uint8_t* bytes = range.tiles + tile * tile_bytes(range.dtype, range.k);
   if (kernels.quants[type] != nullptr) {
     const std::int64_t blocks = range.k / kInputBlock;
-    kernels.quants[type][panel.rows - 1](bytes, range.blocks + panel.begin * blocks, blocks, sums);
+    const bool pair = kernels.quant_pairs[type] != nullptr && tile + 1 < end;
+    count = pair ? 2 : 1;
+    const QuantTile multiply = (pair ? kernels.quant_pairs : kernels.quants)[type][panel.rows - 1];
+    multiply(bytes, range.blocks + panel.begin * blocks, blocks, sums);
   } else if (panel.rows == 1 && tile + 1 < end && kernels.pairs[type] != nullptr) {
     count = 2;
     kernels.pairs[type](bytes, range.x + panel.begin * range.x_stride, range.x_stride, range.k,
@@ -68,7 +71,8 @@ std::int64_t multiply_tiles(const PackedKernels& kernels, const PackedRange& ran
     kernels.numbers[type][panel.rows - 1](bytes, range.x + panel.begin * range.x_stride,
                                           range.x_stride, range.k, sums);
   }
-  for (std::int64_t i = 0; i < count; ++i) store_sums(range, panel, tile + i, sums + i * kTileRows);
+  for (std::int64_t i = 0; i < count; ++i)
+    store_sums(range, panel, tile + i, sums + i * panel.rows * kTileRows);
   return count;
 }
 
@@ -229,9 +233,9 @@ void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
     return open_and_multiply_numbers(kernels, range);
   const std::int64_t first = range.begin / kTileRows;
   const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
-  const std::int64_t group =
-      std::max<std::int64_t>(1, kGroupBytes / tile_bytes(range.dtype, range.k));
-  const Panels panels = {range.rows, false};
+  const Panels panels = {range.rows, false, kernels.panel_rows};
+  const std::int64_t pairs = kGroupBytes / (2 * tile_bytes(range.dtype, range.k));
+  const std::int64_t group = 2 * std::max<std::int64_t>(1, pairs);
   for (std::int64_t begin = first; begin < last; begin += group) {
     const std::int64_t end = std::min(begin + group, last);
     for (std::int64_t p = 0; p < panels.count(); ++p) {
