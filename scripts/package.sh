@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes packages of what was built:
 #   scripts/package.sh BIN [OUT]
-#     OUT/llorch_VERSION_ARCH.deb              for Debian and Ubuntu: as this machine is, or newer
+#     OUT/llorch_VERSION_ARCH.deb              for Debian and Ubuntu: this machine's release
 #     OUT/llorch-worker-cuda_VERSION_ARCH.deb  where BIN has worker-orcd
 #     OUT/llorch-VERSION-linux-MACHINE.tar.gz  the same files below bin, share and lib
 # OUT is build/packages unless told. Programs are stripped. Needs dpkg-deb and dpkg-shlibdeps (Debian: dpkg-dev).
