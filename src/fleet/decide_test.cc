@@ -72,6 +72,28 @@ TEST_F(DecideJob, AnEndThatCouldNotBeWrittenIsWrittenAgain) {
   EXPECT_EQ(told_end().state, JobState::Completed);
 }
 
+TEST_F(DecideJob, WhoStopsAJobIsToldThatItsEndCouldNotBeStored) {
+  add_host("a", {worker("w")});
+  const JobId id = submit_task();
+  sync();
+  feed(StopAsked{id, StopCause::Asked, 70});
+  end_attempt(AttemptEnd::Cut);
+  EXPECT_FALSE(out.replies.contains(70)) << "the disk may still take it";
+  sync(WriteOutcome::Failed);
+  ASSERT_TRUE(out.replies.contains(70)) << "and else nobody waits for it";
+  EXPECT_EQ(out.replies.at(70).status.error().code, ErrorCode::Unavailable);
+  EXPECT_GT(out.replies.at(70).retry_after_ms, 0);
+  feed(StopAsked{id, StopCause::Asked, 71});
+  pass(seconds(1));
+  sync(WriteOutcome::Failed);
+  EXPECT_EQ(out.replies.at(71).status.error().code, ErrorCode::Unavailable);
+  feed(StopAsked{id, StopCause::Asked, 72});
+  pass(seconds(1));
+  sync();
+  EXPECT_EQ(out.replies.at(72).state, JobState::Cancelled);
+  EXPECT_FALSE(is_live(id));
+}
+
 TEST_F(DecideJob, AnEndBehindALostRecordIsNotTakenForStored) {
   add_host("a", {worker("w")});
   const JobId id = submit_task();

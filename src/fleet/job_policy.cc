@@ -163,6 +163,18 @@ void write_end(Turn& turn, Job& job) {
   append(turn, job, job.end, job.facts.holder != Holder::Connection);
 }
 
+// It computes no more, but its end is not stored: whoever asked for it shall not wait for the disk.
+void refuse_stops(Turn& turn, Job& job) {
+  for (const auto& [request, asked_at] : std::exchange(job.stop_requests, {})) {
+    turn.effects.answer(
+        request, {.job = job.id,
+                  .status = Status(Error{ErrorCode::Unavailable,
+                                         "it is stopped, but that could not be stored; it will be "
+                                         "once the disk has room"}),
+                  .retry_after_ms = kRetryMsMin});
+  }
+}
+
 void finish(Turn& turn, Job& job, EndedRecord end) {
   CHECK(job.phase != Phase::Closing, "a job ends once");
   CHECK(job.worker == kNone, "a job ends after its attempt");
@@ -370,6 +382,7 @@ void note_written(Turn& turn, const Written& event) {
     if (job->phase == Phase::Closing) {
       job->end_seq = kNone;
       set_timer(turn.fleet, *job, turn.now + kWriteRetry);
+      refuse_stops(turn, *job);
     }
   }
 }
