@@ -21,6 +21,9 @@ void describe(V& v, T& request) {
     {.bytes = {1, 4096},
      .omit_empty = true,
      .doc = "A built-in template's name, or the whole path of a file on the pool's host."});
+  v("on_demand", request.on_demand,
+    {.omit_empty = true,
+     .doc = "For an orchestrator's jobs: it may stop it when they are done. Else it stays."});
 }
 
 std::string_view name(PoolWorkerState state) {

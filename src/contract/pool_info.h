@@ -92,7 +92,8 @@ struct StartWorkerRequest {
   std::optional<std::int32_t> slots;
   std::string kv_type;  // empty: f16
   std::string
-      chat_template;  // a built-in one's name or a file's whole path; empty: the model's own
+      chat_template;       // a built-in one's name or a file's whole path; empty: the model's own
+  bool on_demand = false;  // an orchestrator's, for its jobs: it may stop it when they are done
 
   friend bool operator==(const StartWorkerRequest&, const StartWorkerRequest&) = default;
 };
@@ -125,6 +126,7 @@ struct PoolWorker {
   std::string build;                        // empty: it has not said yet, or is older than that
   std::string device_class;                 // the same
   bool can_resume = false;                  // its /execute takes `resume`
+  bool on_demand = false;                   // as it was asked for: else somebody's own, and stays
   std::optional<std::int64_t> ready_in_ms;  // while it starts, where there is something to go by
 
   std::string trusted;  // what the belief rests on that its model's files are right; a sentence

@@ -75,6 +75,7 @@ void describe(V& v, T& worker) {
   v("build", worker.build);
   v("device_class", worker.device_class);
   v("can_resume", worker.can_resume);
+  v("on_demand", worker.on_demand);
   v("ready_in_ms", worker.ready_in_ms, {.min = 0});
   v("promised_bytes", worker.promised_bytes);
   v("kv_blocks_total", worker.kv_blocks_total);

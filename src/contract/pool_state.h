@@ -23,6 +23,7 @@ inline constexpr std::string_view kFeatureBoot = "boot";             // X-Llorch
 inline constexpr std::string_view kFeatureStateWait = "state-wait";  // ?since=&wait_ms=
 inline constexpr std::string_view kFeatureSpeeds = "speeds";         // measured
 inline constexpr std::string_view kFeatureUnixSocket = "unix-socket";
+inline constexpr std::string_view kFeatureOnDemand = "on-demand";  // of workers, told and kept
 
 // Of whom a relayed request comes: how often that orchestrator has started.
 inline constexpr std::string_view kBootHeader = "X-Llorch-Boot";

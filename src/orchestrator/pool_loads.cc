@@ -55,6 +55,7 @@ void Pools::start_worker(const fleet::HostId& host, const fleet::LoadPlan& plan)
   load->pool = *pool;
   load->is_missing = std::find(row.downloaded.begin(), row.downloaded.end(), plan.model_name) ==
                      row.downloaded.end();
+  load->tells_on_demand = row.tells_on_demand;
   load->known_before = row.workers;
   for (const fleet::WorkerId& worker : plan.first_stop) row.watch.note_own_stop(worker);
   load->progress = {.host = host, .model = plan.model};
@@ -126,6 +127,7 @@ http::Task<Result<contract::PoolWorker>> Pools::perform_load(LoadPtr load) {
   contract::StartWorkerRequest wanted;
   wanted.backend = backend_of_device(load->plan.device);
   wanted.model = load->plan.model_name;
+  wanted.on_demand = load->tells_on_demand;
   if (load->plan.device != kCpuDevice)
     wanted.gpu = static_cast<std::int32_t>(load->plan.device) - 1;
   http::ClientRequest request = make_request(http::Method::Post, load->pool, "/v2/workers/start");

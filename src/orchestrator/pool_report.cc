@@ -235,8 +235,12 @@ fleet::PoolSeen make_pool_seen(const fleet::HostId& host, const contract::PoolSt
   };
   for (const contract::PoolModel& model : state.models) add_model(model);
   for (const contract::PoolModel& model : state.known) add_model(model);
-  for (const contract::PoolWorker& worker : state.workers)
-    seen.workers.push_back(make_seen_worker(worker, book));
+  // A pool that does not tell whose its workers are has none that stay.
+  const bool tells_whose = state.has_feature(contract::kFeatureOnDemand);
+  for (const contract::PoolWorker& worker : state.workers) {
+    fleet::SeenWorker& one = seen.workers.emplace_back(make_seen_worker(worker, book));
+    one.is_pinned = tells_whose && !worker.on_demand;
+  }
   for (const contract::ModelSpeed& speed : state.speeds) {
     fleet::SeenSpeed one{.model = book.find(speed.model_hash, speed.model),
                          .device = static_cast<std::uint32_t>(speed.device),

@@ -116,6 +116,21 @@ TEST(PoolReport, SaysWhatPlacementNeeds) {
   EXPECT_EQ(seen.workers[0].model, seen.models[0].model);
 }
 
+TEST(PoolReport, WorkersThatSomebodyStartedAreToStay) {
+  contract::PoolState state;
+  contract::PoolWorker worker;
+  worker.model_hash = kFiles;
+  state.workers.assign(2, worker);
+  state.workers[1].on_demand = true;
+  ModelBook book;
+  EXPECT_FALSE(make_pool_seen("h", state, book).workers[0].is_pinned)
+      << "a pool that does not tell has none that stay";
+  state.features = {std::string(contract::kFeatureOnDemand)};
+  const fleet::PoolSeen seen = make_pool_seen("h", state, book);
+  EXPECT_TRUE(seen.workers[0].is_pinned);
+  EXPECT_FALSE(seen.workers[1].is_pinned);
+}
+
 TEST(PoolReport, EqualBuildsAndDevicesComputeTheSame) {
   contract::PoolState state;
   contract::PoolWorker worker;

@@ -142,6 +142,7 @@ void Pools::take_report(const std::shared_ptr<Poll>& poll, const Report& report)
   for (const contract::PoolModel& model : state.models) {
     if (model.downloaded) row.downloaded.push_back(model.id);
   }
+  row.tells_on_demand = state.has_feature(contract::kFeatureOnDemand);
   row.workers.clear();
   for (const contract::PoolWorker& worker : state.workers) row.workers.push_back(worker.id);
   contract::PoolState shown = state;

@@ -86,6 +86,7 @@ class Pools : public PoolOrders {
     std::vector<LoadPtr> loads;                  // under way
     std::vector<std::string> downloaded;         // ids of models that are on its disk
     std::vector<std::string> workers;            // that were last seen
+    bool tells_on_demand = false;                // kFeatureOnDemand
     std::vector<contract::FleetLoad> downloads;  // of its own, likewise
     WorkerWatch watch;
   };

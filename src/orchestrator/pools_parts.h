@@ -23,7 +23,8 @@ struct Pools::Load {
   fleet::HostId host;
   fleet::LoadPlan plan;
   PoolAddress pool;
-  bool is_missing = false;  // must be fetched first
+  bool is_missing = false;       // must be fetched first
+  bool tells_on_demand = false;  // the pool can be told that the worker is ours
   // Of the owner's thread.
   LoadProgress progress;
   bool was_accident = false;              // its failure, see pool_report.h

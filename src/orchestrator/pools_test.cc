@@ -52,8 +52,9 @@ class ScriptedPool {
       }
       return Result<http::Response>(api::json_response(200, state));
     });
-    router.add(http::Method::Post, "/v2/workers/start", [this](const http::Request&) {
+    router.add(http::Method::Post, "/v2/workers/start", [this](const http::Request& request) {
       const base::MutexLock lock(mutex_);
+      last_start_ = request.body;
       if (plans_killed > 0) {
         --plans_killed;
         return Result<http::Response>(Error{ErrorCode::Unavailable, "the planner was killed"});
@@ -110,6 +111,15 @@ class ScriptedPool {
     state_.models.front().missing_bytes = 100;
   }
 
+  void take_on_demand() {
+    const base::MutexLock lock(mutex_);
+    state_.features = {std::string(contract::kFeatureOnDemand)};
+  }
+  std::string last_start() {
+    const base::MutexLock lock(mutex_);
+    return last_start_;
+  }
+
   void stop() { server_->stop(); }
 
   // As `llorch-pool worker spawn` and `worker stop` there.
@@ -135,6 +145,7 @@ class ScriptedPool {
  private:
   base::Mutex mutex_;
   contract::PoolState state_ LLORCH_GUARDED_BY(mutex_);
+  std::string last_start_ LLORCH_GUARDED_BY(mutex_);
   std::unique_ptr<http::Server> server_;  // last: it ends before what its handlers look at
 };
 
@@ -225,6 +236,21 @@ TEST_F(PoolsTest, ConnectsToTheLocalPoolAndLoadsOnDemand) {
   ASSERT_TRUE(wait_until([this] { return core.is_ready(); }));
   submit();
   EXPECT_TRUE(wait_until([this] { return sink.attempts == 1; }));
+}
+
+TEST_F(PoolsTest, AnOlderPoolIsNotToldThatAWorkerIsOurs) {
+  ASSERT_TRUE(wait_until([this] { return core.is_ready(); }));
+  submit();
+  ASSERT_TRUE(wait_until([this] { return sink.attempts == 1; }));
+  EXPECT_EQ(pool->last_start().find("on_demand"), std::string::npos) << "it would refuse the field";
+}
+
+TEST_F(PoolsTest, WorkersThatAreStartedForJobsAreMarked) {
+  pool->take_on_demand();
+  ASSERT_TRUE(wait_until([this] { return core.is_ready(); }));
+  submit();
+  ASSERT_TRUE(wait_until([this] { return sink.attempts == 1; }));
+  EXPECT_NE(pool->last_start().find(R"("on_demand":true)"), std::string::npos);
 }
 
 TEST_F(PoolsTest, AFailedLoadEndsTheJobInTheWorkersWords) {

@@ -68,6 +68,7 @@ Result<contract::PoolWorker> FakeWorkers::start_worker(
       a_worker(fmt::format("worker-{}-{}", request.backend, workers_.size()),
                contract::PoolWorkerState::Starting);
   worker.model = request.model;
+  worker.on_demand = request.on_demand;
   workers_.push_back(worker);
   return worker;
 }

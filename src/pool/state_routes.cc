@@ -81,9 +81,9 @@ Result<std::uint64_t> look(const Service& service) {
 }
 
 std::vector<std::string> list_features() {
-  return {std::string(contract::kFeatureRelay), std::string(contract::kFeatureBoot),
+  return {std::string(contract::kFeatureRelay),     std::string(contract::kFeatureBoot),
           std::string(contract::kFeatureStateWait), std::string(contract::kFeatureUnixSocket),
-          std::string(contract::kFeatureSpeeds)};
+          std::string(contract::kFeatureSpeeds),    std::string(contract::kFeatureOnDemand)};
 }
 
 Result<http::Response> state_response(const Service& service) {

@@ -32,6 +32,7 @@ TEST(PoolStateRoute, OneAnswerHasAllThatAFleetNeeds) {
   const contract::PoolState state = state_of(response);
   EXPECT_EQ(state.api, contract::kPoolApi);
   EXPECT_TRUE(state.has_feature(contract::kFeatureRelay));
+  EXPECT_TRUE(state.has_feature(contract::kFeatureOnDemand));
   EXPECT_EQ(state.pool_start, 1'000U);
   EXPECT_GT(state.revision, 1'000U);
   EXPECT_THAT(state.labels, ElementsAre("zone=attic"));

@@ -8,7 +8,7 @@ TEST(PoolWorkers, StartsWhatWasAskedFor) {
   const std::string response =
       pool.send("POST", "/v2/workers/start",
                 R"({"backend":"cuda","model":"m","gpu":1,"ctx":4096,"slots":3,"kv":"q8_0",
-                    "chat_template":"chatml"})");
+                    "chat_template":"chatml","on_demand":true})");
   EXPECT_EQ(status_of(response), 202);
   expect_fits("Worker", response);
   EXPECT_EQ(json_of(response).at("state"), "starting");
@@ -19,6 +19,7 @@ TEST(PoolWorkers, StartsWhatWasAskedFor) {
   EXPECT_EQ(asked.slots, 3);
   EXPECT_EQ(asked.kv_type, "q8_0");
   EXPECT_EQ(asked.chat_template, "chatml");
+  EXPECT_TRUE(asked.on_demand);
 }
 
 TEST(PoolWorkers, EveryFailureOfARequestAtOnce) {

@@ -96,6 +96,7 @@ Status WorkerTable::prepare_record(ManagedWorker& worker, const std::string& id,
   contract::PoolWorker& shown = record.worker;
   shown.id = id;
   shown.backend = start.request.backend;
+  shown.on_demand = start.request.on_demand;
   shown.model = start.request.model;
   if (contract::needs_gpu(start.request.backend)) shown.gpu = start.request.gpu.value_or(0);
   shown.model_hash = start.model_hash;
