@@ -318,6 +318,19 @@ TEST_F(DecideJob, AFollowedTaskHasTenSecondsToBeFollowedAgain) {
   EXPECT_NE(phase(alone), Phase::Ending);
 }
 
+TEST_F(DecideJob, ACountOfFollowersThatComesLateIsNotBelieved) {
+  add_host("a", {worker("w")});
+  const JobId id = submit_task({.holder = Holder::Followed});
+  feed(FollowersChanged{id, 1, 1});
+  feed(FollowersChanged{id, 1, 3});  // one went and another came: the second is told first
+  feed(FollowersChanged{id, 0, 2});
+  pass(seconds(20));
+  EXPECT_EQ(phase(id), Phase::Dispatched) << "somebody follows it";
+  feed(FollowersChanged{id, 0, 4});
+  pass(seconds(10));
+  EXPECT_EQ(phase(id), Phase::Ending);
+}
+
 TEST_F(DecideJob, AnOrderlyEndCutsConnectionsAndLeavesTasksAlone) {
   add_host("a", {worker("w")});
   const JobId task = submit_task({.holder = Holder::Followed});

@@ -44,9 +44,11 @@ struct StopAsked {
   RequestId request = 0;  // is answered when the job has ended
 };
 
+// Told by many threads: an older count may come behind a newer one.
 struct FollowersChanged {
   JobId job;
   std::uint32_t followers = 0;
+  std::uint64_t change = 0;  // its number; a lower one than the last is out of date
 };
 
 struct AttemptStarted {

@@ -108,6 +108,7 @@ struct Job {
 
   // Waiting.
   std::uint32_t followers = 0;
+  std::uint64_t followers_change = 0;  // the newest that was heard of
   TimePoint unfollowed_since = TimePoint::max();
   Millis follower_patience = kFollowerPatience;
   double cost_s = 0;

@@ -435,7 +435,8 @@ void finish_stopped(Turn& turn, Job& job) {
 
 void note_followers(Turn& turn, const FollowersChanged& event) {
   Job* job = find_job(turn.fleet, event.job);
-  if (job == nullptr) return;
+  if (job == nullptr || event.change < job->followers_change) return;
+  job->followers_change = event.change;
   job->followers = event.followers;
   job->follower_patience = kFollowerPatience;
   if (event.followers > 0) {

@@ -384,16 +384,16 @@ void AnswerLog::wake_all() {
   for (auto& [number, waker] : followers_) waker.notify();
 }
 
-std::uint32_t AnswerLog::add_follower(const http::Waker& waker, std::uint64_t number) {
+AnswerLog::Followers AnswerLog::add_follower(const http::Waker& waker, std::uint64_t number) {
   const base::MutexLock lock(mutex_);
   followers_.emplace_back(number, waker);
-  return static_cast<std::uint32_t>(followers_.size());
+  return {static_cast<std::uint32_t>(followers_.size()), ++follower_changes_};
 }
 
-std::uint32_t AnswerLog::remove_follower(std::uint64_t number) {
+AnswerLog::Followers AnswerLog::remove_follower(std::uint64_t number) {
   const base::MutexLock lock(mutex_);
   std::erase_if(followers_, [number](const auto& each) { return each.first == number; });
-  return static_cast<std::uint32_t>(followers_.size());
+  return {static_cast<std::uint32_t>(followers_.size()), ++follower_changes_};
 }
 
 std::string AnswerLog::served_by() const {

@@ -124,9 +124,13 @@ class AnswerLog {
   };
   Start start_behind(const std::optional<fleet::Position>& last) const;
   AnswerNews news(AnswerCursor& cursor);
-  // Wakes this one at every change, until it is taken out. The number of followers then.
-  std::uint32_t add_follower(const http::Waker& waker, std::uint64_t number);
-  std::uint32_t remove_follower(std::uint64_t number);
+  struct Followers {
+    std::uint32_t count = 0;
+    std::uint64_t change = 0;  // one more with each that comes or goes
+  };
+  // Wakes this one at every change, until it is taken out. How many there are then.
+  Followers add_follower(const http::Waker& waker, std::uint64_t number);
+  Followers remove_follower(std::uint64_t number);
 
   std::string served_by() const;
   std::optional<WholeAnswer> whole() const;
@@ -186,6 +190,7 @@ class AnswerLog {
   std::uint64_t notice_number_ LLORCH_GUARDED_BY(mutex_) = 0;
   std::optional<fleet::EndedRecord> ended_ LLORCH_GUARDED_BY(mutex_);
   std::vector<std::pair<std::uint64_t, http::Waker>> followers_ LLORCH_GUARDED_BY(mutex_);
+  std::uint64_t follower_changes_ LLORCH_GUARDED_BY(mutex_) = 0;
   std::optional<http::Waker> paused_ LLORCH_GUARDED_BY(mutex_);
 };
 

@@ -91,15 +91,15 @@ Follower::Follower(std::shared_ptr<AnswerLog> log, FollowerParts parts,
   const AnswerLog::Start start = log_->start_behind(last);
   cursor_ = start.cursor;
   if (last) filter_.emplace(*last, start.position);
-  const std::uint32_t followers = log_->add_follower(waker_, number_);
+  const AnswerLog::Followers now = log_->add_follower(waker_, number_);
   // A job that lives with its connection is known to have that one.
   if (log_->is_stored() && !log_->ended())
-    parts_.post(fleet::FollowersChanged{log_->job(), followers});
+    parts_.post(fleet::FollowersChanged{log_->job(), now.count, now.change});
 }
 
 Follower::~Follower() {
-  const std::uint32_t followers = log_->remove_follower(number_);
-  if (!log_->ended()) parts_.post(fleet::FollowersChanged{log_->job(), followers});
+  const AnswerLog::Followers now = log_->remove_follower(number_);
+  if (!log_->ended()) parts_.post(fleet::FollowersChanged{log_->job(), now.count, now.change});
 }
 
 http::Task<Result<std::string>> Follower::read_back(AnswerNews news) {
