@@ -22,6 +22,8 @@ std::vector<std::string> name_refused(const Fleet& fleet, const ScoreSheet& shee
 // every key's usage. Nothing is sent before each known host has answered, at most kRecoveryHold
 // later. Corrupt: these are not the records of a job; it is left out.
 void begin_recovery(Fleet& fleet, UnixMs wall_ms, TimePoint now);
+// A stored job that completed: how long answers are, for jobs to come.
+void learn_from_ended(Fleet& fleet, const JobRecords& records);
 Status recover_job(Fleet& fleet, const JobRecords& records, TimePoint now, FleetEffects& effects);
 
 }  // namespace llorch::fleet

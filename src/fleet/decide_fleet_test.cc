@@ -309,6 +309,19 @@ JobRecords records_of(const JobId& id, std::vector<Record> records, std::uint32_
   return {.job = id, .records = std::move(records), .stored = {{stored_ids}}};
 }
 
+TEST_F(Recovery, LengthsOfAnswersAreLearntFromStoredOnes) {
+  const SubmittedRecord task{.key = {7}, .model = kModel, .choices = 2};
+  EndedRecord end{.state = JobState::Completed, .tokens_out = 40};
+  learn_from_ended(fleet, records_of({5, 1}, {task, end}));
+  const ModelIndex model = find_model(fleet, kModel);
+  ASSERT_NE(model, kNone);
+  EXPECT_NEAR(fleet.speeds.expected_output({7}, model, 0), 20, 0.01) << "of each choice";
+  end = {.state = JobState::Cancelled, .tokens_out = 400};
+  learn_from_ended(fleet, records_of({5, 2}, {task, end}));
+  learn_from_ended(fleet, records_of({5, 3}, {task}));
+  EXPECT_NEAR(fleet.speeds.expected_output({7}, model, 0), 20, 0.01) << "only whole ones count";
+}
+
 TEST_F(Recovery, DecidesByTheRecordsAlone) {
   struct Row {
     const char* what;

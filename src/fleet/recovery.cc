@@ -13,6 +13,13 @@ void begin_recovery(Fleet& fleet, UnixMs wall_ms, TimePoint now) {
   fleet.hold_until = now + kRecoveryHold;
 }
 
+void learn_from_ended(Fleet& fleet, const JobRecords& records) {
+  const Result<FoldedJob> folded = fold_job(records);
+  if (!folded.ok() || !folded->end || folded->end->state != JobState::Completed) return;
+  fleet.speeds.learn_output(folded->facts.key, find_or_add_model(fleet, folded->facts.model),
+                            folded->end->tokens_out / std::max(1U, folded->facts.choices));
+}
+
 Status recover_job(Fleet& fleet, const JobRecords& records, TimePoint now, FleetEffects& effects) {
   const Result<FoldedJob> folded = fold_job(records);
   if (!folded.ok()) return folded.error();

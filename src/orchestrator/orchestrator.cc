@@ -223,6 +223,7 @@ void Orchestrator::take_up(const Recovered& recovered) {
   for (const Recovered::Host& host : recovered.hosts)
     decide(fleet::HostAsked{host.id, host.kind, fleet::HostWish::Up});
   for (const auto& [key, facts] : recovered.keys) decide(fleet::KeyChanged{key, facts});
+  for (const fleet::JobRecords& records : recovered.ended) fleet::learn_from_ended(fleet_, records);
   std::size_t num_left_out = 0;
   for (const fleet::JobRecords& records : recovered.jobs) {
     const auto* facts = records.records.empty()

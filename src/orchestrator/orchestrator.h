@@ -79,7 +79,8 @@ struct Recovered {
   std::vector<Host> hosts;  // that are to be up, the local one too
   std::vector<std::pair<fleet::KeyId, fleet::KeyFacts>> keys;
   std::vector<std::pair<fleet::KeyId, fleet::KeyUsage>> usage;
-  std::vector<fleet::JobRecords> jobs;                             // that had not ended
+  std::vector<fleet::JobRecords> jobs;   // that had not ended
+  std::vector<fleet::JobRecords> ended;  // the newest that completed, the oldest of them first
   std::vector<std::pair<fleet::HostId, std::string>> host_models;  // fleet/host_memory.h
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -47,6 +48,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::uint32_t kEndedToLearnFrom = 500;
 constexpr int kWorkThreads = 4;
 constexpr std::size_t kDescriptorReserve = 2048;  // for relays, polls, tunnels, the store
 constexpr milliseconds kLastAnswers{2'000};
@@ -294,6 +296,7 @@ class OrchestratorProcess {
     if (Status read = read_usage(recovered); !read.ok()) return read.error();
     if (Status read = read_aliases(); !read.ok()) return read.error();
     if (Status read = read_host_models(recovered); !read.ok()) return read.error();
+    if (Status read = read_ended(recovered); !read.ok()) return read.error();
     const Status loaded = store_->load_open(
         [&recovered](fleet::JobRecords job) { recovered.jobs.push_back(std::move(job)); });
     if (!loaded.ok()) return loaded.error();
@@ -304,6 +307,18 @@ class OrchestratorProcess {
   void expect_joined(const fleet::HostId& host, fleet::KeyId key) {
     const PoolAddress address = joined_->open(host, key);
     core_->run_on_owner([pools = pools_.get(), host, address] { pools->connect(host, address); });
+  }
+
+  // How long answers are is known again after a start from those that there were.
+  Status read_ended(Recovered& recovered) const {
+    fleet::JobFilter completed;
+    completed.states = {fleet::JobState::Completed};
+    completed.limit = kEndedToLearnFrom;
+    Result<fleet::JobPage> page = store_->list_jobs(completed, {});
+    if (!page.ok()) return page.error();
+    recovered.ended = std::move(page->jobs);
+    std::reverse(recovered.ended.begin(), recovered.ended.end());
+    return ok_status();
   }
 
   Status read_usage(Recovered& recovered) const {
