@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/metrics_text.h"
+#include "base/terminal.h"
 #include "base/version.h"
 #include "contract/error_table.h"
 #include "contract/fleet_api.h"
@@ -21,6 +22,16 @@ namespace {
 
 double uptime_seconds(const RouteParts& parts) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - parts.started).count();
+}
+
+// Names are shown in tables, logs and metrics: nothing in them may command a terminal.
+void check_key_texts(const contract::KeyRequest& wanted, std::vector<json::FieldError>& errors) {
+  const auto check = [&errors](const char* field, const std::string& text) {
+    if (base::printable(text) == text) return;
+    errors.push_back({field, "printable", "must be text without control characters", {}});
+  };
+  check("name", wanted.name);
+  for (const std::string& glob : wanted.models) check("models", glob);
 }
 
 // Pools are read on the owner's thread, where questions are answered.
@@ -382,6 +393,7 @@ http::Task<Status> add_key(const RouteParts& parts, Caller caller, const http::R
   if (!body.ok()) co_return body.error();
   std::vector<json::FieldError> errors;
   const auto wanted = contract::read_described<contract::KeyRequest>(*body, errors);
+  check_key_texts(wanted, errors);
   if (!errors.empty()) {
     http::Response failures = failures_response(request, std::move(errors));
     co_return co_await responder.send(std::move(failures));

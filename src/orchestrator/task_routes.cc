@@ -237,19 +237,27 @@ http::Task<Status> list_tasks(const RouteParts& parts, Caller caller, const http
   std::string status;
   const Result<fleet::JobFilter> filter = read_filter(caller, request, after, status);
   if (!filter.ok()) co_return filter.error();
-  std::function<Result<contract::TaskPage>()> read =
-      [&store = parts.store, filter = *filter, after] { return read_page(store, filter, after); };
-  Result<contract::TaskPage> page = co_await parts.threads.run(std::move(read));
-  if (!page.ok()) co_return page.error();
-  Result<std::vector<contract::TaskView>> tasks = co_await with_live(parts, std::move(page->tasks));
-  if (!tasks.ok()) co_return tasks.error();
-  page->tasks = tasks.take();
-  if (!status.empty()) {
-    std::erase_if(page->tasks,
-                  [&status](const contract::TaskView& task) { return task.status != status; });
+  // The store does not tell live states apart: pages without one that is wanted are passed over.
+  for (;;) {
+    std::function<Result<contract::TaskPage>()> read =
+        [&store = parts.store, filter = *filter, after] { return read_page(store, filter, after); };
+    Result<contract::TaskPage> page = co_await parts.threads.run(std::move(read));
+    if (!page.ok()) co_return page.error();
+    Result<std::vector<contract::TaskView>> tasks =
+        co_await with_live(parts, std::move(page->tasks));
+    if (!tasks.ok()) co_return tasks.error();
+    page->tasks = tasks.take();
+    if (!status.empty()) {
+      std::erase_if(page->tasks,
+                    [&status](const contract::TaskView& task) { return task.status != status; });
+    }
+    if (page->tasks.empty() && !page->next.empty()) {
+      after.before = std::stoll(page->next);
+      continue;
+    }
+    http::Response response = described_response(200, *page);
+    co_return co_await responder.send(std::move(response));
   }
-  http::Response response = described_response(200, *page);
-  co_return co_await responder.send(std::move(response));
 }
 
 http::Task<Status> show_task(const RouteParts& parts, Caller caller, const http::Request& request,

@@ -109,6 +109,10 @@ TEST(Orchestratord, RefusesWhatItCannotTakeInPlainWords) {
   json::Object late = story(10);
   late["deadline_ms"] = now_ms() - 1000;
   EXPECT_EQ(home.post("/v2/tasks", late).status, 504);
+  const Answer loud =
+      home.post("/v2/keys", {{"name", "a\x1b[2Jb"}, {"models", json::Array{"m\n"}}});
+  EXPECT_EQ(loud.status, 400) << "a name must not command terminals";
+  EXPECT_NE(json::serialize(loud.body).find("control characters"), std::string::npos);
 
   const std::string job = home.submit(story(1000));
   const Answer full = home.post("/v2/tasks", story(10));
