@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <span>
 
 #include "base/check.h"
@@ -134,12 +135,34 @@ void TextTable::add_row(std::vector<std::string> cells, Color color) {
   rows_.push_back({std::move(cells), color});
 }
 
-std::string TextTable::render(std::size_t indent, bool color) const {
+std::string TextTable::render_paragraphs(std::size_t indent, bool color, std::size_t width) const {
+  const std::vector<std::string>& names = rows_.front().cells;
+  std::size_t longest = 0;
+  for (const std::string& name : names) longest = std::max(longest, count_scalars(name));
+  const std::size_t column = indent + longest + 2;
+  std::string text;
+  for (std::size_t row = 1; row < rows_.size(); ++row) {
+    if (row > 1) text += '\n';
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string& cell = rows_[row].cells[i];
+      if (cell.empty()) continue;
+      text += std::string(indent, ' ') + paint(names[i], Color::Bold, color) +
+              std::string(column - indent - count_scalars(names[i]), ' ') +
+              paint(wrap(cell, width, column), rows_[row].color, color) + '\n';
+    }
+  }
+  return text;
+}
+
+std::string TextTable::render(std::size_t indent, bool color, std::size_t width) const {
   std::vector<std::size_t> widths(columns_.size());
   for (const Row& row : rows_) {
     for (std::size_t i = 0; i < widths.size(); ++i)
       widths[i] = std::max(widths[i], count_scalars(row.cells[i]));
   }
+  const std::size_t gaps = 2 * (std::max<std::size_t>(1, widths.size()) - 1);
+  const std::size_t total = std::accumulate(widths.begin(), widths.end(), indent + gaps);
+  if (total > width && rows_.size() > 1) return render_paragraphs(indent, color, width);
   std::string text;
   for (const Row& row : rows_) {
     std::string line;

@@ -67,14 +67,18 @@ class TextTable {
   // One cell for each column; the colour goes to the whole row.
   void add_row(std::vector<std::string> cells, Color color = Color::None);
 
-  // Lines with `indent` spaces in front, two spaces between columns, none at the end.
-  std::string render(std::size_t indent, bool color) const;
+  // Lines with `indent` spaces in front, two spaces between columns, none at the end. Where they
+  // would be longer than `width`, the first row is taken for the names of the columns, and each
+  // other row becomes a paragraph with a line for each cell that is not empty.
+  std::string render(std::size_t indent, bool color, std::size_t width = kNoWidth) const;
+  static constexpr std::size_t kNoWidth = ~std::size_t{0};
 
  private:
   struct Row {
     std::vector<std::string> cells;
     Color color = Color::None;
   };
+  std::string render_paragraphs(std::size_t indent, bool color, std::size_t width) const;
 
   std::vector<Align> columns_;
   std::vector<Row> rows_;

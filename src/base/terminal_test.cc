@@ -110,5 +110,22 @@ TEST(StatusLine, IsSilentWhereThereIsNoTerminal) {
   std::fclose(file);
 }
 
+TEST(TextTable, WhatIsTooWideIsFolded) {
+  TextTable table({TextTable::Align::Left, TextTable::Align::Right, TextTable::Align::Left});
+  table.add_row({"NAME", "SIZE", "WHAT"});
+  table.add_row({"a", "12", "some words that need room"});
+  table.add_row({"b", "", "more"});
+  EXPECT_EQ(table.render(0, false, 37), table.render(0, false));
+  EXPECT_EQ(table.render(1, false, 20),
+            " NAME  a\n"
+            " SIZE  12\n"
+            " WHAT  some words\n"
+            "       that need\n"
+            "       room\n"
+            "\n"
+            " NAME  b\n"
+            " WHAT  more\n");
+}
+
 }  // namespace
 }  // namespace llorch::base

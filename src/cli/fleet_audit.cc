@@ -81,7 +81,8 @@ int list(const FleetContext& context, const ListArguments& arguments) {
                    base::printable(line.act.action), base::printable(line.act.object),
                    base::printable(result)});
   }
-  return print(lines.empty() ? "nothing is written down yet\n" : table.render(1, context.color));
+  return print(lines.empty() ? "nothing is written down yet\n"
+                             : table.render(1, context.color, fold_width()));
 }
 
 int verify(const FleetContext& context) {

@@ -225,7 +225,7 @@ int plan(const FleetContext& context, const std::string& model, const std::strin
     fits_somewhere = add_plan_rows(answer, table) || fits_somewhere;
   if (context.json_output) {
     show_answers(context, answers, true);
-  } else if (const int code = print(table.render(0, context.color)); code != 0) {
+  } else if (const int code = print(table.render(0, context.color, fold_width())); code != 0) {
     return code;
   }
   return fits_somewhere ? 0 : kFailure;

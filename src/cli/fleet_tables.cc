@@ -11,6 +11,7 @@
 #include "base/terminal.h"
 #include "base/timestamp.h"
 #include "base/utf8.h"
+#include "cli/output.h"
 
 namespace llorch::cli {
 namespace {
@@ -24,6 +25,10 @@ constexpr std::size_t kWideWidth = 120;  // from here on there is room for more
 
 bool is_wide(const View& view) {
   return view.width >= kWideWidth;
+}
+
+std::string show(const TextTable& table, const View& view, std::size_t indent = 0) {
+  return table.render(indent, view.color, view.fold_width);
 }
 
 // At most `columns` characters, the last an ellipsis where something is left out.
@@ -98,10 +103,10 @@ std::string devices_text(const std::vector<contract::HostView>& hosts, const Vie
       is_first = false;
     }
   }
-  std::string text = table.render(0, view.color);
+  std::string text = show(table, view);
   for (const contract::HostView& host : hosts) {
     if (host.state == "connected" || host.reason.empty()) continue;
-    text += base::wrap(fmt::format("  {}: {}", printable(host.name), printable(host.reason)),
+    text += base::wrap(fmt::format("  {}: {}", fit(host.name, 24), printable(host.reason)),
                        view.width, 4) +
             "\n";
   }
@@ -113,15 +118,17 @@ std::string speed_text(double tokens_per_second) {
 }
 
 std::string head_text(const contract::FleetStatus& status, std::string_view url, const View& view) {
-  std::string text = fmt::format("orchestrator at {}, up {}, version {}\n", printable(url),
-                                 duration_text(status.uptime_seconds), printable(status.version));
+  const std::string text =
+      base::wrap(fmt::format("orchestrator at {}, up {}, version {}", printable(url),
+                             duration_text(status.uptime_seconds), printable(status.version)),
+                 view.width, 2);
   std::string jobs = fmt::format(
       "jobs: {} queued (room for {}), {} running; {} completed, {} failed, {} "
       "cancelled, {} refused",
       status.queued, status.jobs_max, status.running, status.completed_total, status.failed_total,
       status.cancelled_total, status.refused_total);
   if (status.moves_total > 0) jobs += fmt::format("; {} moved", status.moves_total);
-  return text + base::wrap(jobs, view.width, 2) + "\n";
+  return text + "\n" + base::wrap(jobs, view.width, 2) + "\n";
 }
 
 std::string models_line(const std::vector<contract::FleetModel>& models, const View& view) {
@@ -155,7 +162,7 @@ std::string loads_text(const std::vector<contract::FleetLoad>& loads, const View
                       *load.progress * 100);
     }
     if (load.eta_ms > 0) line += fmt::format(", about {}", duration_text(load.eta_ms / 1000));
-    text += line + "\n";
+    text += base::wrap(line, view.width, 2) + "\n";
   }
   return text;
 }
@@ -169,6 +176,10 @@ std::string candidates_text(const contract::WhyRefusal& refusal) {
 }
 
 }  // namespace
+
+View terminal_view(bool color) {
+  return {std::chrono::system_clock::now(), terminal_width(), color, fold_width()};
+}
 
 std::size_t terminal_width() {
   winsize size{};
@@ -227,10 +238,10 @@ std::string hosts_text(const std::vector<contract::HostView>& hosts, const View&
          std::to_string(host.models), std::to_string(host.workers)},
         color_of_host(host));
   }
-  std::string text = table.render(0, view.color);
+  std::string text = show(table, view);
   for (const contract::HostView& host : hosts) {
     if (host.reason.empty()) continue;
-    text += base::wrap(fmt::format("  {}: {}", printable(host.name), printable(host.reason)),
+    text += base::wrap(fmt::format("  {}: {}", fit(host.name, 24), printable(host.reason)),
                        view.width, 4) +
             "\n";
   }
@@ -251,7 +262,7 @@ std::string workers_text(const std::vector<contract::FleetWorker>& workers, cons
                    worker.memory_bytes > 0 ? human_bytes(worker.memory_bytes) : "-"},
                   state == "serving" ? Color::Green : Color::Yellow);
   }
-  return table.render(0, view.color);
+  return show(table, view);
 }
 
 std::string jobs_text(const std::vector<contract::TaskView>& tasks, const View& view) {
@@ -273,7 +284,7 @@ std::string jobs_text(const std::vector<contract::TaskView>& tasks, const View& 
          std::to_string(task.tokens_out), age_since(task.submitted_at, view)},
         color_of_job(task));
   }
-  return table.render(0, view.color);
+  return show(table, view);
 }
 
 std::string job_text(const contract::TaskView& task, const View& view) {
@@ -314,7 +325,7 @@ std::string job_text(const contract::TaskView& task, const View& view) {
                    printable(fmt::format("{}/{}", attempt.host, attempt.worker)),
                    printable(attempt.dispatched_at), printable(fate)});
   }
-  return text + "\n" + tries.render(0, view.color);
+  return text + "\n" + show(tries, view);
 }
 
 std::string why_text(const contract::WhyView& why, const View& view) {
@@ -335,11 +346,13 @@ std::string why_text(const contract::WhyView& why, const View& view) {
                     is_best ? Color::Green : Color::None);
       is_best = false;
     }
-    text += "\nnow:\n" + table.render(2, view.color);
+    text += "\nnow:\n" + show(table, view, 2);
   }
   for (const contract::WhyRefusal& refusal : why.refused)
-    text += fmt::format("  {} refused: {}{}\n", refusal.count, printable(refusal.reason),
-                        candidates_text(refusal));
+    text += base::wrap(fmt::format("  {} refused: {}{}", refusal.count, printable(refusal.reason),
+                                   candidates_text(refusal)),
+                       view.fold_width, 4) +
+            "\n";
   const auto add_sheet = [&text](std::string_view sheet) {
     while (!sheet.empty()) {
       const std::size_t end = std::min(sheet.size(), sheet.find('\n'));
@@ -376,7 +389,7 @@ std::string keys_text(const std::vector<contract::KeyView>& keys, const View& vi
          std::to_string(key.jobs_now)},
         key.revoked ? Color::Dim : Color::None);
   }
-  return table.render(0, view.color);
+  return show(table, view);
 }
 
 }  // namespace llorch::cli

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/terminal.h"
 #include "contract/fleet_api.h"
 
 namespace llorch::cli {
@@ -16,7 +17,10 @@ struct View {
   std::chrono::system_clock::time_point now;
   std::size_t width = 80;  // columns of the terminal
   bool color = false;
+  std::size_t fold_width = base::TextTable::kNoWidth;  // tables that are wider are folded
 };
+// What standard output is now.
+View terminal_view(bool color);
 
 // Columns of the terminal behind standard output; 80 where it says nothing.
 std::size_t terminal_width();

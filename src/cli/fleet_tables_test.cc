@@ -39,6 +39,25 @@ TEST(FleetTables, TheHouseFitsIntoTheTerminal) {
   EXPECT_THAT(status_text(sample_status(), "u", colored), HasSubstr("\x1b[32m"));
 }
 
+TEST(FleetTables, NarrowTerminalsGetALineForEachCell) {
+  View narrow = view_at(40);
+  narrow.fold_width = 40;
+  contract::FleetStatus status = sample_status();
+  status.tasks.push_back(status.tasks.front());
+  std::string text = status_text(status, "http://127.0.0.1:8080", narrow);
+  contract::KeyView key;
+  key.id = "0123456789abcdef";
+  key.name = "laptop";
+  key.scope = "infer";
+  text += hosts_text(status.hosts, narrow) + keys_text({key}, narrow);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(base::count_scalars(line), 40) << line;
+  EXPECT_THAT(text, HasSubstr("JOB     f3a97b1eda02da3eff58c3e5508b2ade\n"
+                              "STATE   running\n"));
+  EXPECT_THAT(text, HasSubstr("NAME          laptop\n"));
+}
+
 TEST(FleetTables, TheFirstInItsLineHasNobodyBeforeIt) {
   contract::TaskView task = sample_status().tasks.front();
   task.status = "queued";

@@ -1,6 +1,8 @@
 #include "cli/output.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,6 +30,12 @@ int print(std::string_view text) {
 
 int print_json(const json::Value& value) {
   return print(json::serialize(value) + "\n");
+}
+
+std::size_t fold_width() {
+  winsize size{};
+  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : base::TextTable::kNoWidth;
 }
 
 int fail(const Error& error) {

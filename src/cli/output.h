@@ -1,6 +1,7 @@
 // What the commands print, and the codes they end with. Private to cli/.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "base/json.h"
@@ -19,6 +20,10 @@ void write_err(std::string_view text);
 // has failed and says so.
 int print(std::string_view text);
 int print_json(const json::Value& value);  // in a line of its own
+
+// Columns of the terminal behind standard output: wider tables are folded. Without one, as many as
+// a table wants: what other programs read has one form.
+std::size_t fold_width();
 
 // "llorch-pool: message" on stderr, after the program's own name, without anything that could
 // command a terminal.

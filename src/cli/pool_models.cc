@@ -185,7 +185,7 @@ std::string models_table(const std::vector<const ListedModel*>& models, bool col
          size_text(entry.size_bytes), number_text(entry.context_length), model->state},
         color_of(model->state));
   }
-  return table.render(0, color);
+  return table.render(0, color, fold_width());
 }
 
 std::string known_table(const std::vector<ModelEntry>& known, bool color) {
@@ -198,7 +198,7 @@ std::string known_table(const std::vector<ModelEntry>& known, bool color) {
                    entry.license, backends_text(entry),
                    entry.repo.substr(0, entry.repo.find("::"))});
   }
-  return table.render(0, color);
+  return table.render(0, color, fold_width());
 }
 
 // Models that are here: `list`. Everything registered, and below it what can be fetched by name:

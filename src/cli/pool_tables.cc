@@ -6,6 +6,7 @@
 
 #include "base/terminal.h"
 #include "base/timestamp.h"
+#include "cli/output.h"
 
 namespace llorch::cli {
 namespace {
@@ -83,7 +84,7 @@ std::string workers_table(const std::vector<contract::PoolWorker>& workers,
          age_of(alive || worker.ended_at.empty() ? worker.started_at : worker.ended_at, now)},
         color_of(worker.state));
   }
-  return table.render(0, color);
+  return table.render(0, color, fold_width());
 }
 
 std::string host_text(const contract::HostInfo& host, bool color) {
@@ -123,7 +124,7 @@ std::string models_table(const std::vector<contract::ModelEntry>& models, bool c
                    human_bytes(model.size_bytes),
                    model.context_length ? std::to_string(*model.context_length) : ""});
   }
-  std::string text = table.render(0, color);
+  std::string text = table.render(0, color, fold_width());
   if (elsewhere > 0)
     text += fmt::format("{} more in the catalog, not here: `llorch-pool models list`\n", elsewhere);
   return text;
