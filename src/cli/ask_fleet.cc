@@ -14,6 +14,9 @@
 namespace llorch::cli {
 namespace {
 
+// Of a user who pressed Ctrl-C, with an orchestrator that may not answer at all.
+constexpr std::chrono::milliseconds kCancelPatience{3'000};
+
 std::string job_path(const std::string& job) {
   return "/v2/tasks/" + http::percent_encode(job);
 }
@@ -107,11 +110,11 @@ std::string notice_line(const JobNotice& notice) {
 }
 
 Result<contract::TaskAccepted> submit_job(const FleetClient& client, const json::Object& body,
-                                          const std::string& word) {
+                                          std::stop_token stop, const std::string& word) {
   http::Headers headers;
   if (!word.empty()) headers.set("Idempotency-Key", word);
   return FleetClient::read<contract::TaskAccepted>(
-      client.calls().post("/v2/tasks", body, {}, headers));
+      client.calls().post("/v2/tasks", body, {.stop = std::move(stop)}, headers));
 }
 
 Status follow_job(const FleetClient& client, const std::string& job, const FleetQuestion& question,
@@ -133,10 +136,13 @@ Status follow_job(const FleetClient& client, const std::string& job, const Fleet
       },
       stop);
   if (stop.stop_requested()) {
-    const Result<contract::TaskStopped> stopped = cancel_job(client, job);
-    return Error{ErrorCode::Cancelled, stopped.ok() ? fmt::format("{} was {} within {:.0f} ms", job,
-                                                                  stopped->status, stopped->stop_ms)
-                                                    : stopped.error().message};
+    const Result<contract::TaskStopped> stopped =
+        cancel_job(client, job, {.total = kCancelPatience});
+    return Error{ErrorCode::Cancelled,
+                 stopped.ok() ? fmt::format("{} was {} within {:.0f} ms", job, stopped->status,
+                                            stopped->stop_ms)
+                              : fmt::format("interrupted; {} could not be cancelled: {}", job,
+                                            stopped.error().message)};
   }
   if (reader.error()) {
     // Nobody wants the rest: the job need not compute it.
@@ -167,7 +173,8 @@ Status follow_and_print(const FleetClient& client, const std::string& job,
 
 Status ask_fleet_and_print(const FleetClient& client, const FleetQuestion& question,
                            PrintOptions print, std::stop_token stop, pool_client::Answer& answer) {
-  const Result<contract::TaskAccepted> accepted = submit_job(client, task_body(question, answer));
+  const Result<contract::TaskAccepted> accepted =
+      submit_job(client, task_body(question, answer), stop);
   if (!accepted.ok()) return accepted.error();
   return follow_and_print(client, accepted->job_id, question, print, std::move(stop), answer);
 }
@@ -176,8 +183,9 @@ bool is_without_template(const Error& error) {
   return error.message.find("has no chat template") != std::string::npos;
 }
 
-Result<contract::TaskStopped> cancel_job(const FleetClient& client, const std::string& job) {
-  return client.remove<contract::TaskStopped>(job_path(job));
+Result<contract::TaskStopped> cancel_job(const FleetClient& client, const std::string& job,
+                                         const pool_client::CallLimits& limits) {
+  return client.remove<contract::TaskStopped>(job_path(job), limits);
 }
 
 }  // namespace llorch::cli

@@ -40,9 +40,10 @@ struct JobEars {
   std::function<void(const JobNotice& notice)> on_notice;
 };
 
-// Submits and returns the job. `word`: an Idempotency-Key; empty: none.
+// Submits and returns the job. `word`: an Idempotency-Key; empty: none. Cancelled at once by
+// `stop`; what was accepted all the same ends soon, because nobody follows it.
 Result<contract::TaskAccepted> submit_job(const FleetClient& client, const json::Object& body,
-                                          const std::string& word = {});
+                                          std::stop_token stop, const std::string& word = {});
 
 // Follows a job from its beginning to its end and fills `answer` as far as it came. An error says
 // what ended it; Cancelled after a stop, which cancels the job.
@@ -63,6 +64,7 @@ Status ask_fleet_and_print(const FleetClient& client, const FleetQuestion& quest
 bool is_without_template(const Error& error);
 
 // Ends a job and waits for its end.
-Result<contract::TaskStopped> cancel_job(const FleetClient& client, const std::string& job);
+Result<contract::TaskStopped> cancel_job(const FleetClient& client, const std::string& job,
+                                         const pool_client::CallLimits& limits = {});
 
 }  // namespace llorch::cli

@@ -118,7 +118,9 @@ Status stop_pool(const PoolClient& client, const base::Home& home,
                  const std::function<bool(std::size_t workers)>& on_look) {
   std::optional<pool::PoolAddress> address = pool::read_pool_address(home);
   if (address && address->local_url != client.url()) address.reset();
-  if (const Result<json::Value> asked = client.post("/v2/shutdown", {}); !asked.ok())
+  // One that somebody else has told to end may be gone by now, or hear nobody any more.
+  if (const Result<json::Value> asked = client.post("/v2/shutdown", {});
+      !asked.ok() && asked.error().code != ErrorCode::Unavailable)
     return asked.error();
   const auto until = std::chrono::steady_clock::now() + kStopPatience;
   // Nobody answers, and its process has ended where it is ours to see.

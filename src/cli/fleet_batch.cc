@@ -8,6 +8,8 @@
 #include <istream>
 #include <map>
 #include <memory>
+#include <optional>
+#include <random>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -40,10 +42,18 @@ struct Prompt {
   std::string line;
 };
 
+std::string make_word() {
+  std::random_device random;
+  return fmt::format("batch-{:08x}{:08x}{:08x}", random(), random(), random());
+}
+
 // The file's lines for many threads, and their results in order for one file.
 class Batch {
  public:
   Batch(std::istream& in, std::FILE* out) : in_(in), out_(out) {}
+
+  // Its own among all batches.
+  const std::string& word() const { return word_; }
 
   // Nothing: there are no more, or it is over. Waits while too many results are not written yet.
   std::optional<Prompt> next(std::stop_token stop) {
@@ -93,6 +103,7 @@ class Batch {
     return std::nullopt;
   }
 
+  const std::string word_ = make_word();
   mutable base::Mutex mutex_;
   std::istream& in_ LLORCH_GUARDED_BY(mutex_);
   std::FILE* const out_;
@@ -111,23 +122,34 @@ json::Array texts_json(const std::vector<std::string>& texts) {
   return array;
 }
 
-// Waits for room in the queue as long as it is full.
+// Waits for room in the queue as long as it is full, and for an orchestrator that is started again.
+// `word` keeps a submission whose answer was lost from being a second job.
 Result<contract::TaskAccepted> submit_patiently(const FleetClient& client, const json::Object& body,
-                                                std::stop_token stop) {
+                                                const std::string& word, std::stop_token stop) {
+  std::optional<FleetClient> moved;
+  auto heard = std::chrono::steady_clock::now();
   for (;;) {
-    Result<contract::TaskAccepted> accepted = submit_job(client, body);
-    if (accepted.ok() || accepted.error().code != ErrorCode::QueueFull) return accepted;
+    Result<contract::TaskAccepted> accepted = submit_job(moved ? *moved : client, body, stop, word);
+    if (accepted.ok()) return accepted;
+    const bool is_full = accepted.error().code == ErrorCode::QueueFull;
+    const auto now = std::chrono::steady_clock::now();
+    if (is_full) heard = now;
+    const bool is_away = may_return(accepted.error()) && now - heard < kReturnPatience;
+    if (!is_full && !is_away) return accepted;
     if (!base::real_clock().sleep_for(kFullPause, stop))
       return Error{ErrorCode::Cancelled, "interrupted"};
+    if (std::optional<FleetClient> found = (moved ? *moved : client).find_again())
+      moved.emplace(std::move(*found));
   }
 }
 
-Status ask_one(const FleetClient& client, const Prompt& prompt, const SubmitArguments& arguments,
-               std::stop_token stop, json::Object& result) {
+Status ask_one(const FleetClient& client, const Batch& batch, const Prompt& prompt,
+               const SubmitArguments& arguments, std::stop_token stop, json::Object& result) {
   const Result<PromptLine> line = read_prompt_line(prompt.line, arguments.question);
   if (!line.ok()) return line.error();
   if (!line->id.is_null()) result["id"] = line->id;
-  const Result<contract::TaskAccepted> accepted = submit_patiently(client, line->body, stop);
+  const Result<contract::TaskAccepted> accepted =
+      submit_patiently(client, line->body, fmt::format("{}-{}", batch.word(), prompt.index), stop);
   if (!accepted.ok()) return accepted.error();
   result["job_id"] = accepted->job_id;
   result["status"] = accepted->status;
@@ -154,7 +176,7 @@ void work(const FleetClient& client, const SubmitArguments& arguments, Batch& ba
     const std::optional<Prompt> prompt = batch.next(stop);
     if (!prompt) return;
     json::Object result{{"index", prompt->index}};
-    const Status asked = ask_one(client, *prompt, arguments, stop, result);
+    const Status asked = ask_one(client, batch, *prompt, arguments, stop, result);
     if (!asked.ok()) {
       result["status"] = asked.error().code == ErrorCode::Cancelled ? "cancelled" : "failed";
       result["error"] = asked.error().message;

@@ -22,16 +22,14 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{2'000};
-constexpr std::chrono::seconds kReturnPatience{60};  // of an orchestrator that is started again
 constexpr std::size_t kKeyBytesMax = 1024;
 constexpr milliseconds kHealthPatience{2'000};
 
-// Whether trying again may help: the peer is gone or full, not of another opinion.
+}  // namespace
+
 bool may_return(const Error& error) {
   return error.code == ErrorCode::Unavailable || error.code == ErrorCode::DeadlineExceeded;
 }
-
-}  // namespace
 
 Error answer_error(const std::vector<json::FieldError>& errors) {
   return {ErrorCode::Internal,
@@ -52,6 +50,14 @@ FleetClient::FleetClient(const FleetTarget& target, std::string url)
 FleetClient::FleetClient(const FleetTarget& target, const api::DaemonAddress& address)
     : FleetClient(target, address.local_url) {
   url_ = address.url;
+  home_target_ = target;
+}
+
+std::optional<FleetClient> FleetClient::find_again() const {
+  if (!home_target_) return std::nullopt;
+  const auto address = read_orchestrator_address(home_target_->home);
+  if (!address || address->local_url == calls_.url()) return std::nullopt;
+  return FleetClient(*home_target_, *address);
 }
 
 Status FleetClient::follow(std::string_view job, std::string after,
@@ -61,20 +67,24 @@ Status FleetClient::follow(std::string_view job, std::string after,
   const std::string path = fmt::format("/v2/tasks/{}/events", http::percent_encode(job));
   Clock::time_point heard = Clock::now();
   milliseconds pause = kFirstPause;
+  std::optional<FleetClient> moved;
   for (;;) {
+    if (std::optional<FleetClient> found = (moved ? *moved : *this).find_again())
+      moved.emplace(std::move(*found));
     http::Headers headers;
     if (!after.empty()) headers.set("Last-Event-ID", after);
     bool is_over = false;
-    Status read = calls_.read_events(
-        path,
-        [&](const http::SseEvent& event) {
-          if (!event.id.empty()) after = event.id;
-          heard = Clock::now();
-          pause = kFirstPause;
-          is_over = !on_event(event);
-          return !is_over;
-        },
-        {.total = milliseconds(0), .stop = stop}, headers);
+    Status read = (moved ? moved->calls_ : calls_)
+                      .read_events(
+                          path,
+                          [&](const http::SseEvent& event) {
+                            if (!event.id.empty()) after = event.id;
+                            heard = Clock::now();
+                            pause = kFirstPause;
+                            is_over = !on_event(event);
+                            return !is_over;
+                          },
+                          {.total = milliseconds(0), .stop = stop}, headers);
     if (is_over) return ok_status();
     if (stop.stop_requested()) return Error{ErrorCode::Cancelled, "interrupted"};
     if (read.ok())

@@ -1,6 +1,7 @@
 // The orchestrator, asked over HTTP, and how a command finds or starts it. Private to cli/.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -25,6 +26,10 @@ struct FleetTarget {
   std::string token;      // may be empty
   std::string ca_file{};  // for https, and no other authority; empty: the system's and this home's
 };
+
+// How long an orchestrator that went away may need to come back, and whether an error says that.
+inline constexpr std::chrono::seconds kReturnPatience{60};
+bool may_return(const Error& error);
 
 // The error behind those of single fields, in one sentence for people.
 Error answer_error(const std::vector<json::FieldError>& errors);
@@ -52,16 +57,16 @@ class FleetClient {
     return value;
   }
   template <class T>
-  Result<T> get(std::string_view path) const {
-    return read<T>(calls_.get(path));
+  Result<T> get(std::string_view path, const pool_client::CallLimits& limits = {}) const {
+    return read<T>(calls_.get(path, limits));
   }
   template <class T>
   Result<T> post(std::string_view path, const json::Object& body) const {
     return read<T>(calls_.post(path, body));
   }
   template <class T>
-  Result<T> remove(std::string_view path) const {
-    return read<T>(calls_.remove(path));
+  Result<T> remove(std::string_view path, const pool_client::CallLimits& limits = {}) const {
+    return read<T>(calls_.remove(path, limits));
   }
 
   // Every event of a job until its last one (`on_event` returns false), from the position `after`
@@ -71,8 +76,12 @@ class FleetClient {
                 const std::function<bool(const http::SseEvent& event)>& on_event,
                 const std::function<void(const Error& why)>& on_pause, std::stop_token stop) const;
 
+  // One that is started again may listen elsewhere. Nothing: it is where it was, or nowhere.
+  std::optional<FleetClient> find_again() const;
+
  private:
   std::string url_;
+  std::optional<FleetTarget> home_target_;  // of this home's orchestrator
   pool_client::PoolClient calls_;
 };
 

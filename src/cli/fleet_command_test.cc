@@ -199,6 +199,78 @@ TEST(FleetCommand, CtrlCCancelsTheJob) {
   EXPECT_THAT(child.err(), HasSubstr("j1 was cancelled within 1"));
 }
 
+// Commands that wait for an answer which does not come.
+TEST(FleetCommand, CtrlCCountsWhileTheOrchestratorIsSilent) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"status", "--watch"}, {"down", "anna"}, {"jobs", "submit", "-m", "m", "-p", "Once"}}) {
+    FakeOrchestrator fake;
+    std::atomic<bool> is_asked = false;
+    std::atomic<bool> is_over = false;
+    const auto stay_silent = [&](const http::Request&) -> Result<http::Response> {
+      is_asked = true;
+      while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return Error{ErrorCode::Unavailable, "at last"};
+    };
+    fake.on(http::Method::Get, "/v2/status", stay_silent);
+    fake.on(http::Method::Post, "/v2/hosts/{host}/down", stay_silent);
+    fake.on(http::Method::Post, "/v2/tasks", stay_silent);
+    test::ChildProcess child(LLORCH, words, fake.environment());
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!is_asked && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    const auto pressed = std::chrono::steady_clock::now();
+    child.signal(SIGINT);
+    EXPECT_EQ(child.wait(), 130) << words.front() << child.err();
+    EXPECT_LT(std::chrono::steady_clock::now() - pressed, std::chrono::seconds(10))
+        << words.front();
+    is_over = true;
+  }
+}
+
+TEST(FleetCommand, AListIsReadToTheNumberThatIsWanted) {
+  FakeOrchestrator fake;
+  fake.on(http::Method::Get, "/v2/tasks", [](const http::Request& request) {
+    contract::TaskPage page;
+    contract::TaskView task = sample_status().tasks.front();
+    const bool is_first = request.raw_query.find("after=7") == std::string::npos;
+    EXPECT_NE(request.raw_query.find("status=live"), std::string::npos) << request.raw_query;
+    EXPECT_NE(request.raw_query.find(is_first ? "limit=3" : "limit=2"), std::string::npos);
+    task.job_id = is_first ? "j1" : "j2";
+    page.tasks = {task};
+    if (is_first) page.next = "7";
+    return Result<http::Response>(
+        http::Response(200, "application/json", json::serialize(contract::write_fields(page))));
+  });
+  const ProgramOutcome list = fake.run({"jobs", "list", "--status", "live", "--limit", "3"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_THAT(list.out, HasSubstr("j1"));
+  EXPECT_THAT(list.out, HasSubstr("j2"));
+  EXPECT_EQ(fake.run({"jobs", "list", "--status", "lively"}).exit_code, 2);
+}
+
+TEST(FleetCommand, ABatchWaitsForAnOrchestratorThatIsStartedAgain) {
+  FakeOrchestrator fake;
+  base::Mutex mutex;
+  std::vector<std::string> words;
+  fake.on(http::Method::Post, "/v2/tasks", [&](const http::Request& request) {
+    const base::MutexLock lock(mutex);
+    words.emplace_back(request.headers.find("Idempotency-Key").value_or(""));
+    if (words.size() < 3)
+      return Result<http::Response>(Error{ErrorCode::Unavailable, "it is starting"});
+    return Result<http::Response>(http::Response(202, "application/json", kAccepted));
+  });
+  fake.events("/v2/tasks/{id}/events", std::string(kStarted) + token(0, "there was") + kEnd);
+  std::ofstream(fake / "prompts") << "\"Once\"\n\"Twice\"\n";
+  const ProgramOutcome outcome = fake.run(
+      {"jobs", "submit", "-m", "m", "--file", (fake / "prompts").string(), "--parallel", "1"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const base::MutexLock lock(mutex);
+  ASSERT_EQ(words.size(), 4U);
+  EXPECT_NE(words[0], "");
+  EXPECT_EQ(words[0], words[1]);
+  EXPECT_EQ(words[1], words[2]) << "the same prompt is the same job";
+  EXPECT_NE(words[2], words[3]);
+}
+
 TEST(FleetCommand, AFailureNamesTheJobAndTheNextStep) {
   FakeOrchestrator fake;
   fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
@@ -338,9 +410,12 @@ TEST(FleetCommand, KeysAreMadeListedAndRevoked) {
   EXPECT_EQ(made.out, "llk_k1_secret\n") << made.err;
   EXPECT_EQ(json::parse(fake.bodies().front())->at("requests_per_minute"), 60);
   EXPECT_EQ(fake.run({"keys", "add", "laptop", "--rate", "often"}).exit_code, 2);
+  EXPECT_EQ(fake.run({"keys", "add", "laptop", "--rate", "0/min"}).exit_code, 2)
+      << "that would be no bound at all";
+  EXPECT_EQ(fake.run({"keys", "add", "laptop", "--tokens-per-day", "0"}).exit_code, 2);
   const ProgramOutcome negative = fake.run({"keys", "add", "laptop", "--tokens-per-day", "-5"});
   EXPECT_EQ(negative.exit_code, 2);
-  EXPECT_THAT(negative.err, HasSubstr("0 or more"));
+  EXPECT_THAT(negative.err, HasSubstr("1 or more"));
   EXPECT_THAT(negative.err, Not(HasSubstr("00000"))) << "no limits of the machine";
   const ProgramOutcome list = fake.run({"keys", "list"});
   EXPECT_THAT(list.out, HasSubstr("10 of 1"));

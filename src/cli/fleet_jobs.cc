@@ -7,6 +7,7 @@
 #include <CLI/App.hpp>
 #include <charconv>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <stop_token>
 #include <utility>
@@ -59,10 +60,6 @@ struct ListArguments {
   std::string status;
   std::int32_t limit = 50;
 };
-
-View view_of(const FleetContext& context) {
-  return {std::chrono::system_clock::now(), terminal_width(), context.color};
-}
 
 std::string task_path(const std::string& job) {
   return "/v2/tasks/" + http::percent_encode(job);
@@ -121,7 +118,11 @@ int submit(const FleetContext& context, SubmitArguments& arguments) {
   const base::InterruptWatch watch([&stop] { stop.request_stop(); });
   pool_client::Answer answer;
   const json::Object body = task_body(arguments.question, answer);
-  const Result<contract::TaskAccepted> accepted = submit_job(*client, body);
+  const Result<contract::TaskAccepted> accepted = submit_job(*client, body, stop.get_token());
+  if (watch.interrupted() && !accepted.ok()) {
+    complain("interrupted");
+    return kInterrupted;
+  }
   if (!accepted.ok()) return fail(accepted.error());
   if (arguments.question.options.detach) {
     return context.json_output ? print_json(contract::write_fields(*accepted))
@@ -143,15 +144,20 @@ int submit(const FleetContext& context, SubmitArguments& arguments) {
 int list(const FleetContext& context, const ListArguments& arguments) {
   const Result<FleetClient> client = find_orchestrator(target_of(context));
   if (!client.ok()) return fail(client.error());
-  std::string path = fmt::format("/v2/tasks?limit={}", arguments.limit);
-  if (!arguments.status.empty()) path += "&status=" + arguments.status;
-  if (context.json_output) {
-    const Result<json::Value> answer = client->calls().get(path);
-    return answer.ok() ? print_json(*answer) : fail(answer.error());
-  }
-  const auto page = client->get<contract::TaskPage>(path);
-  if (!page.ok()) return fail(page.error());
-  return print(jobs_text(page->tasks, view_of(context)));
+  contract::TaskPage list;
+  const auto wanted = static_cast<std::size_t>(arguments.limit);
+  // A page may be shorter than was asked for, and others follow it.
+  do {
+    std::string path = fmt::format("/v2/tasks?limit={}", wanted - list.tasks.size());
+    if (!arguments.status.empty()) path += "&status=" + arguments.status;
+    if (!list.next.empty()) path += "&after=" + list.next;
+    auto page = client->get<contract::TaskPage>(path);
+    if (!page.ok()) return fail(page.error());
+    list.next = std::move(page->next);
+    std::move(page->tasks.begin(), page->tasks.end(), std::back_inserter(list.tasks));
+  } while (!list.next.empty() && list.tasks.size() < wanted);
+  if (context.json_output) return print_json(contract::write_fields(list));
+  return print(jobs_text(list.tasks, terminal_view(context.color)));
 }
 
 int show(const FleetContext& context, const std::string& job) {
@@ -160,7 +166,7 @@ int show(const FleetContext& context, const std::string& job) {
   const auto task = client->get<contract::TaskView>(task_path(job));
   if (!task.ok()) return fail(task.error());
   if (context.json_output) return print_json(contract::write_fields(*task));
-  return print(job_text(*task, view_of(context)));
+  return print(job_text(*task, terminal_view(context.color)));
 }
 
 int cancel(const FleetContext& context, const std::vector<std::string>& jobs) {
@@ -232,7 +238,7 @@ int why(const FleetContext& context, const std::string& job) {
   const auto sheet = client->get<contract::WhyView>(task_path(job) + "/why");
   if (!sheet.ok()) return fail(sheet.error());
   if (context.json_output) return print_json(contract::write_fields(*sheet));
-  return print(why_text(*sheet, view_of(context)));
+  return print(why_text(*sheet, terminal_view(context.color)));
 }
 
 void add_submit_flags(CLI::App& submit, SubmitArguments& arguments) {
@@ -307,12 +313,16 @@ void add_jobs_commands(CLI::App& app, FleetContext& context) {
   auto listing = std::make_shared<ListArguments>();
   CLI::App* list_command =
       add_fleet_command(*jobs, context, "list", "jobs, the newest first",
-                        "Examples:\n  llorch jobs list --status failed\n  llorch jobs list --json "
+                        "Examples:\n  llorch jobs list --status live\n  llorch jobs list --json "
                         "| jq -r '.tasks[].job_id'",
                         [&context, listing] { return list(context, *listing); });
-  list_command->add_option("--status", listing->status, "only these")
-      ->check(CLI::IsMember(std::vector<std::string>(contract::kTaskStates.begin(),
-                                                     contract::kTaskStates.end()))
+  list_command
+      ->add_option("--status", listing->status,
+                   "only these: queued, dispatched, running (live: all three), completed, failed, "
+                   "cancelled")
+      ->type_name("STATE")
+      ->check(CLI::IsMember(std::vector<std::string>(contract::kTaskFilters.begin(),
+                                                     contract::kTaskFilters.end()))
                   .description(""));
   list_command->add_option("--limit", listing->limit, "at most N (50)")
       ->type_name("N")

@@ -41,8 +41,9 @@ Result<std::int64_t> read_rate(std::string text) {
   if (text.ends_with("/min")) text.resize(text.size() - 4);
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0)
-    return Error{ErrorCode::InvalidArgument, "--rate: expected requests a minute, as in 60/min"};
+  if (error != std::errc() || end != text.data() + text.size() || number < 1)
+    return Error{ErrorCode::InvalidArgument,
+                 "--rate: expected requests a minute, 1 or more, as in 60/min"};
   return number;
 }
 
@@ -73,8 +74,7 @@ int list_keys(const FleetContext& context) {
   const auto list = client->get<contract::KeyList>("/v2/keys");
   if (!list.ok()) return fail(list.error());
   if (context.json_output) return print_json(contract::write_fields(*list));
-  return print(
-      keys_text(list->keys, {std::chrono::system_clock::now(), terminal_width(), context.color}));
+  return print(keys_text(list->keys, terminal_view(context.color)));
 }
 
 int revoke_key(const FleetContext& context, const std::string& key) {
@@ -109,7 +109,9 @@ void add_keys_commands(CLI::App& app, FleetContext& context) {
       ->type_name("N")
       ->check(CLI::Validator(
           [](const std::string& text) {
-            return text.starts_with('-') ? "expected a number of tokens, 0 or more" : "";
+            const bool has_digit = text.find_first_of("123456789") != std::string::npos;
+            return text.starts_with('-') || !has_digit ? "expected a number of tokens, 1 or more"
+                                                       : "";
           },
           ""));
   add->add_option("--rate", arguments->rate, "requests a minute, at most")->type_name("N/min");

@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -40,30 +41,30 @@ struct StatusArguments {
   double interval = 2;
 };
 
-View view_of(const FleetContext& context) {
-  return {std::chrono::system_clock::now(), terminal_width(), context.color};
-}
-
-int show(const FleetContext& context, const FleetClient& client, std::string_view before) {
-  if (context.json_output) {
-    const Result<json::Value> answer = client.calls().get("/v2/status");
-    return answer.ok() ? print_json(*answer) : fail(answer.error());
-  }
-  const auto status = client.get<contract::FleetStatus>("/v2/status");
+int show(const FleetContext& context, const FleetClient& client, std::string_view before,
+         std::stop_token stop) {
+  const Result<json::Value> answer = client.calls().get("/v2/status", {.stop = stop});
+  if (stop.stop_requested()) return kInterrupted;
+  if (!answer.ok()) return fail(answer.error());
+  if (context.json_output) return print_json(*answer);
+  const auto status = FleetClient::read<contract::FleetStatus>(answer);
   if (!status.ok()) return fail(status.error());
-  return print(std::string(before) + status_text(*status, client.url(), view_of(context)));
+  return print(std::string(before) +
+               status_text(*status, client.url(), terminal_view(context.color)));
 }
 
 int status(const FleetContext& context, const StatusArguments& arguments) {
   const Result<FleetClient> client = find_orchestrator(target_of(context));
   if (!client.ok()) return fail(client.error());
-  if (!arguments.watch) return show(context, *client, "");
-  const base::InterruptWatch watch([] {});
+  if (!arguments.watch) return show(context, *client, "", {});
+  std::stop_source stop;
+  const base::InterruptWatch watch([&stop] { stop.request_stop(); });
   const bool clears = ::isatty(STDOUT_FILENO) != 0 && !context.json_output;
   const auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(arguments.interval));
   while (!watch.interrupted()) {
-    if (const int code = show(context, *client, clears ? kClearScreen : ""); code != 0) return code;
+    const int code = show(context, *client, clears ? kClearScreen : "", stop.get_token());
+    if (code != 0) return code;
     const auto until = std::chrono::steady_clock::now() + pause;
     while (!watch.interrupted() && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(kTick);
@@ -80,7 +81,7 @@ int hosts(const FleetContext& context) {
   }
   const auto list = client->get<contract::HostList>("/v2/hosts");
   if (!list.ok()) return fail(list.error());
-  return print(hosts_text(list->hosts, view_of(context)));
+  return print(hosts_text(list->hosts, terminal_view(context.color)));
 }
 
 }  // namespace

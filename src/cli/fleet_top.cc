@@ -82,7 +82,9 @@ int top(const FleetContext& context, double interval) {
     const Result<json::Value> status = client->calls().get("/v2/status");
     return status.ok() ? print_json(*status) : fail(status.error());
   }
-  const base::InterruptWatch watch([] {});
+  std::stop_source stop;
+  const base::InterruptWatch watch([&stop] { stop.request_stop(); });
+  const pool_client::CallLimits limits{.stop = stop.get_token()};
   const auto pause =
       std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(interval));
   const RawTerminal terminal;
@@ -91,21 +93,19 @@ int top(const FleetContext& context, double interval) {
   while (!watch.interrupted()) {
     if (Clock::now() >= next) {
       next = Clock::now() + pause;
-      auto status = client->get<contract::FleetStatus>("/v2/status");
+      auto status = client->get<contract::FleetStatus>("/v2/status", limits);
       if (status.ok())
         view.take(std::move(*status));
       else
         view.note(status.error().message);
     }
     write_out(std::string(kHome) +
-              view.render(client->url(),
-                          {std::chrono::system_clock::now(), terminal_width(), context.color},
-                          terminal_height()));
+              view.render(client->url(), terminal_view(context.color), terminal_height()));
     const auto left = std::chrono::duration_cast<milliseconds>(next - Clock::now());
     const std::string keys = RawTerminal::read_keys(std::max(left, milliseconds(1)));
     for (const TopAction& action : view.press(keys)) {
       if (action.kind == TopAction::Kind::Quit) return 0;
-      const Result<contract::TaskStopped> stopped = cancel_job(*client, action.job);
+      const Result<contract::TaskStopped> stopped = cancel_job(*client, action.job, limits);
       view.note(stopped.ok() ? fmt::format("{} {} within {:.0f} ms", stopped->job_id,
                                            stopped->status, stopped->stop_ms)
                              : stopped.error().message);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -36,6 +37,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook{20};
 // An orchestrator that was told to end writes down what it has and lets go of its streams.
 constexpr std::chrono::seconds kStopPatience{60};
+constexpr milliseconds kCountPatience{3'000};  // for the number of its jobs: it is only told
 
 constexpr const char* kUpFooter = R"(Examples:
   llorch up
@@ -159,19 +161,20 @@ struct Unfinished {
 };
 
 Result<std::optional<Unfinished>> stop_orchestrator(const FleetContext& context,
-                                                    const base::InterruptWatch& watch) {
+                                                    const std::stop_token& stop) {
   const std::optional<api::DaemonAddress> address = read_orchestrator_address(context.home);
   if (!address) return std::optional<Unfinished>();
   Unfinished unfinished;
   if (const auto status =
-          FleetClient(target_of(context), *address).get<contract::FleetStatus>("/v2/status");
+          FleetClient(target_of(context), *address)
+              .get<contract::FleetStatus>("/v2/status", {.total = kCountPatience, .stop = stop});
       status.ok())
     unfinished = {status->queued + status->running - status->attached, status->attached};
   const Result<base::ProcessHandle> process = base::ProcessHandle::open(address->process);
   if (process.ok()) process->send_signal(SIGTERM);
   const auto until = std::chrono::steady_clock::now() + kStopPatience;
   while (process.ok() && base::is_running(address->process)) {
-    if (watch.interrupted()) return Error{ErrorCode::Cancelled, "interrupted"};
+    if (stop.stop_requested()) return Error{ErrorCode::Cancelled, "interrupted"};
     if (std::chrono::steady_clock::now() > until) {
       return Error{ErrorCode::Unavailable,
                    fmt::format("the orchestrator (process {}) still runs after {} s; its log says "
@@ -207,8 +210,9 @@ struct DownArguments {
 };
 
 int down(const FleetContext& context, const DownArguments& arguments) {
-  const base::InterruptWatch watch([] {});
-  const Result<std::optional<Unfinished>> stopped = stop_orchestrator(context, watch);
+  std::stop_source stop;
+  const base::InterruptWatch watch([&stop] { stop.request_stop(); });
+  const Result<std::optional<Unfinished>> stopped = stop_orchestrator(context, stop.get_token());
   if (watch.interrupted()) return kInterrupted;
   if (!stopped.ok()) return fail(stopped.error());
   json::Object object{{"orchestrator", *stopped ? "stopped" : "not running"},

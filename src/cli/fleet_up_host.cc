@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -74,14 +75,15 @@ std::string stage_of(const contract::HostView& view) {
 
 // Watches the orchestrator until the host takes work, or cannot.
 Result<contract::HostView> wait_until_up(const FleetClient& client, const std::string& host,
-                                         const base::InterruptWatch& watch) {
+                                         const std::stop_token& stop) {
   base::StatusLine line(stderr);
   const auto until = std::chrono::steady_clock::now() + kUpPatience;
   bool has_begun = false;
   while (std::chrono::steady_clock::now() < until) {
-    if (watch.interrupted())
+    if (stop.stop_requested())
       return Error{ErrorCode::Cancelled, "interrupted; it goes on by itself"};
-    Result<contract::HostView> view = client.get<contract::HostView>(host_path(host));
+    Result<contract::HostView> view =
+        client.get<contract::HostView>(host_path(host), {.stop = stop});
     if (!view.ok()) return view;
     has_begun = has_begun || (view->state != "gone" && view->state != "unknown");
     if (view->state == "connected") return view;
@@ -99,13 +101,13 @@ Result<contract::HostView> wait_until_up(const FleetClient& client, const std::s
 Result<contract::HostView> bring_up(const FleetContext& context, const FleetClient& client,
                                     const HostDoor& door, const std::string& host,
                                     remote::FirstContact first_contact,
-                                    const base::InterruptWatch& watch) {
+                                    const std::stop_token& stop) {
   const StepList steps(context);
   if (Status good = look_at(door, host, first_contact, steps); !good.ok()) return good.error();
-  const Result<json::Value> asked =
-      client.calls().post("/v2/hosts", contract::write_fields(contract::HostRequest{host}));
+  const Result<json::Value> asked = client.calls().post(
+      "/v2/hosts", contract::write_fields(contract::HostRequest{host}), {.stop = stop});
   if (!asked.ok()) return asked.error();
-  Result<contract::HostView> view = wait_until_up(client, host, watch);
+  Result<contract::HostView> view = wait_until_up(client, host, stop);
   if (!view.ok()) return view.error();
   steps.add(true,
             fmt::format("its pool answers: {} cores, {} devices, {} free for models", view->cores,
@@ -114,18 +116,19 @@ Result<contract::HostView> bring_up(const FleetContext& context, const FleetClie
   return view;
 }
 
-Status take_down(const FleetClient& client, const std::string& host,
-                 const base::InterruptWatch& watch) {
-  const Result<json::Value> asked = client.calls().post(host_path(host) + "/down", {});
+Status take_down(const FleetClient& client, const std::string& host, const std::stop_token& stop) {
+  const Result<json::Value> asked =
+      client.calls().post(host_path(host) + "/down", {}, {.stop = stop});
   if (!asked.ok()) return asked.error();
   base::StatusLine line(stderr);
   const auto until = std::chrono::steady_clock::now() + kDownPatience;
   for (;;) {
-    const Result<contract::HostView> view = client.get<contract::HostView>(host_path(host));
+    const Result<contract::HostView> view =
+        client.get<contract::HostView>(host_path(host), {.stop = stop});
     if (!view.ok() && view.error().code == ErrorCode::NotFound) return ok_status();
     if (!view.ok()) return view.error();
     if (view->state == "unknown" && view->step.empty()) return ok_status();
-    if (watch.interrupted())
+    if (stop.stop_requested())
       return Error{ErrorCode::Cancelled, "interrupted; it goes on by itself"};
     if (std::chrono::steady_clock::now() > until) {
       return Error{ErrorCode::DeadlineExceeded,
@@ -143,14 +146,15 @@ int up_hosts(const FleetContext& context, const std::vector<std::string>& hosts,
   if (!door.ok()) return fail(door.error());
   const Result<FoundOrchestrator> found = find_or_start_orchestrator(target_of(context));
   if (!found.ok()) return fail(found.error());
-  const base::InterruptWatch watch([] {});
+  std::stop_source stop;
+  const base::InterruptWatch watch([&stop] { stop.request_stop(); });
   const auto first_contact =
       accept_new ? remote::FirstContact::AcceptNew : remote::FirstContact::Refuse;
   json::Array list;
   int code = 0;
   for (const std::string& host : hosts) {
     const Result<contract::HostView> up =
-        bring_up(context, found->client, *door, host, first_contact, watch);
+        bring_up(context, found->client, *door, host, first_contact, stop.get_token());
     if (up.ok()) list.push_back(contract::write_fields(*up));
     if (watch.interrupted()) return kInterrupted;
     if (!up.ok()) code = fail(up.error());
@@ -163,10 +167,11 @@ int up_hosts(const FleetContext& context, const std::vector<std::string>& hosts,
 int down_hosts(const FleetContext& context, const std::vector<std::string>& hosts) {
   const Result<FleetClient> client = find_orchestrator(target_of(context));
   if (!client.ok()) return fail(client.error());
-  const base::InterruptWatch watch([] {});
+  std::stop_source stop;
+  const base::InterruptWatch watch([&stop] { stop.request_stop(); });
   int code = 0;
   for (const std::string& host : hosts) {
-    const Status down = take_down(*client, host, watch);
+    const Status down = take_down(*client, host, stop.get_token());
     if (watch.interrupted()) return kInterrupted;
     if (!down.ok()) {
       code = fail(down.error());

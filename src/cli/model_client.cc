@@ -208,7 +208,7 @@ Result<ModelFacts> FleetModel::facts() const {
 
 Result<Heard> FleetModel::ask(const Asked& asked, std::stop_token stop) const {
   HeardReader reader;
-  const Result<contract::TaskAccepted> accepted = submit_job(client_, task_of(asked));
+  const Result<contract::TaskAccepted> accepted = submit_job(client_, task_of(asked), {});
   if (!accepted.ok()) return accepted.error();
   const Status followed = client_.follow(
       accepted->job_id, "", [&](const http::SseEvent& event) { return reader.take(event); },
@@ -222,7 +222,7 @@ Result<Heard> FleetModel::ask(const Asked& asked, std::stop_token stop) const {
 Result<double> FleetModel::cancel_after(const Asked& asked, std::size_t tokens,
                                         std::stop_token stop) const {
   HeardReader reader;
-  const Result<contract::TaskAccepted> accepted = submit_job(client_, task_of(asked));
+  const Result<contract::TaskAccepted> accepted = submit_job(client_, task_of(asked), {});
   if (!accepted.ok()) return accepted.error();
   std::optional<Clock::time_point> wished;
   const Status followed = client_.follow(

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <sstream>
 #include <thread>
@@ -70,6 +72,21 @@ class FleetHome {
     EXPECT_TRUE(value.ok()) << outcome.out << outcome.err;
     return value.ok() ? value.take() : json::Value(json::Object());
   }
+  pid_t orchestrator() const {
+    std::ifstream in(folder_ / "orchestrator.json");
+    const Result<json::Value> address =
+        json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+    return address.ok() ? static_cast<pid_t>(address->at("pid").as_int64()) : 0;
+  }
+  void kill_orchestrator() const {
+    const pid_t pid = orchestrator();
+    ASSERT_GT(pid, 0);
+    ::kill(pid, SIGKILL);
+    ASSERT_TRUE(eventually([this, pid] {
+      const std::vector<int> all = processes();
+      return std::find(all.begin(), all.end(), pid) == all.end();
+    }));
+  }
   std::vector<int> processes() const {
     return base::processes_with_variable("LLORCH_HOME=" + folder_.path().string());
   }
@@ -112,11 +129,8 @@ TEST(FleetUp, OneMachineFromNothingToAnswersAndBack) {
 
   // One that was told to end a moment ago, and has not yet, is waited for.
   const fs::path address = home.path() / "orchestrator.json";
-  std::ifstream in(address);
-  const Result<json::Value> ending =
-      json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-  ASSERT_TRUE(ending.ok());
-  ::kill(static_cast<pid_t>(ending->at("pid").as_int64()), SIGTERM);
+  ASSERT_GT(home.orchestrator(), 0);
+  ::kill(home.orchestrator(), SIGTERM);
   ASSERT_TRUE(eventually([&address] { return !fs::exists(address); }));
   const json::Value restarted = home.json({"up"});
   EXPECT_EQ(restarted.at("started"), true);
@@ -136,6 +150,15 @@ TEST(FleetUp, OneMachineFromNothingToAnswersAndBack) {
   const ProgramOutcome status = home.llorch({"status"});
   EXPECT_EQ(status.exit_code, 0) << status.err;
   EXPECT_THAT(status.out, HasSubstr("local/worker-cpu-0"));
+  ASSERT_EQ(home.llorch({"pool", "--host", "local", "worker", "spawn", "cpu", "--model", "builtin",
+                         "--ctx", "64", "--slots", "1"})
+                .exit_code,
+            0);
+  ASSERT_TRUE(
+      eventually([&home] { return home.json({"status"}).at("workers").as_array().size() == 2; }));
+  const json::Value workers = home.json({"status"}).at("workers");
+  EXPECT_EQ(workers.at(0).at("pinned"), false) << "a job started it, and its rest will end it";
+  EXPECT_EQ(workers.at(1).at("pinned"), true) << "somebody started it, and it stays";
   const json::Value list = home.json({"jobs", "list"});
   ASSERT_GE(list.at("tasks").as_array().size(), 2U);
   const std::string job(list.at("tasks").at(0).at("job_id").as_string());
@@ -150,10 +173,13 @@ TEST(FleetUp, OneMachineFromNothingToAnswersAndBack) {
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("builtin"));
 
+  auto second = std::async(std::launch::async, [&home] { return home.llorch({"down"}); });
   const ProgramOutcome down = home.llorch({"down"});
   EXPECT_EQ(down.exit_code, 0) << down.err;
   EXPECT_THAT(down.out, HasSubstr("orchestrator stopped"));
   EXPECT_THAT(down.out, HasSubstr("pool stopped"));
+  const ProgramOutcome also = second.get();
+  EXPECT_EQ(also.exit_code, 0) << "who comes second finds nothing left to do: " << also.err;
   EXPECT_THAT(home.processes(), IsEmpty());
 }
 
@@ -165,9 +191,15 @@ TEST(FleetUp, ABatchOfPromptsAndItsBackup) {
     file << fmt::format("{{\"prompt\":\"Story {}:\",\"id\":{}}}\n", i, i);
   file.close();
   const std::string out = (home.path() / "out.jsonl").string();
-  const ProgramOutcome done =
-      home.llorch({"jobs", "submit", "-m", "builtin", "--class", "batch", "-n", "8", "--file",
-                   (home.path() / "prompts.jsonl").string(), "--out", out});
+  // The orchestrator is killed in the middle and started again: nothing is lost or asked twice.
+  auto batch = std::async(std::launch::async, [&home, &out] {
+    return home.llorch({"jobs", "submit", "-m", "builtin", "--class", "batch", "-n", "8", "--file",
+                        (home.path() / "prompts.jsonl").string(), "--out", out, "--parallel", "2"});
+  });
+  ASSERT_TRUE(eventually([&out] { return fs::exists(out) && fs::file_size(out) > 0; }));
+  home.kill_orchestrator();
+  ASSERT_EQ(home.llorch({"up"}).exit_code, 0);
+  const ProgramOutcome done = batch.get();
   EXPECT_EQ(done.exit_code, 0) << done.err;
   std::ifstream in(out);
   int lines = 0;
@@ -180,6 +212,7 @@ TEST(FleetUp, ABatchOfPromptsAndItsBackup) {
     EXPECT_TRUE(tokens == 8 || (tokens < 8 && result.at("stop_reason") == "eos")) << line;
   }
   EXPECT_EQ(lines, 12);
+  EXPECT_EQ(home.json({"jobs", "list"}).at("tasks").as_array().size(), 12U);
 
   const std::string copy = (home.path() / "copy.db").string();
   EXPECT_EQ(home.llorch({"backup", copy}).exit_code, 0);
