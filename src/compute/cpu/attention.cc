@@ -104,6 +104,9 @@ HWY_INLINE void score(const AttentionRoom& room, std::int64_t head_dim, std::int
 template <int Vectors>
 struct LaneSums {
   static constexpr std::size_t kKeys = 2;
+#if HWY_ARCH_ARM
+  HWY_ATTR LaneSums() {}  // gcc would make one for a processor without NEON's extensions
+#endif
   Vec sums[kKeys][std::size_t{Vectors}];
 };
 template <int Vectors, std::int64_t Count>
