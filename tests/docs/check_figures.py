@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Holds the measured numbers of the documents to the files that programs wrote (docs/data, decision 44).
 
-On a page with one of these marks every block of text (up to an empty line) that has a figure has one in front of it:
+On a page with one of these marks every block of text (up to an empty line) that has a number with a unit has one in front of it:
 
     <!-- from: relay.txt, fleet.json -->   every figure of the block stands in one of these files of docs/data
     <!-- not from a file: WHY -->          it does not, for this reason: an aim, a limit, another's measurement
 
-A figure is a number with a unit of measurement, and in a table every number behind the first column. What follows ≤ or ≥ is an aim, and
+A figure is a number with a unit of measurement, and in a marked table every number behind the first column. What follows ≤ or ≥ is an aim, and
 code is no text. A figure is in a file where a value there, rounded to the digits that are shown, is the same, and the units agree: those of a text are
 behind its numbers, those of JSON at the end of the key (`first_token_ms`, `peak_bytes`, `tokens_per_s`). A value without a unit fits any.
 
@@ -146,8 +146,9 @@ def check_page(text, read):
         return
     for line, lines, mark in blocks_of(text):
         found = figures_of(lines)
-        if found and mark is None:
-            yield f"{line}: {found[0]} says not where it comes from: <!-- from: FILE --> or <!-- not from a file: WHY -->"
+        measured = [figure for figure in found if figure.unit]
+        if measured and mark is None:
+            yield f"{line}: {measured[0]} says not where it comes from: <!-- from: FILE --> or <!-- not from a file: WHY -->"
         if mark is None or mark[0] != "from":
             continue
         if not found:

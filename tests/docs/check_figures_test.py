@@ -37,6 +37,10 @@ class Pages(unittest.TestCase):
         text = "<!-- from: a.json -->\nIt takes 3 ms.\n\nAnd 4 ms.\n\n    sleep 5 s\n\n```\n6 ms\n```\n"
         self.assertEqual(problems(text, [(3.0, "ms")]), ["4: 4 ms says not where it comes from: <!-- from: FILE --> or <!-- not from a file: WHY -->"])
 
+    def test_have_tables_of_names_without_marks(self):
+        text = "<!-- from: a.json -->\nIt takes 3 ms.\n\n| | who |\n|---|---|\n| none | Llama 2 |\n"
+        self.assertEqual(problems(text, [(3.0, "ms")]), [])
+
     def test_round_to_the_digits_shown(self):
         page = "<!-- from: a.json -->\nIt takes {}.\n"
         for text, value in (("0.22 ms", (0.2249, "ms")), ("220 µs", (0.22, "ms")), ("130,900 tokens/s", (130_912.0, "/s")), ("86 MB", (86_400_000.0, "bytes")),
