@@ -33,6 +33,13 @@ grep -q 'matrix' "$to/share/zsh/vendor-completions/_llorch" || fail "the complet
 grep -q '^ExecStart=/opt/x/bin/pool-managerd' "$to/lib/systemd/system/pool-managerd.service" || fail "the unit names another program"
 grep -q '^ExecStart=/opt/x/bin/pool-managerd' "$to/lib/systemd/user/pool-managerd.service" || fail "the user's unit names another program"
 
+# The library for C, where it was built: a program compiles against what was installed, and runs.
+if [ -e "$bin/../lib/libllorch_worker.so" ]; then
+  printf '#include <ffi/worker_ffi.h>\nint main(void) { int error = 0; return cuda_init(-2, &error) == 0 \\\n && error == CUDA_ERROR_INVALID_DEVICE ? 0 : 1; }\n' > "$work/program.c"
+  cc -I"$to/include/llorch" "$work/program.c" -L"$to/lib" -lllorch_worker -o "$work/program" || fail "no program compiles against the library"
+  LD_LIBRARY_PATH=$to/lib "$work/program" || fail "a program with the library does not run"
+fi
+
 # It must be able to fail: a program that is not there.
 mkdir "$work/empty"
 if "$source_dir/scripts/install.sh" "$work/empty" --destdir "$work/none" 2> "$work/said"; then fail "nothing was installed, and nobody said so"; fi
