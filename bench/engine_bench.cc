@@ -13,14 +13,21 @@ constexpr std::int32_t kContext = 4096;
 
 class InstantRunner final : public model::ModelRunner {
  public:
-  InstantRunner(std::int32_t vocab_size, std::int32_t sequences)
+  // Flat: all tokens nearly equally likely, so that every weight counts.
+  InstantRunner(std::int32_t vocab_size, std::int32_t sequences, bool is_flat)
       : vocab_size_(vocab_size),
         limits_{.rows = 64, .sequences = sequences, .num_blocks = sequences * kContext / 16} {
     // Like those of a trained model: a few likely tokens over a broad field of unlikely ones.
     std::mt19937 random(1);
     std::normal_distribution<float> field(-8, 2.5F), likely(6, 2);
     logits_.resize(static_cast<std::size_t>(vocab_size) * static_cast<std::size_t>(sequences));
-    for (float& logit : logits_) logit = random() % 1000 == 0 ? likely(random) : field(random);
+    for (float& logit : logits_) {
+      if (is_flat) {
+        logit = field(random) * 0.2F;
+      } else {
+        logit = random() % 1000 == 0 ? likely(random) : field(random);
+      }
+    }
   }
   std::int32_t vocab_size() const override { return vocab_size_; }
   std::int32_t hidden_dim() const override { return 1; }
@@ -55,11 +62,11 @@ class SilentHost final : public StepHost {
   std::int64_t tokens = 0;
 };
 
-void run_decode(benchmark::State& state, const SamplingParams& sampling) {
+void run_decode(benchmark::State& state, const SamplingParams& sampling, bool is_flat) {
   const auto vocab_size = static_cast<std::int32_t>(state.range(0));
   const auto sequences = static_cast<std::int32_t>(state.range(1));
   const auto sampling_threads = static_cast<std::int32_t>(state.range(2));
-  EngineCore core(std::make_unique<InstantRunner>(vocab_size, sequences),
+  EngineCore core(std::make_unique<InstantRunner>(vocab_size, sequences, is_flat),
                   {.max_running = sequences, .sampling_threads = sampling_threads});
   SilentHost host;
   GenerationId id = 0;
@@ -82,17 +89,22 @@ void run_decode(benchmark::State& state, const SamplingParams& sampling) {
 }
 
 void register_all() {
-  const std::vector<std::pair<const char*, SamplingParams>> cases = {
-      {"greedy", {.temperature = 0}},
-      {"temperature", {.temperature = 0.8F}},
-      {"top_k_40", {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F}},
-      {"top_p_0.9", {.temperature = 0.8F, .top_p = 0.9F}},
-      {"min_p_0.05", {.temperature = 0.8F, .min_p = 0.05F}},
-      {"penalties", {.temperature = 0, .repetition_penalty = 1.1F}},
-      {"logprobs_5", {.temperature = 0, .top_logprobs = 5}}};
-  for (const auto& [name, sampling] : cases) {
+  struct Case {
+    const char* name;
+    SamplingParams sampling;
+    bool is_flat = false;
+  };
+  const std::vector<Case> cases = {{"greedy", {.temperature = 0}},
+                                   {"temperature", {.temperature = 0.8F}},
+                                   {"temperature_flat", {.temperature = 0.8F}, true},
+                                   {"top_k_40", {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F}},
+                                   {"top_p_0.9", {.temperature = 0.8F, .top_p = 0.9F}},
+                                   {"min_p_0.05", {.temperature = 0.8F, .min_p = 0.05F}},
+                                   {"penalties", {.temperature = 0, .repetition_penalty = 1.1F}},
+                                   {"logprobs_5", {.temperature = 0, .top_logprobs = 5}}};
+  for (const Case& one : cases) {
     benchmark::RegisterBenchmark(
-        name, [params = sampling](benchmark::State& state) { run_decode(state, params); })
+        one.name, [one](benchmark::State& state) { run_decode(state, one.sampling, one.is_flat); })
         ->ArgsProduct({{32000, 152064}, {1, 16}, {1, 2}})
         ->ArgNames({"vocab", "sequences", "threads"})
         ->UseRealTime()

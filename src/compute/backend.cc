@@ -9,6 +9,10 @@ bool Backend::aborted(const StepShape& shape) {
   return shape.abort != nullptr && shape.abort->load(std::memory_order_relaxed);
 }
 
+void Backend::fill_in_ids(const TensorView&, const TensorView&) {
+  CHECK(false, "a backend that does not run behind its host was given ids to fill in");
+}
+
 void Backend::draw(const DrawArgs&) {
   CHECK(false, "a backend that cannot draw was asked to");
 }

@@ -82,6 +82,22 @@ class Backend {
   virtual void upload(std::span<const std::byte> host, void* device) = 0;
   virtual void download(const void* device, std::span<std::byte> host) = 0;
   virtual void synchronize() = 0;
+
+  // Whether the host goes on while ops run. Such a device can be given a step before the host has
+  // seen what the one before found.
+  virtual bool runs_behind() const { return false; }
+  // As download(), in the order of the ops: `host` is filled once wait() has returned for a mark
+  // that was set afterwards. As fast as that may be where `host` is pinned.
+  virtual void download_later(const void* device, std::span<std::byte> host) {
+    download(device, host);
+  }
+  // Marks what has been enqueued so far, in one of kMarks places; wait() returns when it is done.
+  static constexpr int kMarks = 2;
+  virtual void mark(int /*place*/) {}
+  virtual void wait(int /*place*/) {}
+  // An op of such steps: an id below 0 is a place among those that an earlier op found, -1 - id,
+  // and becomes what is there, or 0 where that is below 0, too. `ids` (rows) I32, `found` (n) I32.
+  virtual void fill_in_ids(const TensorView& ids, const TensorView& found);
   // Makes downloads into this memory as fast as the device can send. The result is let go before
   // the memory is; nothing to hold where it makes no difference.
   virtual Buffer pin_host(std::span<std::byte>) { return {}; }

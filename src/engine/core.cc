@@ -93,6 +93,7 @@ void EngineCore::step(StepHost& host) {
 bool EngineCore::launch(StepHost& host, Clock::time_point now) {
   if (running_.empty() && waiting_.empty()) return false;
   const StepPlan planned = plan();
+  if (num_flights_ > 0 && !can_follow(planned)) return false;
   Flight& flight = flight_at(num_flights_);
   carry_out(planned, flight, now);
   if (flight.shares.empty()) return false;
@@ -171,12 +172,13 @@ StepPlan EngineCore::plan() {
   // What preempting somebody would yield matters only when blocks may run out.
   const bool scarce = cache_.num_free() < static_cast<std::int32_t>(running_.size());
   for (const std::unique_ptr<Sequence>& sequence : running_) {
-    running_views_.push_back({.tokens_known = sequence->num_tokens(),
+    const bool is_ahead = sequence->can_run_ahead();
+    running_views_.push_back({.tokens_known = sequence->num_tokens() + (is_ahead ? 1 : 0),
                               .tokens_computed = sequence->num_planned(),
                               .blocks_held = static_cast<std::int32_t>(sequence->blocks().size()),
                               .blocks_alone = scarce ? cache_.num_held_once(sequence->blocks()) : 0,
                               .scores = sequence->scores(),
-                              .is_busy = sequence->all_planned()});
+                              .is_busy = sequence->all_planned() && !is_ahead});
   }
   const std::size_t places = static_cast<std::size_t>(options_.max_running) - running_.size();
   std::int32_t wanted = 0;
@@ -205,6 +207,18 @@ StepPlan EngineCore::plan() {
                     .may_preempt = num_flights_ == 0});
 }
 
+// A sequence that waits for the host (its logits are wanted, or a constraint decides) keeps all
+// others in step with it: served every other step, it would be twice as slow, and so would whoever
+// comes with a prompt, because submitting many rows takes the host as long as the device.
+bool EngineCore::can_follow(const StepPlan& plan) const {
+  if (plan.num_admitted > 0) return false;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    const bool goes_on = plan.rows[i] == 1 && running_[i]->can_run_ahead();
+    if (!goes_on && !running_[i]->ends_in_flight()) return false;
+  }
+  return true;
+}
+
 void EngineCore::carry_out(const StepPlan& plan, Flight& flight, Clock::time_point now) {
   for (std::int32_t i = 0; i < plan.num_preempted; ++i) {
     running_.back()->preempt(cache_);
@@ -223,6 +237,7 @@ void EngineCore::carry_out(const StepPlan& plan, Flight& flight, Clock::time_poi
   flight.batch.block_tables.clear();
   flight.shares.clear();
   flight.sequences.clear();
+  flight.num_ids = 0;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (plan.rows[i] == 0) continue;
     running_[i]->reserve(cache_, plan.rows[i]);
@@ -236,21 +251,26 @@ void EngineCore::add_rows(Sequence& sequence, std::int32_t rows, const model::Ru
   flight.sequences.push_back(&sequence);
   const auto index = static_cast<std::int32_t>(flight.batch.block_tables.size());
   flight.batch.block_tables.push_back(sequence.blocks());
+  std::int32_t awaited = -1;
   for (std::int32_t i = 0; i < rows; ++i) {
     const std::int32_t position = sequence.num_planned() + i;
     const bool is_needed = sequence.wants_logits(position);
     const bool is_argmax = is_needed && limits.finds_argmax && sequence.wants_argmax_only(position);
     const bool is_drawn = is_needed && limits.draws && sequence.wants_draw_only(position);
-    flight.batch.rows.push_back({.token = sequence.tokens()[static_cast<std::size_t>(position)],
-                                 .position = position,
-                                 .sequence = index,
-                                 .wants_logits = is_needed && !is_argmax && !is_drawn,
-                                 .wants_argmax = is_argmax || is_drawn,
-                                 .temperature = is_drawn ? sequence.temperature() : 0.0F,
-                                 .draw = is_drawn ? sequence.draw_at(position) : 0,
-                                 .wants_hidden = sequence.wants_hidden(position)});
+    const bool is_known = position < sequence.num_tokens();
+    awaited = is_argmax || is_drawn ? flight.num_ids++ : -1;
+    flight.batch.rows.push_back(
+        {.token = is_known ? sequence.tokens()[static_cast<std::size_t>(position)] : 0,
+         .position = position,
+         .sequence = index,
+         .wants_logits = is_needed && !is_argmax && !is_drawn,
+         .wants_argmax = is_argmax || is_drawn,
+         .temperature = is_drawn ? sequence.temperature() : 0.0F,
+         .draw = is_drawn ? sequence.draw_at(position) : 0,
+         .wants_hidden = sequence.wants_hidden(position),
+         .awaited = is_known ? -1 : sequence.awaited()});
   }
-  sequence.plan(rows);
+  sequence.plan(rows, awaited);
 }
 
 void EngineCore::use_output(const Flight& flight, const model::StepOutput& output) {

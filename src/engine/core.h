@@ -58,9 +58,9 @@ class EngineCore {
   }
 
   // Ends what is past its deadline, submits the steps that can be planned now, collects the oldest,
-  // samples, and tells the sinks. Where the runner takes a second step in flight, it gets what does
-  // not wait for the first one's tokens (prompts that go on, requests that came), and computes that
-  // while this samples.
+  // samples, and tells the sinks. Where the runner takes a second step in flight and everybody in
+  // the first can go on with the id that it finds, the second one is submitted before those ids are
+  // known here, and computes while this tells the sinks.
   void step(StepHost& host);
   // Only tells the sinks of what has ended.
   void tell(StepHost& host);
@@ -73,10 +73,13 @@ class EngineCore {
     model::BatchPlan batch;
     std::vector<StepShare> shares;
     std::vector<Sequence*> sequences;  // of the shares; null: ended since
+    std::int32_t num_ids = 0;          // that its rows want
   };
 
   void expire(Clock::time_point now);
   StepPlan plan();
+  // Whether a step may be submitted behind the one in flight: nobody would stay behind.
+  bool can_follow(const StepPlan& plan) const;
   bool launch(StepHost& host, Clock::time_point now);
   void land(StepHost& host);
   // All that is in flight comes to nothing.

@@ -53,6 +53,7 @@ class RecordingSink final : public GenerationSink, public EmbeddingSink {
     EXPECT_EQ(record_.finished, 0);
     EXPECT_EQ(token.index, std::ssize(record_.ids));
     record_.ids.push_back(token.id);
+    if (heard) heard(token.id);
     return std::ssize(record_.ids) == verdict_at ? verdict : Verdict::Continue;
   }
   void on_finished(const GenerationEnd& end) override {
@@ -65,6 +66,7 @@ class RecordingSink final : public GenerationSink, public EmbeddingSink {
   }
 
   std::vector<Record*>* order = nullptr;
+  std::function<void(TokenId)> heard;
   std::int64_t verdict_at = -1;
   Verdict verdict = Verdict::Continue;
 
@@ -189,5 +191,46 @@ inline std::unique_ptr<Sequence> make_sequence(GenerationId id, const Plain& pla
                                                std::shared_ptr<GenerationSink> sink) {
   return std::make_unique<Sequence>(id, plain.request(), std::move(sink), Clock::now());
 }
+
+// Single behaviours, with one engine of 16-token blocks.
+class CoreTest : public testing::Test {
+ protected:
+  void make(std::int32_t num_blocks, EngineOptions options = {}) {
+    make(model::RunnerLimits{.num_blocks = num_blocks}, options);
+  }
+  void make(const model::RunnerLimits& limits, EngineOptions options = {}) {
+    auto runner = std::make_unique<ScriptedRunner>(
+        ScriptedRunner::Options{.limits = limits, .vocab_size = kVocab, .context_length = 1000});
+    runner_ = runner.get();
+    options.clock = &clock_;
+    core_ = std::make_unique<EngineCore>(std::move(runner), options);
+  }
+  Record& add(const Plain& plain) {
+    records_.push_back(std::make_unique<Record>());
+    records_.back()->ids = plain.told;
+    sinks_.push_back(std::make_shared<RecordingSink>(*records_.back()));
+    core_->add(make_sequence(records_.size(), plain, sinks_.back()));
+    return *records_.back();
+  }
+  void run() {
+    for (int steps = 0; !core_->idle(); ++steps) {
+      ASSERT_LT(steps, 10000);
+      core_->step(host_);
+    }
+  }
+  static std::vector<TokenId> prompt(std::int32_t length, TokenId start = 0) {
+    std::vector<TokenId> tokens;
+    tokens.reserve(static_cast<std::size_t>(length));
+    for (std::int32_t i = 0; i < length; ++i) tokens.push_back((start + i * i) % kVocab);
+    return tokens;
+  }
+
+  base::ManualClock clock_;
+  ScriptedRunner* runner_ = nullptr;
+  std::unique_ptr<EngineCore> core_;
+  ScriptedHost host_;
+  std::vector<std::unique_ptr<Record>> records_;
+  std::vector<std::shared_ptr<RecordingSink>> sinks_;
+};
 
 }  // namespace llorch::engine

@@ -11,47 +11,6 @@
 namespace llorch::engine {
 namespace {
 
-// Single behaviours, with one engine of 16-token blocks.
-class CoreTest : public testing::Test {
- protected:
-  void make(std::int32_t num_blocks, EngineOptions options = {}) {
-    make(model::RunnerLimits{.num_blocks = num_blocks}, options);
-  }
-  void make(const model::RunnerLimits& limits, EngineOptions options = {}) {
-    auto runner = std::make_unique<ScriptedRunner>(
-        ScriptedRunner::Options{.limits = limits, .vocab_size = kVocab, .context_length = 1000});
-    runner_ = runner.get();
-    options.clock = &clock_;
-    core_ = std::make_unique<EngineCore>(std::move(runner), options);
-  }
-  Record& add(const Plain& plain) {
-    records_.push_back(std::make_unique<Record>());
-    records_.back()->ids = plain.told;
-    sinks_.push_back(std::make_shared<RecordingSink>(*records_.back()));
-    core_->add(make_sequence(records_.size(), plain, sinks_.back()));
-    return *records_.back();
-  }
-  void run() {
-    for (int steps = 0; !core_->idle(); ++steps) {
-      ASSERT_LT(steps, 10000);
-      core_->step(host_);
-    }
-  }
-  static std::vector<TokenId> prompt(std::int32_t length, TokenId start = 0) {
-    std::vector<TokenId> tokens;
-    tokens.reserve(static_cast<std::size_t>(length));
-    for (std::int32_t i = 0; i < length; ++i) tokens.push_back((start + i * i) % kVocab);
-    return tokens;
-  }
-
-  base::ManualClock clock_;
-  ScriptedRunner* runner_ = nullptr;
-  std::unique_ptr<EngineCore> core_;
-  ScriptedHost host_;
-  std::vector<std::unique_ptr<Record>> records_;
-  std::vector<std::shared_ptr<RecordingSink>> sinks_;
-};
-
 TEST_F(CoreTest, CountsWhatThePrefixCacheHolds) {
   make(20);
   const Plain plain = {.prompt = prompt(50), .max_tokens = 3, .sampling = {.seed = 5}};
@@ -261,63 +220,6 @@ TEST_F(CoreTest, CancelledDuringAStepHearsNoFurtherToken) {
   EXPECT_EQ(record.end.reason, FinishReason::Cancelled);
   EXPECT_EQ(record.ids.size(), 1U);
   EXPECT_TRUE(core_->idle());
-}
-
-// While one step's tokens are sampled the next one computes: a prompt that goes on, and whoever
-// does not wait for those tokens.
-TEST_F(CoreTest, ASecondStepIsInFlightWhileTheFirstIsSampled) {
-  make({.num_blocks = 100, .steps_in_flight = 2}, {.step_tokens = 16});
-  runner_->is_late = true;  // computed when collected: what is asked for later cannot help
-  std::vector<std::string> events;
-  runner_->during_step = [&](const model::BatchPlan& plan) {
-    events.push_back(fmt::format("{}@{}", plan.rows.size(), plan.rows[0].position));
-  };
-  const Plain plain = {.prompt = prompt(40), .max_tokens = 3, .sampling = {.seed = 3}};
-  const Record& record = add(plain);
-  run();
-  EXPECT_EQ(record.ids, plain.expected().first);
-  // 40 rows in three steps, the second of them submitted before the first was collected.
-  EXPECT_EQ(events, (std::vector<std::string>{"16@0", "16@16", "8@32", "1@40", "1@41"}));
-  EXPECT_EQ(runner_->num_overlapped, 2);
-
-  // One decodes, the other reads its prompt: each step of one is in flight while the other's is
-  // sampled, so neither waits for the sampling of the other.
-  runner_->num_overlapped = 0;
-  const Plain reader = {.prompt = prompt(200, 7), .max_tokens = 2, .sampling = {.seed = 4}};
-  const Plain talker = {.prompt = prompt(5, 3), .max_tokens = 30, .sampling = {.seed = 5}};
-  const Record& talked = add(talker);
-  const Record& read = add(reader);
-  run();
-  EXPECT_EQ(read.ids, reader.expected().first);
-  EXPECT_EQ(talked.ids, talker.expected().first);
-  EXPECT_GT(runner_->num_overlapped, 10);
-}
-
-TEST_F(CoreTest, WhatIsBehindAnAbortedStepIsRunAgain) {
-  make({.num_blocks = 100, .steps_in_flight = 2}, {.step_tokens = 16});
-  const Plain plain = {.prompt = prompt(60), .max_tokens = 4, .sampling = {.seed = 8}};
-  const Record& record = add(plain);
-  host_.abort_next = true;
-  core_->step(host_);
-  EXPECT_EQ(host_.num_aborted, 2);
-  host_.abort_next = false;
-  run();
-  EXPECT_EQ(record.ids, plain.expected().first);
-}
-
-TEST_F(CoreTest, OneThatEndsInFlightLeavesItsBlocks) {
-  make({.num_blocks = 20, .steps_in_flight = 2}, {.step_tokens = 16});
-  runner_->is_late = true;
-  const Record& gone = add({.prompt = prompt(60), .max_tokens = 4});
-  core_->step(host_);
-  core_->cancel(1);
-  EXPECT_FALSE(core_->idle()) << "a step is in flight";
-  const Plain plain = {.prompt = prompt(50, 9), .max_tokens = 4, .sampling = {.seed = 8}};
-  const Record& other = add(plain);
-  run();
-  EXPECT_EQ(gone.end.reason, FinishReason::Cancelled);
-  EXPECT_EQ(other.ids, plain.expected().first);
-  EXPECT_EQ(host_.stats.blocks_free, 20);
 }
 
 TEST_F(CoreTest, AsksForTheArgmaxWhereNothingElseCounts) {

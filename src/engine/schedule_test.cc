@@ -71,7 +71,8 @@ class Schedule {
                                   .num_blocks = between(8, 40),
                                   .block_tokens = chance(2) ? 4 : 16,
                                   .steps_in_flight = chance(2) ? 2 : 1,
-                                  .finds_argmax = chance(2)};
+                                  .finds_argmax = chance(4) ? false : true};
+    limits.draws = limits.finds_argmax && chance(2);
     auto runner = std::make_unique<ScriptedRunner>(
         ScriptedRunner::Options{.limits = limits, .vocab_size = kVocab, .context_length = 300});
     runner->is_late = chance(2);

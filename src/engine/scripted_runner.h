@@ -13,7 +13,9 @@
 #include <set>
 #include <vector>
 
+#include "engine/random.h"
 #include "engine/request.h"
+#include "engine/softmax.h"
 #include "model/runner.h"
 
 namespace llorch::engine {
@@ -69,6 +71,9 @@ class ScriptedRunner : public model::ModelRunner {
     for (const std::span<const std::int32_t> table : plan.block_tables)
       flight.tables.emplace_back(table.begin(), table.end());
     CHECK(std::ssize(flights_) < options_.limits.steps_in_flight, "steps in flight");
+    flight.is_behind = !flights_.empty();
+    for (const model::BatchRow& row : plan.rows) check_awaited(row);
+    flight.num_ids = std::ranges::count_if(plan.rows, &model::BatchRow::wants_argmax);
     if (!is_late) compute(flight);
     num_overlapped += flights_.empty() ? 0 : 1;
     flights_.push_back(std::move(flight));
@@ -90,6 +95,8 @@ class ScriptedRunner : public model::ModelRunner {
     std::vector<model::BatchRow> rows;
     std::vector<std::vector<std::int32_t>> tables;
     const std::atomic<bool>* abort = nullptr;
+    bool is_behind = false;  // submitted while another one was in flight
+    std::int64_t num_ids = 0;
     bool aborted = false;
     std::vector<float> logits, hidden;
     std::vector<std::int32_t> argmax;
@@ -101,15 +108,17 @@ class ScriptedRunner : public model::ModelRunner {
     plan.block_tables.assign(flight.tables.begin(), flight.tables.end());
     plan.abort = flight.abort;
     during_step(plan);
-    if (plan.abort != nullptr && plan.abort->load()) {
+    const bool is_given_up = plan.abort != nullptr && plan.abort->load();
+    if (is_given_up || (flight.is_behind && was_aborted_)) {
       // Half of the layers are written, which is worth nothing.
       for (const model::BatchRow& row : plan.rows) slot(plan, row.sequence, row.position) = {};
-      flight.aborted = true;
+      flight.aborted = was_aborted_ = true;
       return;
     }
+    was_aborted_ = false;
     for (const model::BatchRow& row : plan.rows) {
       const std::uint64_t before = digest_before(plan, row);
-      const std::uint64_t digest = extend_digest(before, row.token);
+      const std::uint64_t digest = extend_digest(before, token_of(row));
       slot(plan, row.sequence, row.position) = {.digest = digest, .written = true};
       if (row.wants_logits || row.wants_argmax) add_logits(row, digest, flight);
       if (row.wants_hidden) {
@@ -117,6 +126,13 @@ class ScriptedRunner : public model::ModelRunner {
           flight.hidden.push_back(digest_value(digest, i));
       }
     }
+    last_ids_ = flight.argmax;
+  }
+
+  // Of the step computed before, where it was not known when the row was submitted.
+  TokenId token_of(const model::BatchRow& row) const {
+    return row.awaited < 0 ? row.token
+                           : std::max(0, last_ids_.at(static_cast<std::size_t>(row.awaited)));
   }
 
   void add_logits(const model::BatchRow& row, std::uint64_t digest, Flight& flight) {
@@ -128,8 +144,19 @@ class ScriptedRunner : public model::ModelRunner {
       return;
     }
     const bool is_finite = std::ranges::all_of(logits, [](float x) { return std::isfinite(x); });
-    const auto best = std::ranges::max_element(logits) - logits.begin();
-    flight.argmax.push_back(is_finite ? static_cast<std::int32_t>(best) : -1);
+    flight.argmax.push_back(is_finite ? choose(row, logits) : -1);
+  }
+
+  static TokenId choose(const model::BatchRow& row, std::span<const float> logits) {
+    if (row.temperature == 0)
+      return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
+    LogitScan scan(logits.size());
+    scan.run(logits);
+    SoftmaxSums sums(logits.size());
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<TokenId>(sums.draw(
+        logits, scan, Weighing(scan.max(), row.temperature),
+        [&](Weight total) { return static_cast<Weight>((Wide{total} * row.draw) >> kDrawBits); }));
   }
 
   struct Slot {
@@ -157,6 +184,14 @@ class ScriptedRunner : public model::ModelRunner {
     return row.position == 0 ? 0 : slot(plan, row.sequence, row.position - 1).digest;
   }
 
+  // Behind another step: one row for each sequence, with the id that the other one finds.
+  void check_awaited(const model::BatchRow& row) const {
+    CHECK(flights_.empty() == (row.awaited < 0));
+    if (flights_.empty()) return;
+    CHECK(row.awaited < flights_.back().num_ids);
+    CHECK(!row.wants_logits && !row.wants_hidden, "a step that is behind wants ids alone");
+  }
+
   void check(const model::BatchPlan& plan) const {
     const model::RunnerLimits& limits = options_.limits;
     CHECK(!plan.rows.empty() && std::ssize(plan.rows) <= limits.rows, "rows of a step");
@@ -173,6 +208,7 @@ class ScriptedRunner : public model::ModelRunner {
       expected = row.position + 1;
       num_logits += row.wants_logits ? 1 : 0;
       CHECK(!row.wants_argmax || (limits.finds_argmax && !row.wants_logits));
+      CHECK(row.temperature == 0 || limits.draws);
     }
     CHECK(num_logits <= limits.logit_rows);
     // A block that is written belongs to one sequence.
@@ -193,7 +229,9 @@ class ScriptedRunner : public model::ModelRunner {
   Options options_;
   std::vector<Slot> cache_;  // (blocks, block_tokens)
   std::deque<Flight> flights_;
-  Flight current_;  // collected last
+  std::vector<TokenId> last_ids_;  // of the step computed last
+  bool was_aborted_ = false;       // that step
+  Flight current_;                 // collected last
 };
 
 }  // namespace llorch::engine

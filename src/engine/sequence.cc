@@ -107,7 +107,7 @@ std::int32_t Sequence::start(kv::BlockCache& cache, Clock::time_point now) {
 }
 
 void Sequence::reserve(kv::BlockCache& cache, std::int32_t rows) {
-  DCHECK(state_ == SequenceState::Running && num_planned_ + rows <= num_tokens());
+  DCHECK(state_ == SequenceState::Running && num_planned_ + rows <= num_tokens() + 1);
   const auto wanted =
       static_cast<std::size_t>(blocks_for(num_planned_ + rows, cache.block_tokens()));
   while (blocks_.size() < wanted) {
@@ -126,7 +126,7 @@ bool Sequence::wants_logits(std::int32_t position) const {
   const Generation* generation = std::get_if<Generation>(&work_);
   if (generation == nullptr) return false;
   if (is_scored(position)) return position >= num_scored_;
-  return position + 1 == num_tokens() && generation->max_tokens > 0;
+  return position + 1 >= num_tokens() && generation->max_tokens > 0;
 }
 
 bool Sequence::wants_argmax_only(std::int32_t position) const {
@@ -150,9 +150,22 @@ bool Sequence::wants_id_only(std::int32_t position) const {
          !generation.counts && generation.constraint == nullptr;
 }
 
-void Sequence::plan(std::int32_t rows) {
+bool Sequence::can_run_ahead() const {
+  const Generation* generation = std::get_if<Generation>(&work_);
+  return generation != nullptr && awaited_ >= 0 && num_computed_ < num_planned_ &&
+         num_planned_ == num_tokens() && num_output() + 1 < generation->max_tokens;
+}
+
+bool Sequence::ends_in_flight() const {
+  const Generation* generation = std::get_if<Generation>(&work_);
+  return num_computed_ < num_planned_ && num_planned_ == num_tokens() &&
+         (generation == nullptr || num_output() + 1 >= generation->max_tokens);
+}
+
+void Sequence::plan(std::int32_t rows, std::int32_t awaited) {
+  CHECK(num_planned_ + rows <= num_tokens() + (can_run_ahead() ? 1 : 0));
   num_planned_ += rows;
-  CHECK(num_planned_ <= num_tokens());
+  awaited_ = awaited;
 }
 
 void Sequence::advance(kv::BlockCache& cache, std::int32_t rows) {

@@ -43,7 +43,14 @@ class Sequence {
   bool all_computed() const { return num_computed_ == num_tokens(); }
   // The same and those of steps in flight.
   std::int32_t num_planned() const { return num_planned_; }
-  bool all_planned() const { return num_planned_ == num_tokens(); }
+  bool all_planned() const { return num_planned_ >= num_tokens(); }
+  // A step in flight finds its next token, and another one is to follow: the row of that token may
+  // be submitted before anybody knows it.
+  bool can_run_ahead() const;
+  // The place of that token among the ids that the step finds.
+  std::int32_t awaited() const { return awaited_; }
+  // What is in flight is all that it wants.
+  bool ends_in_flight() const;
   std::span<const kv::BlockId> blocks() const { return blocks_; }
 
   // What the prefix cache has of it, while it waits, up to the first row whose result it still
@@ -73,8 +80,9 @@ class Sequence {
   bool wants_draw_only(std::int32_t position) const;
   float temperature() const { return std::get<Generation>(work_).sampling.temperature; }
   std::uint64_t draw_at(std::int32_t position) const;
-  // A step with so many more tokens is submitted.
-  void plan(std::int32_t rows);
+  // A step with so many more tokens is submitted. `awaited`: the place of the id that it finds for
+  // the last of them, or -1.
+  void plan(std::int32_t rows, std::int32_t awaited);
   // What is in flight comes to nothing.
   void forget_planned() { num_planned_ = num_computed_; }
   // A completed step computed so many more tokens. Blocks that are full now are published.
@@ -139,7 +147,8 @@ class Sequence {
   std::variant<Generation, Embedding> work_;
   std::vector<TokenId> tokens_;
   std::int32_t num_computed_ = 0;
-  std::int32_t num_planned_ = 0;  // at least num_computed_
+  std::int32_t num_planned_ = 0;  // at least num_computed_, at most one more than there are tokens
+  std::int32_t awaited_ = -1;     // of the step that was planned last
   std::vector<kv::BlockId> blocks_;
   std::vector<kv::BlockId> found_;  // while waiting
   std::int32_t num_published_ = 0;  // blocks, from the front

@@ -21,6 +21,9 @@ struct BatchRow {
   std::uint64_t draw = 0;
   bool wants_hidden = false;  // the row after the last norm: what embeddings are pooled from
   bool is_embedding = false;  // what it stands for has no id: part of an image, a learned prompt
+  // From 0 on: the token is not known yet. It is the id that the step submitted before this one
+  // gives at this place of StepOutput::argmax; where that has none (-1), any id will do.
+  std::int32_t awaited = -1;
 };
 
 // Rows of one sequence come in ascending positions without gaps, and everything before the first of

@@ -3,6 +3,8 @@
 // their parts here, so that a hook on a part is reached.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,6 +34,7 @@ class BrokenBackend final : public compute::Backend {
   std::function<void()> on_upload;
   std::function<void()> on_download;
   std::int32_t wanted_step_rows = 0;  // 0: as the sound one
+  bool is_behind = false;             // results reach the host as late as a device's may
 
   std::string name() const override { return "broken " + sound_->name(); }
   std::string device_class() const override { return "broken-" + sound_->device_class(); }
@@ -46,6 +49,23 @@ class BrokenBackend final : public compute::Backend {
     sound_->download(device, host);
   }
   void synchronize() override { sound_->synchronize(); }
+  bool runs_behind() const override { return is_behind; }
+  // Copied in the order of ops, seen by the host after wait().
+  void download_later(const void* device, std::span<std::byte> host) override {
+    if (!is_behind) return download(device, host);
+    Copy& copy = unmarked_.emplace_back(Copy{std::vector<std::byte>(host.size()), host});
+    sound_->download(device, copy.bytes);
+  }
+  void fill_in_ids(const tensor::TensorView& ids, const tensor::TensorView& found) override {
+    sound_->fill_in_ids(ids, found);
+  }
+  void mark(int place) override {
+    marked_.at(static_cast<std::size_t>(place)) = std::exchange(unmarked_, {});
+  }
+  void wait(int place) override {
+    for (const Copy& copy : std::exchange(marked_.at(static_cast<std::size_t>(place)), {}))
+      std::ranges::copy(copy.bytes, copy.host.begin());
+  }
   compute::Buffer pin_host(std::span<std::byte> memory) override {
     return sound_->pin_host(memory);
   }
@@ -123,7 +143,13 @@ class BrokenBackend final : public compute::Backend {
     (sound_.get()->*op)(args);
   }
 
+  struct Copy {
+    std::vector<std::byte> bytes;
+    std::span<std::byte> host;
+  };
   std::unique_ptr<compute::Backend> sound_;
+  std::vector<Copy> unmarked_;
+  std::array<std::vector<Copy>, kMarks> marked_;
 };
 
 }  // namespace llorch::model

@@ -299,6 +299,73 @@ class HeardStep : public testing::Test {
   std::int64_t layers_ = 0, ropes_ = 0;
 };
 
+// A device whose results come late: greedy ids of two sequences, one step in flight and two.
+TEST(StepsInFlight, TheSecondTakesItsTokensFromTheFirst) {
+  const auto generate = [](bool is_behind) {
+    BrokenBackend backend(compute::make_backend("cpu", {.threads = 1}).take());
+    backend.is_behind = is_behind;
+    const auto loaded = load_golden_model("tests/golden/gpt2_tiny", backend);
+    const auto runner = TransformerRunner::make(loaded, backend, {}).take();
+    EXPECT_EQ(runner->limits().steps_in_flight, is_behind ? 2 : 1);
+    const std::vector<std::vector<std::int32_t>> blocks = {{0, 1}, {2, 3}};
+    std::vector<std::int32_t> ids;
+    std::vector<std::int32_t> tokens = {5, 9};
+    const auto submit = [&](std::int32_t position, bool knows) {
+      BatchPlan plan;
+      for (std::int32_t s = 0; s < 2; ++s) {
+        plan.block_tables.emplace_back(blocks[static_cast<std::size_t>(s)]);
+        plan.rows.push_back({.token = knows ? tokens[static_cast<std::size_t>(s)] : 0,
+                             .position = position,
+                             .sequence = s,
+                             .wants_argmax = true,
+                             .awaited = knows ? -1 : s});
+      }
+      runner->submit(plan);
+    };
+    const auto collect = [&] {
+      const StepOutput output = runner->collect();
+      tokens.assign(output.argmax.begin(), output.argmax.end());
+      ids.insert(ids.end(), tokens.begin(), tokens.end());
+    };
+    constexpr std::int32_t kSteps = 20;
+    submit(0, true);
+    for (std::int32_t position = 1; position < kSteps; ++position) {
+      if (!is_behind) collect();
+      submit(position, !is_behind);
+      if (is_behind) collect();
+    }
+    collect();
+    return ids;
+  };
+  const std::vector<std::int32_t> expected = generate(false);
+  EXPECT_EQ(expected.size(), 40U);
+  EXPECT_EQ(generate(true), expected);
+}
+
+TEST(StepsInFlight, BehindAnAbortedOneNothingIsComputed) {
+  BrokenBackend backend(compute::make_backend("cpu", {.threads = 1}).take());
+  backend.is_behind = true;
+  const auto loaded = load_golden_model("tests/golden/gpt2_tiny", backend);
+  const auto runner = TransformerRunner::make(loaded, backend, {}).take();
+  const std::vector<std::int32_t> blocks = {0, 1};
+  const std::atomic<bool> abort = true;
+  BatchPlan plan;
+  plan.block_tables.emplace_back(blocks);
+  plan.abort = &abort;
+  plan.rows.push_back({.token = 5, .wants_argmax = true});
+  runner->submit(plan);
+  plan.abort = nullptr;
+  plan.rows[0] = {.position = 1, .wants_argmax = true, .awaited = 0};
+  int begun = 0;
+  backend.on_begin_step = [&](const compute::StepShape&) { ++begun; };
+  runner->submit(plan);
+  EXPECT_EQ(begun, 0);
+  EXPECT_TRUE(runner->collect().aborted);
+  EXPECT_TRUE(runner->collect().aborted);
+  plan.rows[0] = {.token = 5, .wants_argmax = true};
+  EXPECT_FALSE(runner->forward(plan).aborted);
+}
+
 TEST_F(HeardStep, IsAnnouncedBeforeItsOpsAndEndedBeforeItsResultsAreFetched) {
   std::vector<std::string> heard;
   backend_.on_begin_step = [&](const compute::StepShape& shape) {

@@ -37,6 +37,7 @@ Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
   options.limits.rows = std::max(options.limits.rows, options.limits.sequences);
   options.limits.finds_argmax = true;
   options.limits.draws = backend.can_draw() && options.observer == nullptr;
+  options.limits.steps_in_flight = backend.runs_behind() && options.observer == nullptr ? 2 : 1;
   Result<KvStorage> cache = KvStorage::allocate(
       config, options.limits.num_blocks, options.limits.block_tokens, options.kv_dtype, backend);
   if (!cache.ok()) return cache.error();
@@ -49,7 +50,11 @@ Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
 }
 
 void TransformerRunner::submit(const BatchPlan& plan) {
-  output_ = transformer_.forward(plan, cache_, buffers_, options_.observer);
+  transformer_.submit(plan, cache_, buffers_, options_.observer);
+}
+
+StepOutput TransformerRunner::collect() {
+  return transformer_.collect(buffers_);
 }
 
 }  // namespace llorch::model

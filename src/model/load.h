@@ -56,13 +56,15 @@ class TransformerRunner final : public ModelRunner {
   std::int32_t hidden_dim() const override { return model_->config.hidden_dim; }
   std::int32_t context_length() const override { return model_->config.context_length; }
   const RunnerLimits& limits() const override { return options_.limits; }
-  // Computes at once: the host is the device, or waits for it.
+  // Computes at once where the host is the device. Where not, a step with several rows of a
+  // sequence is nearly done when this returns, so that it can be given up (Backend::aborted).
   void submit(const BatchPlan& plan) override;
-  StepOutput collect() override { return output_; }
+  StepOutput collect() override;
   // Of a part of a model (split.h): `stream` is what the part before left, and becomes what this
   // one leaves for the next, valid until its next step.
   StepOutput pass(const BatchPlan& plan, std::span<const float>& stream) {
-    return transformer_.forward(plan, cache_, buffers_, options_.observer, &stream);
+    transformer_.submit(plan, cache_, buffers_, options_.observer, &stream);
+    return collect();
   }
 
   const LoadedModel& model() const { return *model_; }
@@ -83,7 +85,6 @@ class TransformerRunner final : public ModelRunner {
   Transformer transformer_;
   KvStorage cache_;
   StepBuffers buffers_;
-  StepOutput output_;
 };
 
 }  // namespace llorch::model

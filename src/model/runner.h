@@ -14,8 +14,10 @@ struct RunnerLimits {
   std::int32_t sequences = 16;   // sequences of one step
   std::int32_t num_blocks = 64;  // cache blocks in all
   std::int32_t block_tokens = 16;
-  // Steps that may be submitted and not yet collected. More than one: what the host does between
-  // submit and collect costs no time.
+  // Steps that may be submitted and not yet collected. Two: behind a step another one may follow
+  // that has one row for each of its sequences, all of which were in the first, and wants nothing
+  // but ids. Its tokens are those that the first finds (BatchRow::awaited), so what the host does
+  // with them costs no time.
   std::int32_t steps_in_flight = 1;
   bool finds_argmax = false;  // rows may want their argmax alone
   bool draws = false;         // and a drawn id

@@ -58,8 +58,9 @@ struct Transformer::Step {
   TensorView hidden_rows;                          // (n) I32; null when no row wants hidden
   TensorView hidden, normed, qkv, merged, ffn;     // StepBuffers' views, cut to this step's rows
   TensorView picked, logits;                       // cut to the rows that want them, or null
-  TensorView argmax;                               // (n) I32 of the last n logits, or null
-  TensorView temperatures, draws;                  // of those, or null where none is drawn
+  TensorView found;                // (logit_rows) I32: ids of the step before, or null
+  TensorView argmax;               // (n) I32 of the last n logits, or null; takes their place
+  TensorView temperatures, draws;  // of those, or null where none is drawn
   TensorView scores;
   std::span<const TensorView> angles;  // not cut
   std::span<const compute::SequenceRun> runs;
@@ -136,6 +137,7 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
       backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
   if (!index_buffer.ok()) return index_buffer.error().in("step indices");
   buffers.indices_ = index_buffer.take();
+  buffers.found_ = TensorView(buffers.indices_.data(), DType::I32, {limits.logit_rows});
   // Written once, not only reserved: memory that is planned is taken now.
   buffers.staging_.resize(static_cast<std::size_t>(indices));
   buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
@@ -147,7 +149,8 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
     buffers.pinned_hidden_ =
         backend.pin_host(std::as_writable_bytes(std::span(buffers.host_hidden_)));
   }
-  buffers.host_argmax_.resize(static_cast<std::size_t>(limits.logit_rows));
+  buffers.host_ids_.resize(static_cast<std::size_t>(compute::Backend::kMarks * limits.logit_rows));
+  buffers.pinned_ids_ = backend.pin_host(std::as_writable_bytes(std::span(buffers.host_ids_)));
   const std::int64_t inputs = std::max({config.hidden_dim, config.q_width(), config.ffn_dim});
   const Status reserved = backend.reserve({.rows = rows,
                                            .inputs = inputs,
@@ -159,7 +162,7 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
 
 std::int64_t StepBuffers::host_bytes() const {
   return static_cast<std::int64_t>(
-      (staging_.capacity() + host_argmax_.capacity()) * sizeof(std::int32_t) +
+      (staging_.capacity() + host_ids_.capacity()) * sizeof(std::int32_t) +
       runs_.capacity() * sizeof(compute::SequenceRun) +
       (host_logits_.capacity() + host_hidden_.capacity()) * sizeof(float));
 }
@@ -175,7 +178,14 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
 
   std::vector<std::int32_t>& staging = buffers.staging_;
   staging.clear();
+  const StepBuffers::Flight* last =
+      buffers.num_flights_ > 0 ? &buffers.flight_at(buffers.num_flights_ - 1) : nullptr;
   for (const BatchRow& row : plan.rows) {
+    if (row.awaited >= 0) {
+      CHECK(last != nullptr && std::cmp_less(row.awaited, last->num_ids));
+      staging.push_back(-1 - row.awaited);
+      continue;
+    }
     const auto num_given = static_cast<std::int64_t>(plan.embeddings.size()) / config_.hidden_dim;
     CHECK(row.token >= 0 && row.token < (row.is_embedding ? num_given : config_.vocab_size));
     staging.push_back(row.is_embedding ? 0 : row.token);
@@ -218,9 +228,10 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
   CHECK(num_logits <= buffers.limits_.logit_rows);
   const std::int64_t num_hidden = stage_rows_where(&BatchRow::wants_hidden);
   const bool is_drawn = stage_draws(plan, staging);
-  backend_.upload(std::as_bytes(std::span(staging)), buffers.indices_.data());
+  // Behind the ids that the step before found: this one may look them up.
+  auto* next = static_cast<std::int32_t*>(buffers.indices_.data()) + buffers.found_.elements();
+  backend_.upload(std::as_bytes(std::span(staging)), next);
 
-  auto* next = static_cast<std::int32_t*>(buffers.indices_.data());
   const auto take = [&next](std::initializer_list<std::int64_t> dims) {
     const TensorView view(next, DType::I32, dims);
     next += view.elements();
@@ -240,7 +251,8 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
     step.temperatures.dtype = DType::F32;
     step.draws = take({num_argmax, 2});
   }
-  if (num_argmax > 0) step.argmax = take({num_argmax});
+  if (buffers.limits_.steps_in_flight > 1) step.found = buffers.found_;
+  if (num_argmax > 0) step.argmax = buffers.found_.first_rows(num_argmax);
   step.hidden = buffers.hidden_.first_rows(rows);
   step.normed = buffers.normed_.first_rows(rows);
   step.qkv = buffers.qkv_.first_rows(rows);
@@ -254,9 +266,35 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
   return step;
 }
 
-StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
-                                ForwardObserver* observer, std::span<const float>* stream) const {
+void Transformer::submit(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
+                         ForwardObserver* observer, std::span<const float>* stream) const {
   CHECK(stream != nullptr || (config_.embeds && config_.has_logits), "part of a model, run alone");
+  CHECK(buffers.num_flights_ < buffers.limits_.steps_in_flight, "steps in flight");
+  const bool is_behind_aborted =
+      buffers.num_flights_ > 0 && buffers.flight_at(buffers.num_flights_ - 1).aborted;
+  const int place = buffers.place_of(buffers.num_flights_);
+  StepBuffers::Flight flight{.aborted = true};
+  if (!is_behind_aborted) flight = run({plan, cache, observer, stream}, buffers, place);
+  buffers.flights_[static_cast<std::size_t>(place)] = flight;
+  ++buffers.num_flights_;
+}
+
+StepOutput Transformer::collect(StepBuffers& buffers) const {
+  CHECK(buffers.num_flights_ > 0, "nothing was submitted");
+  const int place = buffers.place_of(0);
+  const StepBuffers::Flight flight = buffers.flight_at(0);
+  buffers.first_flight_ = buffers.place_of(1);
+  --buffers.num_flights_;
+  if (flight.aborted) return {.aborted = true};
+  backend_.wait(place);
+  return {.logits = std::span(buffers.host_logits_).first(flight.num_logits),
+          .argmax = buffers.ids_at(place).first(flight.num_ids),
+          .hidden = std::span(buffers.host_hidden_).first(flight.num_hidden)};
+}
+
+StepBuffers::Flight Transformer::run(const Submission& submission, StepBuffers& buffers,
+                                     int place) const {
+  const auto& [plan, cache, observer, stream] = submission;
   const Step step = stage(plan, cache, buffers, observer);
   const compute::StepShape shape{.rows = step.hidden.rows(),
                                  .logit_rows = step.logits ? step.logits.rows() : 0,
@@ -286,8 +324,9 @@ StepOutput Transformer::forward(const BatchPlan& plan, const KvStorage& cache, S
     backend_.synchronize();
     return {.aborted = true};
   }
-  if (config_.has_logits) return fetch(step, buffers);
+  if (config_.has_logits) return fetch(step, buffers, place);
   *stream = fetch_stream(step, buffers);
+  backend_.mark(place);
   return {};
 }
 
@@ -326,6 +365,7 @@ void Transformer::upload_embeddings(const Step& step, const BatchPlan& plan) con
 
 // The beginning of the residual stream.
 void Transformer::embed(const Step& step, const BatchPlan& plan) const {
+  if (step.found) backend_.fill_in_ids(step.tokens, step.found);
   backend_.embed({.table = &weights_.token_embedding,
                   .ids = step.tokens,
                   .out = step.hidden,
@@ -459,17 +499,20 @@ void Transformer::finish(const Step& step) const {
   }
 }
 
-StepOutput Transformer::fetch(const Step& step, StepBuffers& buffers) const {
-  const auto download = [this]<class T>(const TensorView& view, std::vector<T>& host) {
-    const auto wanted = std::span(host).first(static_cast<std::size_t>(view.elements()));
-    if (!wanted.empty()) backend_.download(view.data, std::as_writable_bytes(wanted));
-    return std::span<const T>(wanted);
+// What the step leaves for the host, on its way there.
+StepBuffers::Flight Transformer::fetch(const Step& step, StepBuffers& buffers, int place) const {
+  const auto download = [this]<class T>(const TensorView& view, std::span<T> host) {
+    const auto wanted = host.first(static_cast<std::size_t>(view.elements()));
+    if (!wanted.empty()) backend_.download_later(view.data, std::as_writable_bytes(wanted));
+    return wanted.size();
   };
-  if (!step.logits && !step.picked) backend_.synchronize();
   const std::int64_t num_whole = step.logits.rows() - step.argmax.rows();
-  return {.logits = download(step.logits.first_rows(num_whole), buffers.host_logits_),
-          .argmax = download(step.argmax, buffers.host_argmax_),
-          .hidden = download(step.picked, buffers.host_hidden_)};
+  const StepBuffers::Flight flight{
+      .num_logits = download(step.logits.first_rows(num_whole), std::span(buffers.host_logits_)),
+      .num_ids = download(step.argmax, buffers.ids_at(place)),
+      .num_hidden = download(step.picked, std::span(buffers.host_hidden_))};
+  backend_.mark(place);
+  return flight;
 }
 
 compute::RowNorm Transformer::row_norm(const Norm& norm) const {

@@ -2,6 +2,7 @@
 // here; what differs is in ModelConfig and ModelWeights. No state: cache and buffers are handed in.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -30,7 +31,8 @@ class ForwardObserver {
                          const compute::TensorView& view) = 0;
 };
 
-// The memory one step works in, sized once. One step at a time.
+// The memory steps work in, sized once: one at a time on the device, RunnerLimits::steps_in_flight
+// of them between submit and collect.
 class StepBuffers {
  public:
   // keys_observed > 0 also makes room for attention scores over that many keys (observers only).
@@ -45,7 +47,22 @@ class StepBuffers {
   friend class Transformer;
   StepBuffers() = default;
 
+  // A step between submit and collect, and how much of each result it leaves.
+  struct Flight {
+    bool aborted = false;
+    std::size_t num_logits = 0, num_ids = 0, num_hidden = 0;
+  };
+  Flight& flight_at(int index) { return flights_[static_cast<std::size_t>(place_of(index))]; }
+  int place_of(int index) const { return (first_flight_ + index) % compute::Backend::kMarks; }
+  std::span<std::int32_t> ids_at(int place) {
+    const auto size = static_cast<std::size_t>(limits_.logit_rows);
+    return std::span(host_ids_).subspan(static_cast<std::size_t>(place) * size, size);
+  }
+
   RunnerLimits limits_;
+  std::array<Flight, compute::Backend::kMarks> flights_;  // a ring
+  int first_flight_ = 0;
+  int num_flights_ = 0;
   std::int32_t blocks_max_ = 0;  // block table entries per sequence
   compute::Buffer floats_;
   compute::Buffer indices_;
@@ -60,11 +77,13 @@ class StepBuffers {
   std::vector<compute::TensorView> angles_;  // (rows, rotary_dim) of each of ModelConfig::ropes
   std::vector<compute::SequenceRun> runs_;
   std::vector<std::int32_t> staging_;
-  std::vector<std::int32_t> host_argmax_;
+  compute::TensorView found_;           // (logit_rows) I32: the ids of the last step
+  std::vector<std::int32_t> host_ids_;  // (kMarks, logit_rows)
   std::vector<float> host_logits_;
   std::vector<float> host_hidden_;
-  compute::Buffer pinned_logits_;  // lets go of host_logits_ before it goes
-  compute::Buffer pinned_hidden_;  // the same for host_hidden_
+  compute::Buffer pinned_ids_;  // these let go of the memory above before it goes
+  compute::Buffer pinned_logits_;
+  compute::Buffer pinned_hidden_;
 };
 
 class Transformer {
@@ -75,15 +94,24 @@ class Transformer {
 
   // See ModelRunner::submit and collect. `stream`, for a part of a model: the residual stream
   // (rows, hidden) as the part before left it; then as this one leaves it, in `buffers`.
-  StepOutput forward(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
-                     ForwardObserver* observer = nullptr,
-                     std::span<const float>* stream = nullptr) const;
+  void submit(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
+              ForwardObserver* observer = nullptr, std::span<const float>* stream = nullptr) const;
+  StepOutput collect(StepBuffers& buffers) const;
 
  private:
   struct Step;  // one call's views
 
   struct Targets;
 
+  // What submit() was called with.
+  struct Submission {
+    const BatchPlan& plan;
+    const KvStorage& cache;
+    ForwardObserver* observer;
+    std::span<const float>* stream;
+  };
+  // The whole step; its results come to this place.
+  StepBuffers::Flight run(const Submission& submission, StepBuffers& buffers, int place) const;
   Step stage(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
              ForwardObserver* observer) const;
   // False when the step was given up.
@@ -94,7 +122,7 @@ class Transformer {
   void attention_block(const Step& step, std::int32_t layer) const;
   void mlp_block(const Step& step, std::int32_t layer) const;
   void finish(const Step& step) const;
-  StepOutput fetch(const Step& step, StepBuffers& buffers) const;
+  StepBuffers::Flight fetch(const Step& step, StepBuffers& buffers, int place) const;
   // The residual stream on its way to another device.
   void send_stream(const Step& step, std::span<const float> stream) const;
   std::span<const float> fetch_stream(const Step& step, StepBuffers& buffers) const;

@@ -144,9 +144,17 @@ class Bench {
     return std::max(next, 0);
   }
 
-  // `count` tokens for each of `batch` sequences.
+  // `count` tokens for each of `batch` sequences. Where the runner takes two steps in flight, the
+  // next one is submitted before the ids of the last are looked at, as the engine does.
   void decode(std::int32_t batch, std::int32_t begin, std::int32_t count) {
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(batch), 1);
+    const std::int32_t depth = runner_.limits().steps_in_flight;
+    std::int32_t in_flight = 0;
+    const auto collect = [&] {
+      const model::StepOutput output = runner_.collect();
+      for (std::size_t s = 0; s < tokens.size(); ++s) tokens[s] = std::max(output.argmax[s], 0);
+      --in_flight;
+    };
     for (std::int32_t i = 0; i < count; ++i) {
       model::BatchPlan plan;
       for (std::int32_t s = 0; s < batch; ++s) {
@@ -154,11 +162,13 @@ class Bench {
         plan.rows.push_back({.token = tokens[static_cast<std::size_t>(s)],
                              .position = begin + i,
                              .sequence = s,
-                             .wants_argmax = true});
+                             .wants_argmax = true,
+                             .awaited = in_flight > 0 ? s : -1});
       }
-      const model::StepOutput output = runner_.forward(plan);
-      for (std::size_t s = 0; s < tokens.size(); ++s) tokens[s] = std::max(output.argmax[s], 0);
+      runner_.submit(plan);
+      if (++in_flight == depth) collect();
     }
+    while (in_flight > 0) collect();
   }
 
   std::span<const std::int32_t> blocks_of(std::int32_t sequence) const {

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <random>
 
+#include "compute/reference/reference_backend.h"
+#include "model/broken_backend.h"
 #include "model/golden_fixture.h"
 
 namespace llorch::engine {
@@ -208,6 +210,31 @@ TEST_F(EngineOnGpt2, SameRequestSameSeedSameIds) {
   EXPECT_GT(preemptions, 20);
   EXPECT_GT(cached, 1000);
   EXPECT_GT(with_others, 0);
+}
+
+// The reference draws, and its results come as late as a device's may: two steps are in flight.
+TEST_F(EngineOnGpt2, TwoStepsInFlightChangeNoId) {
+  const std::vector<Plain> requests = random_requests(12, 5);
+  const auto run = [&](bool is_behind) {
+    model::BrokenBackend device(compute::make_reference_backend({}));
+    device.is_behind = is_behind;
+    const auto loaded = model::load_golden_model("tests/golden/gpt2_tiny", device);
+    model::RunnerOptions runner;
+    runner.limits = {.num_blocks = 11};
+    const std::unique_ptr<Engine> engine =
+        Engine::start(model::TransformerRunner::make(loaded, device, runner).take(), {});
+    std::vector<std::shared_ptr<WaitingSink>> sinks;
+    for (const Plain& plain : requests) sinks.push_back(submit(*engine, plain));
+    std::vector<std::vector<TokenId>> ids;
+    for (const std::shared_ptr<WaitingSink>& sink : sinks) {
+      sink->wait();
+      ids.push_back(sink->ids);
+    }
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.blocks_free, stats.blocks_total);
+    return ids;
+  };
+  EXPECT_EQ(run(true), run(false));
 }
 
 TEST_F(EngineOnGpt2, EmbeddingsAreThePooledRowsOfTransformers) {

@@ -47,9 +47,12 @@ class Worker:
         except OSError:
             return {}
 
-    def execute(self, job, prompt="Once upon a time", stop_after=None, **fields):
+    def execute(self, job, prompt="Once upon a time", stop_after=None, cancel_after_s=None, **fields):
         """(ids, last event, seconds to the first token, seconds in all, seconds from the cancel to the end)"""
         begin = time.time()
+        if cancel_after_s:
+            stop_after = None
+            threading.Timer(cancel_after_s, lambda: self.call("POST", "/cancel", {"job_id": job}).read()).start()
         response = self.call("POST", "/execute", {"job_id": job, "prompt": prompt, **fields})
         if response.status != 200:
             return [], (str(response.status), json.loads(response.read())), 0, 0, 0
@@ -70,6 +73,8 @@ class Worker:
                     cancelled = time.time()
                     self.call("POST", "/cancel", {"job_id": job}).read()
         end = time.time()
+        if cancel_after_s:
+            cancelled = begin + cancel_after_s
         return ids, last, first or 0, end - begin, end - cancelled if cancelled else 0
 
     def stop(self):
@@ -192,6 +197,19 @@ def main():
     cancels = [worker.execute(job=f"cancel-{i}", max_tokens=900, stop_after=20 + i, temperature=1.0) for i in range(20)]
     slowest = max(c[4] for c in cancels)
     row("cancel in decode ends with CANCELLED", all(c[1] and c[1][0] == "error" and c[1][1]["code"] == "CANCELLED" for c in cancels), f"slowest {slowest * 1e3:.1f} ms")
+    row("... within 20 ms", slowest <= 0.02, f"slowest {slowest * 1e3:.1f} ms")
+    # A prompt as long as the context allows, up to 16k: given up while it is read, at several places.
+    context = health.get("context_length", 0)
+    tokens_each = len(words.split())
+    long_prompt = words * max(1, min(16000, context - 300) * 3 // 4 // tokens_each)
+    whole = worker.execute(job="prefill", prompt="0 " + long_prompt, max_tokens=1, temperature=0)
+    given_up = [worker.execute(job=f"prefill-{i}", prompt=f"{i + 1} " + long_prompt, max_tokens=1, temperature=0, cancel_after_s=max(0.004, whole[2] * i / 8)) for i in range(1, 7)]
+    ended = [g for g in given_up if g[1] and g[1][0] == "error" and g[1][1]["code"] == "CANCELLED"]
+    slowest = max((g[4] for g in ended), default=0)
+    row("cancel while a long prompt is read", whole[1] and whole[1][0] == "end" and slowest <= 0.05,
+        f"{whole[1][1].get('prompt_tokens') if whole[1] else '?'} tokens in {whole[2] * 1e3:.0f} ms, {len(ended)} of {len(given_up)} given up, slowest {slowest * 1e3:.1f} ms")
+    after = [worker.execute(job=f"after-{i}", max_tokens=2, temperature=0)[2] for i in range(3)]
+    row("the GPU is free after it", max(after) <= 0.05, f"first token of a short prompt {max(after) * 1e3:.1f} ms")
     burst = together(worker, [{"job": f"burst-{i}", "max_tokens": 32, "temperature": 1.0, "seed": i} for i in range(64)])
     row("burst of 64", all(b[1] and b[1][0] == "end" for b in burst), f"{sum(len(b[0]) for b in burst)} tokens in {max(b[3] for b in burst):.2f} s")
     for streams in (1, 16, 64):

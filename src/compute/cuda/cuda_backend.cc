@@ -10,6 +10,7 @@
 #include "compute/cuda/device_info.h"
 #include "compute/cuda/device_memory.h"
 #include "compute/cuda/draw_layout.h"
+#include "compute/cuda/found_ids.h"
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/packed_layout.h"
 #include "compute/cuda/products.h"
@@ -25,10 +26,13 @@ using cuda::check_cuda;
 
 class CudaBackend final : public Backend {
  public:
-  using LayerEvents = std::array<cudaEvent_t, 2>;
+  struct Events {
+    std::array<cudaEvent_t, 2> layers = {};  // recorded before each layer in turn
+    std::array<cudaEvent_t, kMarks> marks = {};
+  };
 
   // Takes stream and events over.
-  CudaBackend(int device, std::string name, cudaStream_t stream, const LayerEvents& layer_events,
+  CudaBackend(int device, std::string name, cudaStream_t stream, const Events& events,
               std::unique_ptr<cuda::Staging> staging)
       : device_(device),
         name_(std::move(name)),
@@ -36,7 +40,7 @@ class CudaBackend final : public Backend {
         cores_(cuda::find_tensor_cores()),
         queue_{.stream = stream, .has_edges = cores_.wgmma},
         graphs_(stream),
-        layer_events_(layer_events),
+        events_(events),
         staging_(std::move(staging)) {}
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
@@ -44,7 +48,8 @@ class CudaBackend final : public Backend {
     cudaSetDevice(device_);
     cudaStreamSynchronize(stream_);
     graphs_.clear();
-    for (const cudaEvent_t event : layer_events_) cudaEventDestroy(event);
+    for (const cudaEvent_t event : events_.layers) cudaEventDestroy(event);
+    for (const cudaEvent_t event : events_.marks) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
   }
 
@@ -93,6 +98,29 @@ class CudaBackend final : public Backend {
   void download(const void* device, std::span<std::byte> host) override {
     use_device();
     staging_->fetch(device, host, stream_);
+  }
+
+  bool runs_behind() const override { return true; }
+  void download_later(const void* device, std::span<std::byte> host) override {
+    use_device();
+    check_cuda(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, stream_),
+               "download");
+  }
+  void mark(int place) override {
+    use_device();
+    check_cuda(cudaEventRecord(events_.marks.at(static_cast<std::size_t>(place)), stream_),
+               "cudaEventRecord");
+  }
+  void wait(int place) override {
+    use_device();
+    check_cuda(cudaEventSynchronize(events_.marks.at(static_cast<std::size_t>(place))),
+               "waiting for a step, or an op in it");
+  }
+
+  void fill_in_ids(const TensorView& ids, const TensorView& found) override {
+    use_device();
+    cuda::launch_fill_in_ids(static_cast<std::int32_t*>(ids.data), ids.dims[0],
+                             static_cast<const std::int32_t*>(found.data), found.dims[0], queue_);
   }
 
   Buffer pin_host(std::span<std::byte> memory) override {
@@ -169,12 +197,14 @@ class CudaBackend final : public Backend {
   }
 
   // The host can be a whole step ahead of the device. Here it waits until the device is no more
-  // than two layers behind, so that a step which is given up ends within two layers.
+  // than two layers behind, so that a step which is given up ends within two layers. Not for steps
+  // of one row for each sequence: they are over soon, and the host has other things to do.
   bool aborted(const StepShape& shape) override {
     if (shape.abort == nullptr || graphs_.is_capturing()) return false;
+    if (shape.rows == shape.sequences) return Backend::aborted(shape);
     use_device();
-    cudaEvent_t layer = layer_events_[next_event_];
-    next_event_ = (next_event_ + 1) % layer_events_.size();
+    cudaEvent_t layer = events_.layers[next_event_];
+    next_event_ = (next_event_ + 1) % events_.layers.size();
     check_cuda(cudaEventSynchronize(layer), "waiting for a layer, or an op in it");
     if (Backend::aborted(shape)) return true;
     check_cuda(cudaEventRecord(layer, stream_), "cudaEventRecord");
@@ -453,7 +483,7 @@ class CudaBackend final : public Backend {
   cuda::TensorCores cores_;
   cuda::Queue queue_;
   cuda::StepGraphs graphs_;
-  LayerEvents layer_events_;  // recorded before each layer in turn
+  Events events_;
   std::size_t next_event_ = 0;
   std::unique_ptr<cuda::Staging> staging_;
   cuda::Workspace plan_;
@@ -485,11 +515,13 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
       status != cudaSuccess) {
     return cuda::device_failed(name, "cannot make a stream", status);
   }
-  CudaBackend::LayerEvents events{};
-  for (cudaEvent_t& event : events) {
-    if (const cudaError_t status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-        status != cudaSuccess) {
-      return cuda::device_failed(name, "cannot make an event", status);
+  CudaBackend::Events events;
+  for (const std::span<cudaEvent_t> some : {std::span(events.layers), std::span(events.marks)}) {
+    for (cudaEvent_t& event : some) {
+      if (const cudaError_t status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+          status != cudaSuccess) {
+        return cuda::device_failed(name, "cannot make an event", status);
+      }
     }
   }
   return std::unique_ptr<Backend>(

@@ -82,6 +82,37 @@ TEST_P(CudaBackend, LargeUploadsArriveWholeAndTheSourceIsFreeAtOnce) {
   EXPECT_TRUE(download(*buffer) == expected);
 }
 
+// What a second step in flight rests on: ids that an op before found, and copies that are seen when
+// their mark was waited for, whatever was enqueued since.
+TEST_P(CudaBackend, IdsGoFromStepToStepAndReachTheHostLater) {
+  ASSERT_TRUE(backend_->runs_behind());
+  Device device(*backend_);
+  const TensorView found = device.ints({7, 0, -1});
+  std::vector<std::int32_t> seen(2 * 600);
+  const Buffer pinned = backend_->pin_host(std::as_writable_bytes(std::span(seen)));
+  for (const int place : {0, 1}) {
+    std::vector<std::int32_t> ids(600, 5);
+    ids[0] = -1;
+    ids[1] = -2;
+    ids[599] = -3;
+    const TensorView tokens = device.ints(ids);
+    backend_->fill_in_ids(tokens, found);
+    backend_->download_later(tokens.data, std::as_writable_bytes(std::span(seen).subspan(
+                                              static_cast<std::size_t>(place) * 600, 600)));
+    backend_->mark(place);
+    backend_->upload(std::as_bytes(std::span(std::vector<std::int32_t>{9, 9, 9})), found.data);
+  }
+  for (const int place : {0, 1}) {
+    backend_->wait(place);
+    const std::span<const std::int32_t> ids =
+        std::span(seen).subspan(static_cast<std::size_t>(place) * 600, 600);
+    EXPECT_EQ(ids[0], place == 0 ? 7 : 9);
+    EXPECT_EQ(ids[1], place == 0 ? 0 : 9);
+    EXPECT_EQ(ids[2], 5);
+    EXPECT_EQ(ids[599], place == 0 ? 0 : 9) << "where nothing was found";
+  }
+}
+
 TEST_P(CudaBackend, RefusesStepsBeyondTheKernels) {
   EXPECT_TRUE(backend_->reserve({.rows = 65535, .inputs = 1, .context = 1}).ok());
   EXPECT_FALSE(backend_->reserve({.rows = 65536, .inputs = 1, .context = 1}).ok());

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "compute/cuda/draw_layout.h"
+#include "compute/cuda/found_ids.h"
+#include "compute/cuda/indexing.cuh"
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/logit_rank.cuh"
@@ -182,7 +184,23 @@ __global__ void find_kernel(Drawn args) {
   args.out[row] = id;
 }
 
+__global__ void fill_in_kernel(std::int32_t* ids, std::int64_t rows, const std::int32_t* found,
+                               std::int64_t num_found) {
+  after_previous();
+  const std::int64_t row = global_thread();
+  if (row >= rows || ids[row] >= 0) return;
+  const std::int64_t place = -1 - ids[row];
+  require(place < num_found);
+  ids[row] = max(0, found[place]);
+}
+
 }  // namespace
+
+void launch_fill_in_ids(std::int32_t* ids, std::int64_t rows, const std::int32_t* found,
+                        std::int64_t num_found, const Queue& queue) {
+  launch("fill_in_ids", fill_in_kernel, queue, (rows + kBlockThreads - 1) / kBlockThreads, 1,
+         kBlockThreads, ids, rows, found, num_found);
+}
 
 void launch_draw(const DrawArgs& args, void* workspace, const Queue& queue) {
   const std::int64_t rows = args.x.rows();
