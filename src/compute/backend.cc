@@ -17,6 +17,10 @@ void Backend::draw(const DrawArgs&) {
   CHECK(false, "a backend that cannot draw was asked to");
 }
 
+void Backend::choose(const ChooseArgs&) {
+  CHECK(false, "a backend that cannot choose was asked to");
+}
+
 void Backend::norm(const TensorView& x, const RowNorm& norm, const TensorView& out) {
   if (norm.kind == NormKind::LayerNorm) {
     layer_norm(

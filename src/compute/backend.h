@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "compute/choose.h"
 #include "compute/input_form.h"
 #include "compute/ops.h"
 #include "compute/weight.h"
@@ -35,6 +36,7 @@ struct StepShape {
   std::int64_t logit_rows = 0;
   std::int64_t argmax_rows = 0;  // of logit_rows
   bool draws = false;            // some of those are drawn
+  bool chooses = false;          // some of those by more than a temperature
   std::int64_t hidden_rows = 0;
   std::int64_t given_rows = 0;  // rows that bring their own embedding
   std::int64_t sequences = 0;
@@ -145,6 +147,9 @@ class Backend {
   // Whether tokens are drawn here; where not, logits are fetched and whoever wants to draws.
   virtual bool can_draw() const { return false; }
   virtual void draw(const DrawArgs& args);
+  // The same for top-k, top-p and min-p.
+  virtual bool can_choose() const { return false; }
+  virtual void choose(const ChooseArgs& args);
 
   // layer_norm or rms_norm.
   void norm(const TensorView& x, const RowNorm& norm, const TensorView& out);

@@ -151,6 +151,12 @@ void check_args(const DrawArgs& args) {
         args.draws.row_stride == 2);
 }
 
+void check_args(const ChooseArgs& args) {
+  check_args(ArgmaxArgs{.x = args.x, .out = args.out});
+  CHECK(is(args.rules, DType::I32, 2) && args.rules.rows() == args.x.rows() &&
+        args.rules.dims[1] == kChoiceWords && args.rules.row_stride == kChoiceWords);
+}
+
 void check_args(const PlaceHeadsArgs& args) {
   const auto check_heads = [&](const TensorView& heads, const TensorView& norm) {
     if (norm)

@@ -2,6 +2,7 @@
 // caller: CHECK. Only shapes and types are looked at, never device memory.
 #pragma once
 
+#include "compute/choose.h"
 #include "compute/ops.h"
 
 namespace llorch::compute {
@@ -20,6 +21,7 @@ void check_args(const SoftcapArgs& args);
 void check_args(const SoftmaxArgs& args);
 void check_args(const ArgmaxArgs& args);
 void check_args(const DrawArgs& args);
+void check_args(const ChooseArgs& args);
 void check_args(const NormLinearArgs& args);
 void check_args(const PlaceHeadsArgs& args);
 void check_args(const MlpInArgs& args);

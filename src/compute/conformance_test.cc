@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -398,6 +402,57 @@ TEST_P(Conformance, DrawsTheTokensThatTheReferenceDraws) {
   if (!backend_->can_draw()) return;  // logits are fetched instead
   for (const std::int64_t dim : {1, 2, 63, 1024, 1025, 32000, 152064, 700000})
     expect_close(0, 1, fmt::format("{} ids", dim), draw_op(9, dim));
+}
+
+// Each row another rule; peaked, flat and all equal rows, rows with ties.
+Op choose_op(std::int64_t dim) {
+  return [=](Device& device) {
+    Random random(48);
+    std::vector<float> logits;
+    std::vector<std::int32_t> rules;
+    std::int64_t rows = 0;
+    for (const std::int32_t top_k : {0, 1, 40, 3000}) {
+      for (const float top_p : {1.0F, 0.9F, 0.3F}) {
+        for (const float min_p : {0.0F, 0.02F}) {
+          const int kind = static_cast<int>(rows++ % 4);
+          for (std::int64_t i = 0; i < dim; ++i) {
+            const float number = random.number(2.0F);
+            logits.push_back(kind == 0   ? 12 * number
+                             : kind == 1 ? number
+                             : kind == 2 ? 1.5F
+                                         : std::round(8 * number));
+          }
+          if (rows % 5 == 0) logits.back() = -std::numeric_limits<float>::infinity();
+          const auto least = static_cast<std::uint64_t>(std::ldexp(static_cast<double>(min_p), 40));
+          const ChoiceRule rule{
+              .temperature = rows % 7 == 0 ? 0.0F : 0.9F,
+              .top_k = top_k < dim ? top_k : 0,
+              .has_top_p = top_p < 1 ? 1 : 0,
+              .top_p =
+                  top_p < 1 ? static_cast<std::uint32_t>(static_cast<double>(top_p) * 0x1p32) : 0,
+              .draw = {static_cast<std::uint32_t>(random.bits()),
+                       static_cast<std::uint32_t>(random.bits() & 0x1FFFFFU)},
+              .least = {static_cast<std::uint32_t>(least),
+                        static_cast<std::uint32_t>(least >> 32)}};
+          const auto words = std::bit_cast<std::array<std::int32_t, kChoiceWords>>(rule);
+          rules.insert(rules.end(), words.begin(), words.end());
+        }
+      }
+    }
+    const TensorView out = device.ints(std::vector<std::int32_t>(static_cast<std::size_t>(rows)));
+    device.backend().choose({.x = device.floats(logits, {rows, dim}),
+                             .rules = device.ints(rules, {rows, kChoiceWords}),
+                             .out = out});
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(rows));
+    device.backend().download(out.data, std::as_writable_bytes(std::span(ids)));
+    return std::vector<float>(ids.begin(), ids.end());
+  };
+}
+
+TEST_P(Conformance, ChoosesTheTokensThatTheReferenceChooses) {
+  if (!backend_->can_choose()) return;  // logits are fetched instead
+  for (const std::int64_t dim : {1, 2, 63, 1024, 2049, 32000, 152064})
+    expect_close(0, 1, fmt::format("{} ids", dim), choose_op(dim));
 }
 
 TEST_P(Conformance, RowOpsDoNotDependOnTheirNeighbours) {

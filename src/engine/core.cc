@@ -256,19 +256,27 @@ void EngineCore::add_rows(Sequence& sequence, std::int32_t rows, const model::Ru
     const std::int32_t position = sequence.num_planned() + i;
     const bool is_needed = sequence.wants_logits(position);
     const bool is_argmax = is_needed && limits.finds_argmax && sequence.wants_argmax_only(position);
-    const bool is_drawn = is_needed && limits.draws && sequence.wants_draw_only(position);
+    const bool is_drawn =
+        is_needed && limits.draws && sequence.wants_draw_only(position, limits.chooses);
     const bool is_known = position < sequence.num_tokens();
     awaited = is_argmax || is_drawn ? flight.num_ids++ : -1;
-    flight.batch.rows.push_back(
-        {.token = is_known ? sequence.tokens()[static_cast<std::size_t>(position)] : 0,
-         .position = position,
-         .sequence = index,
-         .wants_logits = is_needed && !is_argmax && !is_drawn,
-         .wants_argmax = is_argmax || is_drawn,
-         .temperature = is_drawn ? sequence.temperature() : 0.0F,
-         .draw = is_drawn ? sequence.draw_at(position) : 0,
-         .wants_hidden = sequence.wants_hidden(position),
-         .awaited = is_known ? -1 : sequence.awaited()});
+    model::BatchRow row{
+        .token = is_known ? sequence.tokens()[static_cast<std::size_t>(position)] : 0,
+        .position = position,
+        .sequence = index,
+        .wants_logits = is_needed && !is_argmax && !is_drawn,
+        .wants_argmax = is_argmax || is_drawn,
+        .wants_hidden = sequence.wants_hidden(position),
+        .awaited = is_known ? -1 : sequence.awaited()};
+    if (is_drawn) {
+      const SamplingParams& params = sequence.sampling();
+      row.temperature = params.temperature;
+      row.draw = sequence.draw_at(position);
+      row.top_k = params.top_k;
+      row.top_p = params.top_p;
+      row.min_p = params.min_p;
+    }
+    flight.batch.rows.push_back(row);
   }
   sequence.plan(rows, awaited);
 }

@@ -133,10 +133,10 @@ bool Sequence::wants_argmax_only(std::int32_t position) const {
   return wants_id_only(position) && std::get<Generation>(work_).sampling.temperature == 0;
 }
 
-bool Sequence::wants_draw_only(std::int32_t position) const {
-  const SamplingParams& params = std::get<Generation>(work_).sampling;
-  return wants_id_only(position) && params.temperature > 0 && params.top_k == 0 &&
-         params.top_p >= 1.0F && params.min_p == 0;
+bool Sequence::wants_draw_only(std::int32_t position, bool chooses) const {
+  const SamplingParams& params = sampling();
+  const bool is_plain = params.top_k == 0 && params.top_p >= 1.0F && params.min_p == 0;
+  return wants_id_only(position) && params.temperature > 0 && (chooses || is_plain);
 }
 
 std::uint64_t Sequence::draw_at(std::int32_t position) const {

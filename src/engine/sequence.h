@@ -76,9 +76,10 @@ class Sequence {
   bool scores() const { return num_scored_ < num_to_score_; }
   // The only result of this row that counts is the most probable id.
   bool wants_argmax_only(std::int32_t position) const;
-  // The only result that counts is an id drawn from all of them, by this temperature and number.
-  bool wants_draw_only(std::int32_t position) const;
-  float temperature() const { return std::get<Generation>(work_).sampling.temperature; }
+  // The only result that counts is an id drawn by these parameters and this number; without
+  // `chooses`, from all of them, by a temperature alone.
+  bool wants_draw_only(std::int32_t position, bool chooses) const;
+  const SamplingParams& sampling() const { return std::get<Generation>(work_).sampling; }
   std::uint64_t draw_at(std::int32_t position) const;
   // A step with so many more tokens is submitted. `awaited`: the place of the id that it finds for
   // the last of them, or -1.

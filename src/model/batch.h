@@ -19,6 +19,11 @@ struct BatchRow {
   // number below 2^53 falls on (compute::DrawArgs).
   float temperature = 0;
   std::uint64_t draw = 0;
+  // Likewise, where the runner chooses: what of the vocabulary is drawn from, as in
+  // engine::SamplingParams.
+  std::int64_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
   bool wants_hidden = false;  // the row after the last norm: what embeddings are pooled from
   bool is_embedding = false;  // what it stands for has no id: part of an image, a learned prompt
   // From 0 on: the token is not known yet. It is the id that the step submitted before this one

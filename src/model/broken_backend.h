@@ -134,6 +134,8 @@ class BrokenBackend final : public compute::Backend {
   void argmax(const compute::ArgmaxArgs& args) override { sound_->argmax(args); }
   bool can_draw() const override { return sound_->can_draw(); }
   void draw(const compute::DrawArgs& args) override { sound_->draw(args); }
+  bool can_choose() const override { return sound_->can_choose(); }
+  void choose(const compute::ChooseArgs& args) override { sound_->choose(args); }
 
  private:
   template <class Args>

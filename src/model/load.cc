@@ -37,6 +37,7 @@ Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
   options.limits.rows = std::max(options.limits.rows, options.limits.sequences);
   options.limits.finds_argmax = true;
   options.limits.draws = backend.can_draw() && options.observer == nullptr;
+  options.limits.chooses = options.limits.draws && backend.can_choose();
   options.limits.steps_in_flight = backend.runs_behind() && options.observer == nullptr ? 2 : 1;
   Result<KvStorage> cache = KvStorage::allocate(
       config, options.limits.num_blocks, options.limits.block_tokens, options.kv_dtype, backend);

@@ -21,6 +21,7 @@ struct RunnerLimits {
   std::int32_t steps_in_flight = 1;
   bool finds_argmax = false;  // rows may want their argmax alone
   bool draws = false;         // and a drawn id
+  bool chooses = false;       // also by top-k, top-p and min-p
 };
 
 class ModelRunner {

@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -31,19 +32,49 @@ std::int64_t widest_table(const BatchPlan& plan, std::int32_t blocks_max) {
   return std::min<std::int64_t>(static_cast<std::int64_t>(widest), blocks_max);
 }
 
-// How the rows that want their id alone are drawn, where one of them is: temperatures, then draws.
-bool stage_draws(const BatchPlan& plan, std::vector<std::int32_t>& staging) {
-  const auto is_drawn = [](const BatchRow& row) { return row.wants_argmax && row.temperature > 0; };
-  if (std::none_of(plan.rows.begin(), plan.rows.end(), is_drawn)) return false;
+// What a row is drawn by, beyond a temperature.
+compute::ChoiceRule rule_of(const BatchRow& row, std::int64_t vocab) {
+  const auto least = static_cast<std::uint64_t>(std::ldexp(static_cast<double>(row.min_p), 40));
+  const bool has_top_p = row.top_p < 1.0F;
+  return {
+      .temperature = row.temperature,
+      .top_k = row.top_k < vocab ? static_cast<std::int32_t>(row.top_k) : 0,
+      .has_top_p = has_top_p ? 1 : 0,
+      .top_p =
+          has_top_p ? static_cast<std::uint32_t>(static_cast<double>(row.top_p) * 0x1.0p32) : 0,
+      .draw = {static_cast<std::uint32_t>(row.draw), static_cast<std::uint32_t>(row.draw >> 32)},
+      .least = {static_cast<std::uint32_t>(least), static_cast<std::uint32_t>(least >> 32)}};
+}
+
+enum class Choice { Largest, Drawn, ByRule };
+
+// How the rows that want their id alone get it, and the numbers for that: temperatures and then
+// draws, or a rule for each.
+Choice stage_choices(const BatchPlan& plan, std::int64_t vocab,
+                     std::vector<std::int32_t>& staging) {
+  Choice choice = Choice::Largest;
   for (const BatchRow& row : plan.rows) {
-    if (row.wants_argmax) staging.push_back(std::bit_cast<std::int32_t>(row.temperature));
+    if (!row.wants_argmax || row.temperature == 0) continue;
+    const bool has_rule = row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0;
+    choice = std::max(choice, has_rule ? Choice::ByRule : Choice::Drawn);
   }
+  if (choice == Choice::Largest) return choice;
   for (const BatchRow& row : plan.rows) {
     if (!row.wants_argmax) continue;
+    if (choice == Choice::Drawn) {
+      staging.push_back(std::bit_cast<std::int32_t>(row.temperature));
+      continue;
+    }
+    const auto words =
+        std::bit_cast<std::array<std::int32_t, compute::kChoiceWords>>(rule_of(row, vocab));
+    staging.insert(staging.end(), words.begin(), words.end());
+  }
+  for (const BatchRow& row : plan.rows) {
+    if (!row.wants_argmax || choice != Choice::Drawn) continue;
     staging.push_back(static_cast<std::int32_t>(row.draw & 0xFFFFFFFFU));
     staging.push_back(static_cast<std::int32_t>(row.draw >> 32));
   }
-  return true;
+  return choice;
 }
 
 }  // namespace
@@ -61,6 +92,7 @@ struct Transformer::Step {
   TensorView found;                // (logit_rows) I32: ids of the step before, or null
   TensorView argmax;               // (n) I32 of the last n logits, or null; takes their place
   TensorView temperatures, draws;  // of those, or null where none is drawn
+  TensorView rules;                // of those, or null where none has more than a temperature
   TensorView scores;
   std::span<const TensorView> angles;  // not cut
   std::span<const compute::SequenceRun> runs;
@@ -131,8 +163,8 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
     next += padded(view.elements());
   });
 
-  const std::int64_t indices =
-      6 * rows + 5 * limits.logit_rows + std::int64_t{limits.sequences} * buffers.blocks_max_;
+  const std::int64_t indices = 6 * rows + (2 + compute::kChoiceWords) * limits.logit_rows +
+                               std::int64_t{limits.sequences} * buffers.blocks_max_;
   Result<compute::Buffer> index_buffer =
       backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
   if (!index_buffer.ok()) return index_buffer.error().in("step indices");
@@ -227,7 +259,7 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
   const std::int64_t num_logits = num_whole + num_argmax;
   CHECK(num_logits <= buffers.limits_.logit_rows);
   const std::int64_t num_hidden = stage_rows_where(&BatchRow::wants_hidden);
-  const bool is_drawn = stage_draws(plan, staging);
+  const Choice choice = stage_choices(plan, config_.vocab_size, staging);
   // Behind the ids that the step before found: this one may look them up.
   auto* next = static_cast<std::int32_t*>(buffers.indices_.data()) + buffers.found_.elements();
   backend_.upload(std::as_bytes(std::span(staging)), next);
@@ -246,7 +278,8 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
   if (num_own > 0) step.own_rows = take({num_own});
   if (num_logits > 0) step.logit_rows = take({num_logits});
   if (num_hidden > 0) step.hidden_rows = take({num_hidden});
-  if (is_drawn) {
+  if (choice == Choice::ByRule) step.rules = take({num_argmax, compute::kChoiceWords});
+  if (choice == Choice::Drawn) {
     step.temperatures = take({num_argmax});
     step.temperatures.dtype = DType::F32;
     step.draws = take({num_argmax, 2});
@@ -300,6 +333,7 @@ StepBuffers::Flight Transformer::run(const Submission& submission, StepBuffers& 
                                  .logit_rows = step.logits ? step.logits.rows() : 0,
                                  .argmax_rows = step.argmax ? step.argmax.rows() : 0,
                                  .draws = static_cast<bool>(step.draws),
+                                 .chooses = static_cast<bool>(step.rules),
                                  .hidden_rows = step.picked ? step.picked.rows() : 0,
                                  .given_rows = step.own_rows ? step.own_rows.rows() : 0,
                                  .sequences = step.block_tables.rows(),
@@ -491,7 +525,9 @@ void Transformer::finish(const Step& step) const {
   if (!step.argmax) return;
   const std::int64_t num_whole = step.logits.rows() - step.argmax.rows();
   const TensorView logits = step.logits.rows_from(num_whole, step.argmax.rows());
-  if (step.draws) {
+  if (step.rules) {
+    backend_.choose({.x = logits, .rules = step.rules, .out = step.argmax});
+  } else if (step.draws) {
     backend_.draw(
         {.x = logits, .temperatures = step.temperatures, .draws = step.draws, .out = step.argmax});
   } else {

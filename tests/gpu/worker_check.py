@@ -182,7 +182,8 @@ def main():
     found = dict(re.findall(r'^(llorch_(?:vram_bytes|gpu_power_watts|gpu_temperature_celsius)(?:\{purpose="\w+"\})?)(?:\{gpu="[^"]+"\})? (\S+)$', page, re.M))
     row("/metrics: VRAM by purpose, power, temperature", len(found) == 5, ", ".join(f"{name[7:]} {value}" for name, value in found.items()))
     for name, sampling in (("greedy", {"temperature": 0}), ("temperature 1", {"temperature": 1.0, "seed": 7}),
-                           ("temperature 0.8, top-p 0.9", {"temperature": 0.8, "top_p": 0.9, "seed": 7})):
+                           ("temperature 0.8, top-p 0.9", {"temperature": 0.8, "top_p": 0.9, "seed": 7}),
+                           ("top-k 40, min-p 0.02", {"temperature": 0.9, "top_k": 40, "min_p": 0.02, "seed": 7})):
         alone = worker.execute(job=f"alone-{len(rows)}", max_tokens=48, **sampling)
         calls = [{"job": f"among-{len(rows)}-{i}", "max_tokens": 48, **(sampling if i == 7 else {"temperature": 1.0, "seed": 100 + i, "prompt": f"Tale {i} of {'many ' * i}things"})} for i in range(24)]
         among = together(worker, calls)
@@ -213,8 +214,8 @@ def main():
     burst = together(worker, [{"job": f"burst-{i}", "max_tokens": 32, "temperature": 1.0, "seed": i} for i in range(64)])
     row("burst of 64", all(b[1] and b[1][0] == "end" for b in burst), f"{sum(len(b[0]) for b in burst)} tokens in {max(b[3] for b in burst):.2f} s")
     for streams in (1, 16, 64):
-        for name, temperature in (("greedy", 0), ("temperature 1", 1.0)):
-            some = together(worker, [{"job": f"speed-{streams}-{temperature}-{i}", "max_tokens": 200, "temperature": temperature, "seed": i, "prompt": f"{i} {words}"} for i in range(streams)])
+        for name, sampling in (("greedy", {"temperature": 0}), ("temperature 1", {"temperature": 1.0}), ("top-p 0.9", {"temperature": 0.8, "top_p": 0.9}), ("top-k 40", {"temperature": 0.8, "top_k": 40})):
+            some = together(worker, [{"job": f"speed-{streams}-{name[:5]}-{i}".replace(" ", "-"), "max_tokens": 200, "seed": i, "prompt": f"{i} {words}", **sampling} for i in range(streams)])
             tokens, seconds = sum(len(s[0]) for s in some), max(s[3] for s in some)
             row(f"{streams} streams, {name}, over HTTP", all(s[1] and s[1][0] == "end" for s in some), f"{tokens / seconds:.0f} tokens/s ({tokens} tokens)")
     flat = card.used_mib()

@@ -291,10 +291,12 @@ class CudaBackend final : public Backend {
   bool can_draw() const override { return true; }
   void draw(const DrawArgs& args) override {
     begin_op(args);
-    CHECK(cuda::draw_bytes(args.x.rows()) <= plan_.draws,
-          "larger than the limits given to reserve");
-    cuda::launch_draw(
-        args, workspace(2 * plan_.rounded + plan_.splits + plan_.tickets + plan_.argmax), queue_);
+    cuda::launch_draw(args, draw_workspace(args.x.rows()), queue_);
+  }
+  bool can_choose() const override { return true; }
+  void choose(const ChooseArgs& args) override {
+    begin_op(args);
+    cuda::launch_choose(args, draw_workspace(args.x.rows()), queue_);
   }
 
  private:
@@ -356,6 +358,10 @@ class CudaBackend final : public Backend {
 
   std::byte* workspace(std::int64_t offset) const {
     return static_cast<std::byte*>(workspace_.data()) + offset;
+  }
+  void* draw_workspace(std::int64_t rows) const {
+    CHECK(cuda::draw_bytes(rows) <= plan_.draws, "larger than the limits given to reserve");
+    return workspace(2 * plan_.rounded + plan_.splits + plan_.tickets + plan_.argmax);
   }
   cuda::SplitWorkspace split_workspace() const {
     return {.parts = reinterpret_cast<float*>(workspace(2 * plan_.rounded)),

@@ -87,7 +87,8 @@ TEST_P(CudaBackend, LargeUploadsArriveWholeAndTheSourceIsFreeAtOnce) {
 TEST_P(CudaBackend, IdsGoFromStepToStepAndReachTheHostLater) {
   ASSERT_TRUE(backend_->runs_behind());
   Device device(*backend_);
-  const TensorView found = device.ints({7, 0, -1});
+  const TensorView found = device.ints(std::vector<std::int32_t>{7, 0, -1});
+  const std::vector<std::int32_t> later = {9, 9, 9};
   std::vector<std::int32_t> seen(2 * 600);
   const Buffer pinned = backend_->pin_host(std::as_writable_bytes(std::span(seen)));
   for (const int place : {0, 1}) {
@@ -100,7 +101,7 @@ TEST_P(CudaBackend, IdsGoFromStepToStepAndReachTheHostLater) {
     backend_->download_later(tokens.data, std::as_writable_bytes(std::span(seen).subspan(
                                               static_cast<std::size_t>(place) * 600, 600)));
     backend_->mark(place);
-    backend_->upload(std::as_bytes(std::span(std::vector<std::int32_t>{9, 9, 9})), found.data);
+    backend_->upload(std::as_bytes(std::span(later)), found.data);
   }
   for (const int place : {0, 1}) {
     backend_->wait(place);

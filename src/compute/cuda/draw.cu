@@ -2,105 +2,35 @@
 // units of 2^-40 (ops.h), so that their sums are the same in any order.
 #include <algorithm>
 
-#include "compute/cuda/draw_layout.h"
 #include "compute/cuda/found_ids.h"
 #include "compute/cuda/indexing.cuh"
 #include "compute/cuda/kernels.h"
-#include "compute/cuda/launch.cuh"
-#include "compute/cuda/logit_rank.cuh"
+#include "compute/cuda/ranking.cuh"
 
 namespace llorch::compute::cuda {
 namespace {
 
-using Sum = unsigned long long;
-
 struct Drawn {
-  const float* x;  // (rows, dim)
-  std::int64_t x_stride;
-  int dim;
+  Ranked ranked;
   const float* temperatures;   // (rows)
   const std::uint32_t* draws;  // (rows, 2): low half, high half
   std::int32_t* out;           // (rows)
-  Sum* ranks;                  // (rows, kDrawBlocks)
   Sum* sums;                   // (rows, kDrawChunksMax)
   int chunk;                   // ids that are summed together
   int num_chunks;
 };
-
-// The weight of a logit, every operation rounded as it is written: engine/softmax.cc.
-struct Weigher {
-  float max;
-  float factor;
-  __device__ static Weigher at(float max, float temperature) {
-    return {max, fminf(__fdiv_rn(1.44269504F, temperature), 1e30F)};
-  }
-  __device__ Sum operator()(float x) const {
-    constexpr float kUnits = 0x1.0p40F;
-    constexpr float kRound = 12582912.0F;
-    float t = __fmul_rn(__fsub_rn(x, max), factor);
-    t = t > -100.0F ? t : -100.0F;
-    const float shifted = __fadd_rn(t, kRound);
-    const float f = __fsub_rn(t, __fsub_rn(shifted, kRound));
-    float p = __fadd_rn(__fmul_rn(f, kUnits * 1.33813021e-3F), kUnits * 9.66636837e-3F);
-    p = __fadd_rn(__fmul_rn(p, f), kUnits * 5.55038117e-2F);
-    p = __fadd_rn(__fmul_rn(p, f), kUnits * 2.40223497e-1F);
-    p = __fadd_rn(__fmul_rn(p, f), kUnits * 6.93147182e-1F);
-    p = __fadd_rn(__fmul_rn(p, f), kUnits);
-    return __float2ull_rz(__uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23)));
-  }
-};
-
-__device__ Sum warp_largest(Sum value) {
-  for (int step = kWarpThreads / 2; step > 0; step /= 2) {
-    const Sum other = __shfl_xor_sync(0xFFFFFFFFU, value, step);
-    value = other > value ? other : value;
-  }
-  return value;
-}
-__device__ Sum warp_total(Sum value) {
-  for (int step = kWarpThreads / 2; step > 0; step /= 2)
-    value += __shfl_xor_sync(0xFFFFFFFFU, value, step);
-  return value;
-}
-
-__global__ void rank_kernel(Drawn args) {
-  after_previous();
-  __shared__ Sum warps[kBlockThreads / kWarpThreads];
-  const float* x = args.x + blockIdx.y * args.x_stride;
-  Sum mine = 0;
-  for (int i = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x); i < args.dim;
-       i += kDrawBlocks * kBlockThreads) {
-    const Sum found = rank_of(x[i], i);
-    mine = found > mine ? found : mine;
-  }
-  mine = warp_largest(mine);
-  if (threadIdx.x % kWarpThreads == 0) warps[threadIdx.x / kWarpThreads] = mine;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (const Sum other : warps) mine = other > mine ? other : mine;
-  args.ranks[blockIdx.y * kDrawBlocks + blockIdx.x] = mine;
-}
-
-// The best of a row, in every thread.
-__device__ Sum best_of(const Drawn& args, int row) {
-  static_assert(kDrawBlocks == 2 * kWarpThreads);
-  const Sum* ranks = args.ranks + row * kDrawBlocks + threadIdx.x % kWarpThreads;
-  const Sum low = ranks[0];
-  const Sum high = ranks[kWarpThreads];
-  return warp_largest(low > high ? low : high);
-}
 
 // A block sums a chunk of ids.
 __global__ void weigh_kernel(Drawn args) {
   after_previous();
   __shared__ Sum warps[kBlockThreads / kWarpThreads];
   const int row = static_cast<int>(blockIdx.y);
-  const Sum best = best_of(args, row);
+  const Sum best = best_of(args.ranked, row);
   if (args.temperatures[row] == 0 || !is_token(best)) return;
   const Weigher weigh = Weigher::at(value_of(best), args.temperatures[row]);
-  const float* x = args.x + row * args.x_stride;
+  const float* x = args.ranked.x + row * args.ranked.x_stride;
   const int begin = static_cast<int>(blockIdx.x) * args.chunk;
-  const int end = min(args.dim, begin + args.chunk);
+  const int end = min(args.ranked.dim, begin + args.chunk);
   Sum sum = 0;
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kBlockThreads)
     sum += weigh(x[i]);
@@ -140,7 +70,7 @@ __device__ int find_thread(Sum mine, Sum target, Sum& rest) {
 __global__ void find_kernel(Drawn args) {
   after_previous();
   const int row = static_cast<int>(blockIdx.x);
-  const Sum best = best_of(args, row);
+  const Sum best = best_of(args.ranked, row);
   if (args.temperatures[row] == 0 || !is_token(best)) {
     if (threadIdx.x == 0) args.out[row] = is_token(best) ? place_of(best) : -1;
     return;
@@ -165,9 +95,9 @@ __global__ void find_kernel(Drawn args) {
   if (chunk + 1 < args.num_chunks && rest >= sums[chunk]) rest -= sums[chunk++];
   // Ids of the chunk: each thread has neighbours too.
   const Weigher weigh = Weigher::at(value_of(best), args.temperatures[row]);
-  const float* x = args.x + row * args.x_stride;
+  const float* x = args.ranked.x + row * args.ranked.x_stride;
   const int each = (args.chunk + kBlockThreads - 1) / kBlockThreads;
-  const int end = min(args.dim, (chunk + 1) * args.chunk);
+  const int end = min(args.ranked.dim, (chunk + 1) * args.chunk);
   const auto first_of = [&](int thread) { return min(end, chunk * args.chunk + thread * each); };
   Sum mine = 0;
   for (int i = first_of(static_cast<int>(threadIdx.x));
@@ -210,18 +140,20 @@ void launch_draw(const DrawArgs& args, void* workspace, const Queue& queue) {
       std::max(kChunkLeast, static_cast<int>((dim + kDrawChunksMax - 1) / kDrawChunksMax));
   auto* words = static_cast<Sum*>(workspace);
   const Drawn drawn{
-      .x = static_cast<const float*>(args.x.data),
-      .x_stride = args.x.row_stride,
-      .dim = dim,
+      .ranked = {.x = static_cast<const float*>(args.x.data),
+                 .x_stride = args.x.row_stride,
+                 .dim = dim,
+                 .ranks = words,
+                 .cleared = nullptr,
+                 .num_cleared = 0},
       .temperatures = static_cast<const float*>(args.temperatures.data),
       .draws = static_cast<const std::uint32_t*>(args.draws.data),
       .out = static_cast<std::int32_t*>(args.out.data),
-      .ranks = words,
       .sums = words + rows * kDrawBlocks,
       .chunk = chunk,
       .num_chunks = (dim + chunk - 1) / chunk,
   };
-  launch("draw", rank_kernel, queue, kDrawBlocks, rows, kBlockThreads, drawn);
+  launch("draw", rank_kernel<>, queue, kDrawBlocks, rows, kBlockThreads, drawn.ranked);
   launch("draw", weigh_kernel, queue, drawn.num_chunks, rows, kBlockThreads, drawn);
   launch("draw", find_kernel, queue, rows, 1, kBlockThreads, drawn);
 }

@@ -19,6 +19,7 @@ std::optional<GraphKey> find_graph_key(const StepShape& shape) {
                   .logit_rows = shape.logit_rows,
                   .argmax_rows = shape.argmax_rows,
                   .draws = shape.draws,
+                  .chooses = shape.chooses,
                   .hidden_rows = shape.hidden_rows,
                   .table_width = shape.table_width,
                   .owner = shape.owner,

@@ -19,6 +19,7 @@ struct GraphKey {
   std::int64_t logit_rows = 0;
   std::int64_t argmax_rows = 0;
   bool draws = false;
+  bool chooses = false;
   std::int64_t hidden_rows = 0;
   std::int64_t table_width = 0;
   const void* owner = nullptr;

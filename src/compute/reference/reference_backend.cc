@@ -11,6 +11,7 @@
 #include "compute/check_args.h"
 #include "compute/dequantize.h"
 #include "compute/host_backend.h"
+#include "compute/reference/choose.h"
 #include "tensor/half.h"
 
 namespace llorch::compute {
@@ -180,24 +181,8 @@ void attend(const AttentionArgs& args, const AttentionForm& form, std::int64_t r
   }
 }
 
-// The weight of a logit as whole units of 2^-40, one rounding for each operation as written.
-std::uint64_t draw_weight(float x, float max, float factor) {
-  constexpr float kUnits = 0x1.0p40F;
-  constexpr float kRound = 12582912.0F;  // adding it leaves the nearest integer in the low bits
-  const float t = std::max((x - max) * factor, -100.0F);
-  const float shifted = t + kRound;
-  const float f = t - (shifted - kRound);
-  float p = f * (kUnits * 1.33813021e-3F) + kUnits * 9.66636837e-3F;
-  p = p * f + kUnits * 5.55038117e-2F;
-  p = p * f + kUnits * 2.40223497e-1F;
-  p = p * f + kUnits * 6.93147182e-1F;
-  p = p * f + kUnits;
-  return static_cast<std::uint64_t>(std::bit_cast<float>(
-      std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(shifted) << 23)));
-}
-
 std::int32_t draw_one(std::span<const float> x, float max, float temperature, std::uint64_t draw) {
-  const float factor = std::min(1.44269504F / temperature, 1e30F);
+  const float factor = draw_factor(temperature);
   std::uint64_t total = 0;
   for (const float logit : x) total += draw_weight(logit, max, factor);
   __extension__ using Wide = unsigned __int128;
@@ -436,6 +421,20 @@ class ReferenceBackend final : public HostBackend {
       const auto* halves = args.draws.row<std::uint32_t>(r);
       out = draw_one(x, x[static_cast<std::size_t>(out)], temperature,
                      halves[0] | (std::uint64_t{halves[1]} << 32));
+    }
+  }
+  bool can_choose() const override { return true; }
+  void choose(const ChooseArgs& args) override {
+    check_args(args);
+    argmax({.x = args.x, .out = args.out});
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      auto& out = *args.out.row<std::int32_t>(r);
+      if (out < 0) continue;
+      std::array<std::int32_t, kChoiceWords> words;
+      std::copy_n(args.rules.row<std::int32_t>(r), words.size(), words.begin());
+      const auto rule = std::bit_cast<ChoiceRule>(words);
+      out =
+          choose_token({args.x.row<float>(r), static_cast<std::size_t>(args.x.dims[1])}, rule, out);
     }
   }
 
