@@ -214,17 +214,26 @@ void launch_wide(const ProductArgs& args, const Queue& queue) {
                 args);
 }
 
-// Two groups a block where there is work for all multiprocessors, one where there is not.
-template <class Format>
-void launch_wide_chosen(const ProductArgs& args, const Queue& queue) {
+// Two groups a block unless that leaves multiprocessors without work: a block of one group takes
+// nearly as long.
+inline bool takes_two_groups(const ProductArgs& args) {
   constexpr int kMultiprocessors = 132;
   const int row_blocks = (args.rows + (1 << args.block_bits) - 1) >> args.block_bits;
-  const bool is_large = args.groups / 2 * row_blocks >= kMultiprocessors;
+  const auto rounds = [&](int groups) {
+    return (groups * row_blocks + kMultiprocessors - 1) / kMultiprocessors;
+  };
+  const int tenths_of_two = args.block_bits == 6 ? 7 : 8;  // what a block of one group takes
+  return rounds((args.groups + 1) / 2) * 10 <= rounds(args.groups) * tenths_of_two;
+}
+
+template <class Format>
+void launch_wide_chosen(const ProductArgs& args, const Queue& queue) {
+  const bool has_two = takes_two_groups(args);
   if (args.block_bits == 6) {
-    if (is_large) return launch_wide<Format, 64, 2>(args, queue);
+    if (has_two) return launch_wide<Format, 64, 2>(args, queue);
     return launch_wide<Format, 64, 1>(args, queue);
   }
-  if (is_large) return launch_wide<Format, 128, 2>(args, queue);
+  if (has_two) return launch_wide<Format, 128, 2>(args, queue);
   return launch_wide<Format, 128, 1>(args, queue);
 }
 
