@@ -28,7 +28,8 @@ constexpr const char* kBackupFooter = R"(Examples:
 
 A whole copy of what the orchestrator keeps: jobs, keys, hosts and what it learnt about
 speeds. Work goes on meanwhile. The file holds hashes of keys and prompts of jobs that
-have not been forgotten yet: it is for you alone (0600). `llorch restore` takes it back.)";
+have not been forgotten yet: it is for you alone (0600). `llorch restore` takes it back.
+Its SHA-256 stands behind its contents: a copy that was damaged since is refused.)";
 
 constexpr const char* kRestoreFooter = R"(Examples:
   llorch down && llorch restore fleet.db && llorch up
@@ -102,6 +103,7 @@ int restore(const FleetContext& context, const std::string& file) {
     return print_json(json::Object{{"store", store.string()},
                                    {"jobs", done->num_jobs},
                                    {"open_jobs", done->num_open_jobs},
+                                   {"checked", done->is_sealed},
                                    {"before", done->kept.string()}});
   }
   std::string text =
@@ -109,6 +111,11 @@ int restore(const FleetContext& context, const std::string& file) {
                   done->num_jobs, done->num_open_jobs);
   if (!done->kept.empty())
     text += fmt::format("what was there before: {}\n", base::printable(done->kept.string()));
+  if (!done->is_sealed) {
+    text +=
+        "this copy is from before copies had a checksum: damage inside a text or a number of it "
+        "would go unnoticed; `llorch backup` now makes one that has it\n";
+  }
   return print(text);
 }
 

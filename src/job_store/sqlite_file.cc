@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/file_lock.h"
+#include "job_store/file_seal.h"
 #include "job_store/sqlite_store.h"
 
 namespace llorch::job_store {
@@ -220,6 +221,7 @@ Status write_backup(const Connection& source, const fs::path& file) {
     const Result<BackupReport> report = check_backup(part);
     if (!report.ok()) done = report.error();
   }
+  if (done.ok()) done = seal_file(part);
   if (done.ok()) done = rename_durably(part, file);
   if (!done.ok()) fs::remove(part, error);
   return done;
@@ -229,6 +231,8 @@ Result<BackupReport> check_backup(const fs::path& file) {
   std::error_code missing;
   if (!fs::exists(file, missing))
     return Error{ErrorCode::NotFound, fmt::format("there is no file {}", file.string())};
+  const Result<bool> is_sealed = check_seal(file);
+  if (!is_sealed.ok()) return is_sealed.error();
   Result<std::unique_ptr<Connection>> connection = Connection::open(file, Connection::Mode::Read);
   if (!connection.ok()) return connection.error();
   if (const Status known = check_identity(**connection, file); !known.ok()) return known.error();
@@ -240,6 +244,7 @@ Result<BackupReport> check_backup(const fs::path& file) {
     return Error{ErrorCode::Corrupt, fmt::format("{} is damaged: {}; take another backup",
                                                  file.string(), check->bytes(0))};
   BackupReport report;
+  report.is_sealed = *is_sealed;
   for (const auto& [sql, count] :
        {std::pair("SELECT count(*) FROM job", &report.num_jobs),
         std::pair("SELECT count(*) FROM job WHERE ended_ms IS NULL", &report.num_open_jobs),

@@ -39,8 +39,11 @@ Result<std::unique_ptr<Store>> open_sqlite_store(const SqliteOptions& options,
 Result<std::optional<std::string>> read_entry(const std::filesystem::path& file,
                                               fleet::Bucket bucket, std::string_view key);
 
-// What a backup holds, after every page of it was looked at.
+// What a backup holds, after its SHA-256 was compared and every page of it was looked at.
 struct BackupReport {
+  // It has its SHA-256. Copies made before there was one do not: of those, damage inside a text or
+  // a number goes unnoticed.
+  bool is_sealed = false;
   std::int64_t num_jobs = 0;
   std::int64_t num_open_jobs = 0;
   std::int64_t num_entries = 0;

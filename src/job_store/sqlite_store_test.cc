@@ -22,6 +22,11 @@ namespace fs = std::filesystem;
 using fleet::WriteOutcome;
 using ::testing::HasSubstr;
 
+std::string read_whole(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 class SqliteStoreTest : public ::testing::Test {
  protected:
   std::unique_ptr<Store> open(SqliteOptions options = {}) {
@@ -185,11 +190,7 @@ TEST_F(SqliteStoreTest, DamagedPagesAreAnErrorThatSaysWhatToDo) {
 
 TEST_F(SqliteStoreTest, NoSinglePageOfDamageEndsTheProgram) {
   fill(200, std::string(300, 'b'));
-  std::string whole;
-  {
-    std::ifstream in(file_, std::ios::binary);
-    whole.assign(std::istreambuf_iterator<char>(in), {});
-  }
+  const std::string whole = read_whole(file_);
   int num_told = 0;
   for (std::size_t page = 0; page < whole.size() / 4096; ++page) {
     std::string damaged = whole;
@@ -295,6 +296,41 @@ TEST_F(SqliteStoreTest, ABackupThatIsNotThereIsSaidToBeMissing) {
   ASSERT_FALSE(restored.ok());
   EXPECT_EQ(restored.error().code, ErrorCode::NotFound);
   EXPECT_EQ(*count_open(), 1U);
+}
+
+TEST_F(SqliteStoreTest, OneFlippedBitOfABackupReplacesNothing) {
+  fill(20, std::string(300, 'b'));
+  const fs::path backup = folder_ / "backup";
+  ASSERT_TRUE(open()->backup(backup).ok());
+  EXPECT_TRUE(check_backup(backup)->is_sealed);
+  const std::string whole = read_whole(backup);
+  const auto write_byte = [&](std::size_t at, char byte) {
+    std::fstream stream(backup, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(static_cast<std::streamoff>(at));
+    stream.put(byte);
+  };
+  // Steps that are shorter than the seal: the head, rows, free room between them and itself.
+  for (std::size_t at = 0; at < whole.size(); at += 61) {
+    write_byte(at, static_cast<char>(whole[at] ^ 1));
+    const Result<BackupReport> report = restore_backup(backup, file_);
+    ASSERT_FALSE(report.ok()) << "byte " << at;
+    EXPECT_EQ(report.error().code, ErrorCode::Corrupt) << report.error().message;
+    EXPECT_THAT(report.error().message, HasSubstr("damaged"));
+    write_byte(at, whole[at]);
+  }
+  EXPECT_FALSE(fs::exists(file_.string() + ".before-restore"));
+  EXPECT_EQ(*count_open(), 20U);
+}
+
+TEST_F(SqliteStoreTest, ABackupWithoutItsSealComesBackAndSaysSo) {
+  fill(5);
+  const fs::path backup = folder_ / "backup";
+  ASSERT_TRUE(open()->backup(backup).ok());
+  fs::resize_file(backup, fs::file_size(backup) / 512 * 512);
+  const Result<BackupReport> report = restore_backup(backup, file_);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_FALSE(report->is_sealed);
+  EXPECT_EQ(report->num_jobs, 5);
 }
 
 TEST_F(SqliteStoreTest, ADamagedBackupReplacesNothing) {
