@@ -54,7 +54,8 @@ void EngineCore::cancel(GenerationId id) {
 }
 
 void EngineCore::cancel_all() {
-  const Error stopping{ErrorCode::Cancelled, "this worker is stopping: the answer ends here"};
+  // Nobody asked for it: another worker can answer.
+  const Error stopping{ErrorCode::Unavailable, "this worker is stopping: the answer ends here"};
   for (Sequences* sequences : {&running_, &waiting_}) {
     for (const std::unique_ptr<Sequence>& sequence : *sequences) {
       end(*sequence, FinishReason::Cancelled, stopping);

@@ -254,6 +254,7 @@ TEST_F(EngineTest, StopEndsWhatRunsAndWhatWaits) {
   for (const auto& cut_off : {running, waiting}) {
     EXPECT_EQ(cut_off->end.reason, FinishReason::Cancelled);
     ASSERT_TRUE(cut_off->end.error);
+    EXPECT_EQ(cut_off->end.error->code, ErrorCode::Unavailable) << "may be tried again";
     EXPECT_NE(cut_off->end.error->message.find("is stopping"), std::string::npos);
   }
   auto sink = std::make_shared<WaitingSink>();

@@ -103,7 +103,8 @@ AttemptEnded judge_refusal(int status, const Error& error, bool is_pools_own) {
     // The pool does not know us or the worker: says nothing about the request.
     ended.end = AttemptEnd::Lost;
     if (status != 404) ended.cause = LossCause::Host;
-  } else if (status >= 500 && status != 504) {
+  } else if (error.code == ErrorCode::Cancelled || (status >= 500 && status != 504)) {
+    // Cancelled, and not by us: as in judge_error.
     ended.end = AttemptEnd::Lost;
     ended.cause = LossCause::WorkerError;
   }

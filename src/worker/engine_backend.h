@@ -60,7 +60,10 @@ class EngineBackend final : public worker_http::InferenceBackend {
                                               bool parse_special,
                                               const base::WorkLimit& limit) const override;
   Result<std::string> detokenize(const std::vector<std::int32_t>& ids) const override;
-  void request_shutdown(Patience patience) override { on_shutdown_(patience); }
+  void request_shutdown(Patience patience) override {
+    begin_drain();  // nothing is accepted once this was answered
+    on_shutdown_(patience);
+  }
 
  private:
   using State = worker_http::LoadStatus::State;

@@ -410,7 +410,6 @@ TEST(EngineBackend, SaysLoadingUntilItHasAModel) {
   backend.abandon(1);
   backend.request_shutdown({});
   EXPECT_EQ(shutdowns, 1);
-  backend.begin_drain();
   backend.set_ready();
   EXPECT_EQ(backend.status().state, worker_http::LoadStatus::State::Draining);
 }

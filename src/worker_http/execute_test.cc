@@ -195,6 +195,35 @@ TEST(Execute, ErrorsEndTheStream) {
   }
 }
 
+// Cancelled, too late or cut by a shutdown while it waited for its turn.
+TEST(Execute, AnErrorBeforeTheFirstEventIsAStatus) {
+  const std::vector<std::pair<Error, int>> cases = {
+      {{ErrorCode::Cancelled, "cancelled"}, 499},
+      {{ErrorCode::DeadlineExceeded, "too late"}, 504},
+      {{ErrorCode::Unavailable, "this worker is stopping"}, 503}};
+  for (const auto& [error, status] : cases) {
+    TestWorker worker;
+    worker.backend.script = [&error = error](const FakeJob& job) { job.fail(error); };
+    const std::string response = worker.post("/execute", R"({"job_id":"j","prompt":"p"})");
+    EXPECT_EQ(status_of(response), status);
+    EXPECT_EQ(json::view(json_of(response).at("error").at("message").as_string()), error.message);
+  }
+}
+
+TEST(Execute, AnErrorAfterACommentComesBehindStarted) {
+  RouteSettings settings;
+  settings.keep_alive = milliseconds(20);
+  TestWorker worker(settings);
+  RawSocket socket(worker.server->port());
+  ASSERT_TRUE(socket.send(http::test::post("/execute", R"({"job_id":"j","prompt":"p"})", kJson)));
+  const auto job = worker.backend.job(0);
+  EXPECT_THAT(socket.read_until(": keep-alive\n\n"), Not(HasSubstr("event:")));
+  job->fail({ErrorCode::DeadlineExceeded, "too late"});
+  const std::string rest = socket.read_until("too late");
+  EXPECT_THAT(rest, HasSubstr("event: started\ndata: {\"job_id\":\"j\",\"model\":\""));
+  EXPECT_LT(rest.find("event: started"), rest.find("event: error"));
+}
+
 TEST(Execute, AllFailuresAtOnce) {
   TestWorker worker;
   const std::string response = worker.post(

@@ -97,6 +97,7 @@ Outcome outcome_of(const Result<contract::InferenceResult>& result) {
   if (!result.ok()) {
     if (result.error().code == ErrorCode::Cancelled) return Outcome::Cancelled;
     if (result.error().code == ErrorCode::DeadlineExceeded) return Outcome::Timeout;
+    if (result.error().code == ErrorCode::Unavailable) return Outcome::Unavailable;
     return Outcome::Failed;
   }
   switch (result->stop_reason) {

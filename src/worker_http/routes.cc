@@ -109,7 +109,11 @@ http::Router make_router(InferenceBackend& backend, const RouteSettings& setting
     http::RouteOptions options;
     if (endpoint.text.error_schema == api::kOpenAiError)
       options.render_error = api::render_openai_error;
-    if (std::holds_alternative<PlainTask>(endpoint.task)) options.max_body_bytes = kPlainBodyBytes;
+    if (endpoint.text.request_schema.empty()) {
+      options.max_body_bytes = 0;
+    } else if (std::holds_alternative<PlainTask>(endpoint.task)) {
+      options.max_body_bytes = kPlainBodyBytes;
+    }
     router.add(endpoint.text.method, endpoint.text.path, make_handler(service, endpoint),
                std::move(options));
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "base/json_fields.h"
 #include "base/log.h"
+#include "base/timestamp.h"
 #include "base/version.h"
 #include "contract/error_table.h"
 #include "contract/limits.h"
@@ -95,23 +97,38 @@ std::string sse(std::string_view event, const json::Object& data) {
 // The events of one /execute as text, in their order.
 class ExecuteEvents {
  public:
+  ExecuteEvents(std::string_view job_id, std::string_view model) : job_id_(job_id), model_(model) {}
+
   // Empty: nothing to say.
   std::string text_of(JobEvent event) {
-    if (const auto* started = std::get_if<contract::StartedEvent>(&event.what))
+    if (const auto* started = std::get_if<contract::StartedEvent>(&event.what)) {
+      has_started_ = true;
       return sse("started", contract::started_event_json(*started));
+    }
     if (const auto* told = std::get_if<openai::ToldText>(&event.what)) {
       for (const TextPiece& piece : told->pieces) index_ += piece.text.empty() ? 0 : 1;
       return {};
     }
     if (auto* piece = std::get_if<TextPiece>(&event.what)) return token(std::move(*piece));
     auto& result = std::get<GenerationResult>(event.what);
-    if (!result.ok()) return sse("error", contract::error_event_json(result.error()));
+    if (!result.ok()) return error(result.error());
     ids_.insert(ids_.end(), result->ids.begin(), result->ids.end());
     result->ids = std::move(ids_);
     return sse("end", contract::end_event_json(*result));
   }
 
  private:
+  // One that ended while it waited has no seed and no place in the cache to tell.
+  std::string error(const Error& error) const {
+    std::string text;
+    if (!has_started_) {
+      text = sse("started", {{"job_id", job_id_},
+                             {"model", model_},
+                             {"started_at", base::to_rfc3339(std::chrono::system_clock::now())}});
+    }
+    return text + sse("error", contract::error_event_json(error));
+  }
+
   std::string token(TextPiece piece) {
     ids_.insert(ids_.end(), piece.ids.begin(), piece.ids.end());
     if (piece.text.empty()) return {};
@@ -120,6 +137,9 @@ class ExecuteEvents {
     return sse("token", contract::token_event_json(event));
   }
 
+  const std::string job_id_;
+  const std::string model_;
+  bool has_started_ = false;
   std::int64_t index_ = 0;         // of the next token event
   std::vector<std::int32_t> ids_;  // that no event has told yet
 };
@@ -142,36 +162,43 @@ void log_end(const http::Request& request, std::string_view job_id,
                              {"ttft_ms", result->ttft_ms}});
 }
 
-http::Task<Status> stream_events(ServicePtr service, const http::Request& request,
-                                 http::Stream& stream, Generations& generations,
-                                 std::string_view job_id) {
-  ExecuteEvents events;
-  while (true) {
-    const JobFeed::Next next = co_await generations.feed().next(service->settings.keep_alive);
-    if (next.ended) break;
-    const std::string text =
-        next.item ? events.text_of(*next.item) : std::string(http::kKeepAliveComment);
-    if (!text.empty()) {
-      Status written = co_await stream.write(text);
-      if (!written.ok()) break;
-    }
-    const auto* result = next.item ? std::get_if<GenerationResult>(&next.item->what) : nullptr;
-    if (result != nullptr) {
-      log_end(request, job_id, *result);
-      co_return ok_status();
-    }
-  }
-  logger().info("client gone, job cancelled",
-                {{"job_id", job_id}, {"correlation_id", request.correlation_id}});
-  co_return Error{ErrorCode::Cancelled, "the client is gone"};
-}
-
 // A job of /execute that was accepted, or the answer that refuses it.
 struct AcceptedJob {
   std::string job_id;
   std::unique_ptr<Generations> generations;
 };
 using ExecuteOutcome = std::variant<AcceptedJob, http::Response>;
+
+Error client_gone(const http::Request& request, std::string_view job_id) {
+  logger().info("client gone, job cancelled",
+                {{"job_id", job_id}, {"correlation_id", request.correlation_id}});
+  return {ErrorCode::Cancelled, "the client is gone"};
+}
+
+const GenerationResult* result_of(const JobFeed::Next& next) {
+  return next.item ? std::get_if<GenerationResult>(&next.item->what) : nullptr;
+}
+
+// `next`: the first event, or none within the time that a client is left without a byte.
+http::Task<Status> stream_events(ServicePtr service, const http::Request& request,
+                                 http::Stream& stream, const AcceptedJob& job, JobFeed::Next next) {
+  const ModelInfo* model = service->backend.model();
+  ExecuteEvents events(job.job_id, model != nullptr ? model->id : std::string());
+  while (!next.ended) {
+    const std::string text =
+        next.item ? events.text_of(*next.item) : std::string(http::kKeepAliveComment);
+    if (!text.empty()) {
+      Status written = co_await stream.write(text);
+      if (!written.ok()) break;
+    }
+    if (const GenerationResult* result = result_of(next)) {
+      log_end(request, job.job_id, *result);
+      co_return ok_status();
+    }
+    next = co_await job.generations->feed().next(service->settings.keep_alive);
+  }
+  co_return client_gone(request, job.job_id);
+}
 
 http::Response refuse(const Service& service, const RequestText& request, const Error& error,
                       std::span<const json::FieldError> errors = {}) {
@@ -326,12 +353,19 @@ http::Task<Status> execute(ServicePtr service, const http::Request& request,
     co_return co_await responder.send(std::move(*refusal));
   const AcceptedJob job = std::get<AcceptedJob>(outcome.take());
   job.generations->abandon_on_disconnect(responder);
+  JobFeed::Next first = co_await job.generations->feed().next(service->settings.keep_alive);
+  if (first.ended) co_return client_gone(request, job.job_id);
+  // Ended while it waited, and nothing was sent: that has a status of its own.
+  if (const GenerationResult* result = result_of(first); result != nullptr && !result->ok()) {
+    log_end(request, job.job_id, *result);
+    co_return result->error();
+  }
   http::Headers headers;
   headers.add("Cache-Control", "no-store");
   Result<http::Stream> stream =
       co_await responder.open_stream(200, std::string(http::kEventStreamType), std::move(headers));
   if (!stream.ok()) co_return stream.error();
-  co_return co_await stream_events(service, request, *stream, *job.generations, job.job_id);
+  co_return co_await stream_events(service, request, *stream, job, std::move(first));
 }
 
 }  // namespace llorch::worker_http

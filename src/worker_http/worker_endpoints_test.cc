@@ -143,6 +143,18 @@ TEST(WorkerRoutes, AnswersToHostileBodiesStaySmall) {
   EXPECT_THAT(response, HasSubstr("and 19993 more"));
 }
 
+// Answered at once: no byte of the body is waited for.
+TEST(WorkerRoutes, WhatIsOnlyShownTakesNoBody) {
+  TestWorker worker;
+  for (const char* path : {"/health", "/metrics", "/v1/models"}) {
+    for (const char* frame : {"Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n"}) {
+      http::test::RawSocket socket(worker.server->port());
+      ASSERT_TRUE(socket.send(http::test::get(path, frame)));
+      EXPECT_EQ(status_of(socket.read_response()), 413) << path << " " << frame;
+    }
+  }
+}
+
 TEST(Shutdown, IsAcceptedAndPassedOn) {
   TestWorker worker;
   EXPECT_FALSE(worker.backend.shutdown_requested());
