@@ -282,7 +282,10 @@ Task<Result<bool>> Connection::take_body(Parser& parser, std::size_t limit) {
     if (error) co_return body_error(error, limit);
     const Status shared = share.grow_to(parser.get().body().size());
     if (!shared.ok()) co_return shared.error();
-    if (!parser.is_done() && !co_await refill(deadline, kReadBytes)) co_return false;
+    if (parser.is_done()) break;
+    // No further than the bound: trailers that come at once are held to it, too.
+    const std::size_t room = std::min(kReadBytes, kFrameBytesMax + 1 - buffer_.size());
+    if (!co_await refill(deadline, room)) co_return false;
   }
   co_return true;
 }

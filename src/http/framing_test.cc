@@ -91,6 +91,20 @@ TEST(Framing, AFewExtensionsAndTrailersAreFine) {
   EXPECT_EQ(test::body_of(socket.read_response()), "fine");
 }
 
+TEST(Framing, TrailersAboveTheirBoundAreRefusedHoweverTheyCome) {
+  const auto server = start(make_router());
+  const auto status_with = [&](std::size_t trailer_bytes) {
+    RawSocket socket(server->port());
+    std::string trailers;
+    while (trailers.size() < trailer_bytes) trailers += "A: " + std::string(95, 'x') + "\r\n";
+    EXPECT_TRUE(socket.send(chunked_head("/echo") + "1\r\nb\r\n0\r\n" + trailers + "\r\n"));
+    return status_of(socket.read_response());
+  };
+  EXPECT_EQ(status_with(15'000), 200);
+  EXPECT_EQ(status_with(17'000), 400);
+  EXPECT_EQ(status_with(30'000), 400);
+}
+
 TEST(Framing, WhatComesAheadIsNotReadWithoutBound) {
   test::Gate entered;
   test::Gate leave;
