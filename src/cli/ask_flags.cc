@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/utf8.h"
+#include "base/whole_number.h"
 #include "contract/limits.h"
 
 namespace llorch::cli {
@@ -79,7 +80,9 @@ void add_sampling_flags(CLI::App& command, contract::SamplingConfig& sampling) {
         const bool fits = !text.empty() && text.size() <= contract::kStopBytesMax;
         return fits ? std::string() : std::string("a stop text has 1 to 100 bytes");
       });
-  command.add_option("--seed", sampling.seed, "the same seed gives the same text")->type_name("S");
+  command.add_option("--seed", sampling.seed, "the same seed gives the same text")
+      ->type_name("S")
+      ->check(base::check_whole_number);
 }
 
 void add_system_flag(CLI::App& command, std::string& system) {

@@ -170,7 +170,10 @@ TEST_F(RunCommand, MistakesOnTheCommandLineAreCode2) {
       {"--top-p", "-0.1", "x"},  // out of range
       {"-n", "0", "x"},          // nothing to do
       {"--unknown", "x"},        // no such flag
-      {"\xff"},                  // not UTF-8
+      {"--seed", "-1", "x"},     // and numbers that would become the largest one
+      {"--seed", "18446744073709551616", "x"},
+      {"--seed", "99999999999999999999999999", "x"},
+      {"\xff"},  // not UTF-8
       {"--stop", "a", "--stop", "b", "--stop", "c", "--stop", "d", "--stop", "e", "x"}};
   for (const std::vector<std::string>& mistake : mistakes) {
     const ProgramOutcome outcome = run("ok", mistake);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/terminal.h"
+#include "base/whole_number.h"
 #include "tools/command_line.h"
 #include "tools/convert.h"
 #include "tools/random_model.h"
@@ -183,7 +184,9 @@ void describe(CLI::App& app, Options& options) {
   app.add_option("--random", options.random,
                  "write a model of this shape with random weights;\nthere is no IN then")
       ->type_name("SHAPE");
-  app.add_option("--seed", options.seed, "other weights, with --random")->capture_default_str();
+  app.add_option("--seed", options.seed, "other weights, with --random")
+      ->capture_default_str()
+      ->check(base::check_whole_number);
   app.add_option("--tokenizer", options.tokenizer,
                  "the folder whose tokenizer it gets, with --random;\nno worker starts without one")
       ->type_name("PATH");

@@ -299,6 +299,11 @@ TEST(ConvertProgram, UsageErrorsAreTwo) {
   EXPECT_EQ(type.exit_code, 2);
   EXPECT_THAT(type.err, HasSubstr("q3"));
   EXPECT_EQ(run_program({"a", "b", "--type", "f16", "--threads", "-1"}).exit_code, 2);
+  for (const char* seed : {"-1", "18446744073709551616", "1e3", ""}) {
+    const auto random = run_program({"--random", "gpt2", "b", "--type", "f16", "--seed", seed});
+    EXPECT_EQ(random.exit_code, 2) << seed;
+    EXPECT_THAT(random.err, HasSubstr("0 to 18446744073709551615")) << seed;
+  }
   const auto help = run_program({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, AllOf(HasSubstr("Examples:"), HasSubstr("q4_k_m")));
