@@ -24,6 +24,15 @@ std::optional<std::int64_t> exact_integer(const Value& value) {
   return static_cast<std::int64_t>(*number);
 }
 
+// A name that somebody made up, as a message may show it.
+std::string shorten(std::string_view key) {
+  constexpr std::size_t kShownBytes = 100;
+  if (key.size() <= kShownBytes) return std::string(key);
+  std::size_t end = kShownBytes;
+  while ((static_cast<unsigned char>(key[end]) & 0xc0U) == 0x80U) --end;  // a character stays whole
+  return std::string(key.substr(0, end)) + "…";
+}
+
 std::string range_text(const StringRange& range) {
   if (range.max_bytes == std::numeric_limits<std::size_t>::max()) {
     return fmt::format("at least {} bytes", range.min_bytes);
@@ -152,7 +161,7 @@ std::vector<FieldError> FieldReader::finish() {
   std::size_t index = 0;
   for (const auto& field : object_) {
     const std::string_view key = view(field.key());
-    if (!known_[index++]) fail(key, "known field", "is not a field that is known here");
+    if (!known_[index++]) fail(shorten(key), "known field", "is not a field that is known here");
   }
   return std::exchange(errors_, {});
 }

@@ -165,6 +165,14 @@ TEST(FieldReader, CollectsEveryFailure) {
   EXPECT_EQ(errors[2].message, "must be a number, not a string");
 }
 
+TEST(FieldReader, ShortensNamesThatNobodyKnows) {
+  const Object object{{std::string(99, 'x') + "é" + std::string(100'000, 'y'), 1}};
+  FieldReader reader(object);
+  const std::vector<FieldError> errors = reader.finish();
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].field, std::string(99, 'x') + "…");
+}
+
 TEST(FieldReader, BoundsTheNumberOfStrings) {
   const Object object = object_of(R"({"stop":["a","b","c"]})");
   FieldReader reader(object);

@@ -132,9 +132,14 @@ void add_completion_command(CLI::App& app, FleetContext& context) {
       ->required()
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells)))
                   .description(""));
+  command->add_flag("--json", context.json_output, "print JSON for programs");
   command->callback([&app, &context, shell] {
     context.runs_unprepared = true;
-    context.chosen = [&app, shell] { return print(completion_script(app, *shell)); };
+    context.chosen = [&app, &context, shell] {
+      const std::string script = completion_script(app, *shell);
+      return context.json_output ? print_json(json::Object{{"shell", *shell}, {"script", script}})
+                                 : print(script);
+    };
   });
 }
 

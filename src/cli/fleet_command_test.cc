@@ -457,6 +457,13 @@ TEST(FleetCommand, BackupAndRestore) {
   EXPECT_THAT(damaged.err, HasSubstr("damaged"));
 }
 
+TEST(FleetCommand, CompletionIsJsonToo) {
+  const ProgramOutcome plain = test::run_program(LLORCH, {"completion", "bash"});
+  const ProgramOutcome object = test::run_program(LLORCH, {"completion", "bash", "--json"});
+  EXPECT_EQ(object.exit_code, 0) << object.err;
+  EXPECT_EQ(json::view(json::parse(object.out)->at("script").as_string()), plain.out);
+}
+
 TEST(FleetCommand, ShellsCompleteCommandsAndFlags) {
   const test::TempDir folder;
   const auto words_after = [&folder](const std::vector<std::string>& line) {

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -117,7 +118,15 @@ std::string ca_for(const FleetContext& context, const std::string& url) {
   return is_needed ? file.string() : std::string();
 }
 
+// Daemons live on without the command that starts them.
+void leave_daemons() {
+  complain(
+      "interrupted; what was started goes on: `llorch status` shows it, `llorch down` ends it");
+  std::_Exit(kInterrupted);
+}
+
 int up(const FleetContext& context) {
+  const base::InterruptWatch watch(leave_daemons);
   PoolTarget pool_target = pool_of(context);
   pool_target.stays = true;
   const bool pool_ran = find_pool(pool_target).ok();

@@ -108,10 +108,7 @@ std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
     std::ostringstream err;
-    if (app.exit(error, out, err) == 0) {  // help and version
-      write_out(out.str());
-      return 0;
-    }
+    if (app.exit(error, out, err) == 0) return print(out.str());  // help and version
     std::string mistake = find_mistake(app, in_order);
     if (mistake.empty() && dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
       mistake = tell_value(error.what());

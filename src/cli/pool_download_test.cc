@@ -216,6 +216,20 @@ TEST_F(PoolDownloadTest, AFileByItsAddressWithAHash) {
   EXPECT_THAT(right.err, Not(HasSubstr("nothing to check")));
 }
 
+TEST_F(PoolDownloadTest, ARefusedAddressSaysWhatToDo) {
+  hub_.put_file("/files/a.gguf", {.content = content_, .etag = "\"a\""});
+  for (const auto& [status, advice] :
+       {std::pair(401, "models register"), {403, "HF_TOKEN"}, {404, "check the address"}}) {
+    hub_.clear_faults();
+    hub_.add_fault({.path = "/files/", .times = 1'000'000, .status = status});
+    const test::ProgramOutcome outcome =
+        run({"models", "download", hub_.url() + "/files/a.gguf", "--id", "a"});
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.err, HasSubstr(std::to_string(status)));
+    EXPECT_THAT(outcome.err, HasSubstr(advice));
+  }
+}
+
 TEST_F(PoolDownloadTest, PruneAsksAndRemovesOnlyWhatIsLeftOver) {
   EXPECT_EQ(run({"models", "prune"}).out, "nothing is left over\n");
   throttle(2'000'000);

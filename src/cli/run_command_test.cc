@@ -268,6 +268,13 @@ TEST_F(RunCommand, AReaderThatLeavesEndsIt) {
   }));
 }
 
+TEST_F(RunCommand, HelpThatCannotBeWrittenIsAFailure) {
+  const ProgramOutcome outcome =
+      test::run_program("/bin/sh", {"-c", std::string(LLORCH) + " --help > /dev/full"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("cannot be written"));
+}
+
 TEST_F(RunCommand, AnUnknownWordIsNamedWithTheNearest) {
   const auto says = [](std::vector<std::string> words) {
     const ProgramOutcome outcome = test::run_program(LLORCH, words);

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <string_view>
 #include <thread>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/own_program.h"
 #include "base/process.h"
 #include "base/terminal.h"
@@ -30,14 +32,45 @@ std::vector<std::string> environment_for_daemon() {
   return all;
 }
 
-std::string last_words(const std::filesystem::path& log_file) {
-  Result<pool::LogTail> tail = pool::LogTail::open(log_file, 1);
-  const Result<std::string> line = tail.ok() ? tail->read_more(true) : tail.error();
-  if (!line.ok() || line->empty()) return "it said nothing";
-  return base::printable(std::string_view(*line).substr(0, line->find_last_not_of('\n') + 1));
+std::string read_tail(const std::filesystem::path& log_file) {
+  constexpr std::size_t kLines = 2;  // the last one may be cut off
+  Result<pool::LogTail> tail = pool::LogTail::open(log_file, kLines);
+  Result<std::string> lines = tail.ok() ? tail->read_more(true) : tail.error();
+  return lines.ok() ? lines.take() : std::string();
+}
+
+// What a line says: of one in JSON its message and its reason, of any other all of it. Nothing:
+// its end is missing.
+std::optional<std::string> words_of(std::string_view line) {
+  if (!line.starts_with('{')) return std::string(line);
+  const Result<json::Value> parsed = json::parse(line);
+  const json::Object* object = parsed.ok() ? parsed->if_object() : nullptr;
+  const json::Value* message = object != nullptr ? object->if_contains("message") : nullptr;
+  if (message == nullptr || !message->is_string()) return std::nullopt;
+  std::string words(json::view(message->as_string()));
+  if (const json::Value* why = object->if_contains("why"); why != nullptr && why->is_string())
+    words += fmt::format(": {}", json::view(why->as_string()));
+  return words;
 }
 
 }  // namespace
+
+std::string last_words(std::string_view log_tail) {
+  bool is_cut = false;
+  while (!log_tail.empty()) {
+    log_tail = log_tail.substr(0, log_tail.find_last_not_of('\n') + 1);
+    const std::size_t begin = log_tail.rfind('\n') + 1;  // 0 where there is no line before
+    const std::string_view line = log_tail.substr(begin);
+    if (line.empty()) break;
+    if (const std::optional<std::string> words = words_of(line)) {
+      return base::printable(*words) +
+             (is_cut ? " (its log ends in the middle of the next line: the disk may be full)" : "");
+    }
+    is_cut = true;
+    log_tail = log_tail.substr(0, begin);
+  }
+  return is_cut ? "its log ends in the middle of a line: the disk may be full" : "it said nothing";
+}
 
 Status start_daemon(const DaemonStart& start, const std::function<bool()>& is_ready) {
   if (Status made = base::make_private_folder(start.log_file.parent_path()); !made.ok())
@@ -61,7 +94,7 @@ Status start_daemon(const DaemonStart& start, const std::function<bool()>& is_re
   }
   return Error{ErrorCode::Unavailable,
                fmt::format("{} did not start: {}; its log is {}", start.what,
-                           last_words(start.log_file), start.log_file.string())};
+                           last_words(read_tail(start.log_file)), start.log_file.string())};
 }
 
 }  // namespace llorch::cli

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -24,5 +25,8 @@ struct DaemonStart {
 // again: it may also be another one's that was started meanwhile. Unavailable: it ended before, or
 // is not ready in time. Callers hold a lock, so that two commands start one.
 Status start_daemon(const DaemonStart& start, const std::function<bool()>& is_ready);
+
+// Why a program ended, from the last lines of its log: the last one that is whole, in plain words.
+std::string last_words(std::string_view log_tail);
 
 }  // namespace llorch::cli

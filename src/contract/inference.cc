@@ -77,6 +77,8 @@ std::optional<std::vector<std::int32_t>> read_resume(json::FieldReader& reader, 
   return ids;
 }
 
+constexpr const char* kFewerFailures = "fewer failures";  // the entry for those left out
+
 // What may be shown to the sender, and no more of it than anybody reads.
 void trim_errors(std::vector<json::FieldError>& errors) {
   for (json::FieldError& error : errors) {
@@ -88,7 +90,7 @@ void trim_errors(std::vector<json::FieldError>& errors) {
   const std::size_t left_out = errors.size() - (kFieldErrorsMax - 1);
   errors.resize(kFieldErrorsMax - 1);
   errors.push_back(
-      {"", "fewer failures", fmt::format("{} more failures are not listed", left_out), {}});
+      {"", kFewerFailures, fmt::format("{} more failures are not listed", left_out), {}});
 }
 
 Error summary_of(const std::vector<json::FieldError>& errors) {
@@ -101,8 +103,9 @@ Error summary_of(const std::vector<json::FieldError>& errors) {
     fmt::format_to(std::back_inserter(names), "{}{}", i == 0 ? "" : ", ", errors[i].field);
   }
   if (errors.size() > kNamedMax) names += ", …";
-  return {ErrorCode::InvalidArgument,
-          fmt::format("the request has {} failures: {}", errors.size(), names)};
+  const bool is_cut = errors.back().constraint == kFewerFailures;
+  return {ErrorCode::InvalidArgument, fmt::format("the request has {}{} failures: {}",
+                                                  is_cut ? "at least " : "", errors.size(), names)};
 }
 
 Error reject_body(ErrorCode code, std::string message, std::vector<json::FieldError>& errors) {

@@ -168,6 +168,8 @@ TEST(InferenceRequest, BoundsTheNumberOfFailuresItLists) {
   ASSERT_FALSE(request.ok());
   ASSERT_EQ(errors.size(), kFieldErrorsMax);
   EXPECT_EQ(errors.back().message, "937 more failures are not listed");
+  EXPECT_TRUE(request.error().message.starts_with("the request has at least 64 failures: x0, "))
+      << request.error().message;
 }
 
 TEST(InferenceRequest, SaysOneFailureInFullAndSeveralByName) {

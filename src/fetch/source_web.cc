@@ -9,6 +9,16 @@
 namespace llorch::fetch {
 namespace {
 
+// What a refusal of a plain address means; it is asked without any token.
+std::string_view advice_for(int status) {
+  if (status == 401 || status == 403)
+    return "; plain addresses are asked without a token or a login: fetch the file by other means "
+           "and register it (`llorch-pool models register ID --path FILE`), or name it by its hub "
+           "(hf:OWNER/NAME), whose token HF_TOKEN is";
+  if (status == 404 || status == 410) return "; there is no such file: check the address";
+  return "";
+}
+
 // The file's head, by asking for its first byte: some servers know no HEAD.
 Result<FetchHead> ask_head(const ModelRef& ref, const SourceOptions& options,
                            const std::stop_token& stop) {
@@ -20,7 +30,8 @@ Result<FetchHead> ask_head(const ModelRef& ref, const SourceOptions& options,
   if (answer->head.status / 100 == 2) return answer->head;
   if (origin_of(answer->head.url) != origin_of(ref.location))
     return refused_elsewhere(ref.location, answer->head, answer->body);
-  return status_error(answer->head, answer->body);
+  const Error said = status_error(answer->head, answer->body);
+  return Error{said.code, fmt::format("{}{}", said.message, advice_for(answer->head.status))};
 }
 
 std::string revision_of(const FetchHead& head) {

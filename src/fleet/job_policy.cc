@@ -261,7 +261,9 @@ void drop(Turn& turn, Job& job, WriteOutcome outcome) {
       outcome == WriteOutcome::Conflict
           ? Status(Error{ErrorCode::Conflict,
                          "another request with this Idempotency-Key came at the same time"})
-          : Status(Error{ErrorCode::Unavailable, "the job could not be stored; try again later"});
+          : Status(Error{ErrorCode::Unavailable,
+                         "the job could not be stored: the orchestrator's disk is full, or does "
+                         "not take it (its log says which); make room, then try again"});
   if (job.submit_request != 0) {
     turn.effects.answer(job.submit_request,
                         {.job = job.id, .status = status, .retry_after_ms = kRetryMsMin});

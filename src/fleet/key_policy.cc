@@ -78,13 +78,19 @@ std::optional<KeyRefusal> admit(const KeyFacts& key, KeyUsage& usage, std::strin
   turn_day(usage, wall_ms);
   const std::int64_t taken = usage.tokens_today + usage.tokens_reserved;
   if (key.tokens_per_day > 0 && tokens > key.tokens_per_day - taken) {
-    const bool never = tokens > key.tokens_per_day;
+    const std::string has =
+        "key '" + key.name + "' has " + std::to_string(key.tokens_per_day) + " tokens a day, ";
+    const std::string needs = "this needs up to " + std::to_string(tokens);
+    if (tokens > key.tokens_per_day) {
+      return KeyRefusal{{ErrorCode::Forbidden, has + "and " + needs +
+                                                   ", more than it ever has: ask for fewer with "
+                                                   "max_tokens, or with a key that has more"},
+                        0};
+    }
     return KeyRefusal{
-        {ErrorCode::QueueFull, "key '" + key.name + "' has " + std::to_string(key.tokens_per_day) +
-                                   " tokens a day, " + std::to_string(taken) +
-                                   " of them used or reserved; this needs up to " +
-                                   std::to_string(tokens) + ": ask for fewer with max_tokens"},
-        never ? 0 : static_cast<double>(kDayMs - wall_ms % kDayMs)};
+        {ErrorCode::QueueFull, has + std::to_string(taken) + " of them used or reserved; " + needs +
+                                   ": ask for fewer with max_tokens"},
+        static_cast<double>(kDayMs - wall_ms % kDayMs)};
   }
   if (key.requests_per_minute > 0) {
     fill(key, usage, now);

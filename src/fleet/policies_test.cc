@@ -340,7 +340,10 @@ TEST(KeyPolicy, TokensOfTheDayAreReservedAndSettled) {
   ASSERT_TRUE(full);
   EXPECT_EQ(full->error.code, ErrorCode::QueueFull);
   EXPECT_EQ(full->retry_after_ms, 43'200'000);
-  EXPECT_EQ(admit(key, usage, "m", 1001, kNoon, kStart)->retry_after_ms, 0) << "never";
+  const auto never = admit(key, usage, "m", 1001, kNoon, kStart);
+  EXPECT_EQ(never->error.code, ErrorCode::Forbidden) << "waiting does not help";
+  EXPECT_THAT(never->error.message, HasSubstr("more than it ever has"));
+  EXPECT_EQ(never->retry_after_ms, 0);
   settle(usage, 600, 100, kNoon);
   EXPECT_FALSE(admit(key, usage, "m", 600, kNoon, kStart));
   EXPECT_FALSE(admit(key, usage, "m", 400, kNoon + 86'400'000, kStart)) << "another day";

@@ -54,7 +54,8 @@ Result<contract::HostView> find_view(const fleet::Fleet& fleet, const FindDetail
   for (contract::HostView& host : list_hosts(fleet, details, now).hosts) {
     if (host.name == name) return std::move(host);
   }
-  return Error{ErrorCode::NotFound, "there is no host '" + name + "'; GET /v2/hosts lists them"};
+  return Error{ErrorCode::NotFound,
+               "there is no host '" + name + "'; `llorch hosts` shows those there are"};
 }
 
 http::Task<Status> send_host(const RouteParts& parts, int status, std::string name,

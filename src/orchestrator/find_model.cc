@@ -125,7 +125,7 @@ Error not_found(const fleet::Fleet& fleet, std::string_view name) {
   }
   std::string message = fmt::format("no host of this fleet knows a model '{}'", name);
   message += names.empty() ? "; none has any model" : base::did_you_mean(name, names);
-  return {ErrorCode::NotFound, message + "; GET /v2/models lists them"};
+  return {ErrorCode::NotFound, message + "; `llorch status` shows those there are"};
 }
 
 }  // namespace

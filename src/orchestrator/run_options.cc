@@ -41,7 +41,7 @@ void describe(CLI::App& app, OrchestratorOptions& options, std::string& log_form
       ->type_name("FILE");
   app.add_option("--local-pool", options.local_pool, "whether this machine is one of the hosts")
       ->type_name("true|false")
-      ->capture_default_str();
+      ->default_str(options.local_pool ? "true" : "false");
   app.add_option("--max-jobs", options.max_jobs,
                  "jobs that may wait and run; more are told to wait")
       ->type_name("N")

@@ -16,7 +16,7 @@ namespace {
 
 Error no_such_job(std::string_view id) {
   return {ErrorCode::NotFound,
-          "there is no job '" + std::string(id) + "'; GET /v2/tasks lists them"};
+          "there is no job '" + std::string(id) + "'; `llorch jobs list` shows those there are"};
 }
 
 // Keys that may only infer see their own jobs.

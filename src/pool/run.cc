@@ -179,6 +179,15 @@ class PoolProcess {
   }
 
   Status listen() {
+    // Before a door is made: an authority that nobody can use is not to be left behind.
+    if (!http::is_loopback(options_.host) && options_.api_token_file.empty()) {
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format(
+              "cannot listen on {}: an address that others can reach needs "
+              "--api-token-file, with 16 characters or more; give one, or listen on 127.0.0.1",
+              options_.host)};
+    }
     Result<api::TlsDoor> door = api::TlsDoor::open(options_.tls, home_, "pool", options_.host);
     if (!door.ok()) return door.error();
     door_ = door.take();

@@ -66,7 +66,7 @@ void describe(CLI::App& app, PoolOptions& options, std::string& log_format) {
   app.add_option("--confine-workers", options.confine_workers,
                  "take from workers what they do not need, where the kernel can")
       ->type_name("true|false")
-      ->capture_default_str();
+      ->default_str(options.confine_workers ? "true" : "false");
   app.add_option("--max-downloads", options.max_downloads, "downloads at once; others wait")
       ->type_name("N")
       ->check(CLI::Range(1, 16).description(""))

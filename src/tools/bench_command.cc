@@ -198,9 +198,12 @@ void describe(CLI::App& app, Options& options) {
   app.add_option("--kv", options.kv, "type of the key/value cache: f32, f16 or q8_0")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
-  app.add_option("-o,--output", options.output, "table, md, json or csv")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"table", "md", "json", "csv"}));
+  CLI::Option* output = app.add_option("-o,--output", options.output, "table, md, json or csv")
+                            ->capture_default_str()
+                            ->check(CLI::IsMember({"table", "md", "json", "csv"}));
+  app.add_flag_callback(
+         "--json", [&options] { options.output = "json"; }, "the same as -o json")
+      ->excludes(output);
 }
 
 }  // namespace

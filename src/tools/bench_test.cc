@@ -143,7 +143,7 @@ TEST(BenchProgram, PrintsEachFormAndSaysWhatIsWrong) {
   EXPECT_THAT(run({}).out, AllOf(HasSubstr("pp8"), HasSubstr("tg4"), HasSubstr("GB/s")));
   EXPECT_THAT(run({"-o", "md"}).out, HasSubstr("| random.gguf | Q8_0 |"));
   EXPECT_THAT(run({"-o", "csv"}).out, HasSubstr("model,type,size"));
-  const json::Value value = json::parse(run({"-o", "json"}).out).take();
+  const json::Value value = json::parse(run({"--json"}).out).take();
   const json::Value& model = value.at("models").at(0);
   EXPECT_EQ(model.at("tests").as_array().size(), 2U);
   EXPECT_EQ(model.at("limits").as_array().size(), 4U);
