@@ -43,6 +43,7 @@ Result<std::unique_ptr<http::Server>> start_server(const std::function<http::Rou
       base::connections_within(base::raise_descriptor_limit(), options.descriptor_reserve);
   server.allowed_origins = options.allow_origins;
   server.paths_without_auth = options.paths_without_auth;
+  server.fields_of_known = options.fields_of_known;
   server.tls_certificate_file = options.tls_certificate_file;
   server.tls_key_file = options.tls_key_file;
   Result<std::unique_ptr<http::Server>> started = http::Server::start(make_router(), server);

@@ -36,7 +36,8 @@ struct ListenOptions {
   std::function<void(const std::string& key, const http::Request& request)> on_stranger = nullptr;
   std::vector<std::string> allow_origins;
   std::vector<std::string> paths_without_auth;
-  std::string tls_certificate_file{};  // with tls_key_file: TLS; PEM
+  std::vector<std::string> fields_of_known{};  // see http::ServerOptions
+  std::string tls_certificate_file{};          // with tls_key_file: TLS; PEM
   std::string tls_key_file{};
   int io_threads = 2;
   std::size_t descriptor_reserve = 256;  // what connections leave to everything else

@@ -344,6 +344,21 @@ std::optional<Refusal> Connection::find_refusal(const Request& request, const Ro
   return std::nullopt;
 }
 
+void Connection::drop_claims(Request& request, bool has_good_token) const {
+  const std::vector<std::string>& claims = shared_.options.fields_of_known;
+  const bool is_known =
+      is_unix_ || has_good_token || is_authorized(request.headers, shared_.options.bearer_token);
+  if (is_known || claims.empty()) return;
+  Headers kept;
+  for (const auto& [name, value] : request.headers) {
+    const auto is_claim = [&name = name](const std::string& claim) {
+      return equals_ignoring_case(claim, name);
+    };
+    if (std::none_of(claims.begin(), claims.end(), is_claim)) kept.add(name, value);
+  }
+  request.headers = std::move(kept);
+}
+
 Connection::Admission Connection::admit(const Parser& parser, Request& request) const {
   const ServerOptions& options = shared_.options;
   Admission admission;
@@ -375,6 +390,7 @@ Connection::Admission Connection::admit(const Parser& parser, Request& request) 
   if (admission.refusal || admission.is_preflight) return admission;
   admission.refusal = find_refusal(request, match, is_good);
   if (admission.refusal) return admission;
+  drop_claims(request, is_good);
   request.path_params = std::move(match.params);
   const auto deadline = deadline_of(request.headers, std::chrono::system_clock::now());
   if (!deadline.ok()) {

@@ -79,6 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Refusal> find_refusal(const Request& request, const Router::Match& match,
                                       bool has_good_token) const;
   bool has_good_token(const Request& request) const;  // one of many
+  void drop_claims(Request& request, bool has_good_token) const;
   bool is_open_path(std::string_view path) const;
   Refusal refuse_stranger(const Request& request) const;
   void log_request(const Request& request, const Exchange& exchange,

@@ -35,6 +35,9 @@ struct ServerOptions {
   // Any address may be listened on then. Requests from loopback need no token; one that has a good
   // one is treated as on a server with a token, every other as on one without.
   std::function<bool(std::string_view token)> accepts_token;
+  // Header fields that count from known callers alone: through the unix socket, or with a good
+  // token. From others they are dropped before a handler sees them.
+  std::vector<std::string> fields_of_known;
   // Hears of every request that was refused for its token; `key` as a log may name it, "none"
   // without one. On an io thread: it must not wait.
   std::function<void(const std::string& key, const Request& request)> on_stranger;

@@ -81,6 +81,36 @@ TEST_F(UnixSocket, ServesTheSameAsThePortWithoutTokenAndHostCheck) {
   EXPECT_EQ(get("/pieces", path_)->body, "one two three");
 }
 
+// Whoever can reach a port without a token is anybody.
+TEST_F(UnixSocket, ClaimsCountFromKnownCallersAlone) {
+  const auto claim_at = [](const std::string& url, const std::string& token) {
+    ClientRequest request(Method::Get, url + "/claim");
+    request.headers.add("x-claim", "7");
+    if (!token.empty()) request.headers.add("Authorization", "Bearer " + token);
+    const Result<Response> answer = Client().send(request);
+    return answer.ok() ? answer->body : answer.error().message;
+  };
+  const auto make_router = [] {
+    Router router;
+    router.add(Method::Get, "/claim", [](const Request& request) -> Result<Response> {
+      return Response(200, "text/plain", std::string(request.headers.find("X-Claim").value_or("")));
+    });
+    return router;
+  };
+  ServerOptions options = test::plain_options();
+  options.fields_of_known = {"X-Claim"};
+  const auto open = start(make_router(), options);
+  ASSERT_TRUE(open->listen_unix(path_).ok());
+  const std::string port = fmt::format("http://127.0.0.1:{}", open->port());
+  EXPECT_EQ(claim_at(unix_url(path_), ""), "7");
+  EXPECT_EQ(claim_at(port, ""), "");
+  EXPECT_EQ(claim_at(port, "0123456789abcdef"), "") << "a token that nobody gave out";
+  options.bearer_token = "0123456789abcdef";
+  const auto guarded = start(make_router(), options);
+  EXPECT_EQ(claim_at(fmt::format("http://127.0.0.1:{}", guarded->port()), options.bearer_token),
+            "7");
+}
+
 TEST_F(UnixSocket, IsItsOwnersAloneAndGoesWithTheServer) {
   {
     const auto server = start(hello_router());

@@ -39,9 +39,9 @@ std::vector<std::string> environment_for_pool() {
 std::optional<PoolAddress> find_running(const LocalPoolOptions& options) {
   const auto address = api::read_daemon_address(options.home.state / "pool.json");
   if (!address) return std::nullopt;
-  // Where it speaks TLS it is asked by its socket: this process knows no authority.
-  const bool is_tls = address->url.starts_with("https://") && !address->socket.empty();
-  const std::string url = is_tls ? http::unix_url(address->socket) : address->url;
+  // By its socket, where it has one: there it knows us (the boot counts), and needs neither a token
+  // nor an authority.
+  const std::string url = address->socket.empty() ? address->url : http::unix_url(address->socket);
   const pool_client::PoolClient client({.url = url, .token = options.token});
   const Result<json::Object> health = client.health();
   const json::Value* status = health.ok() ? health->if_contains("status") : nullptr;

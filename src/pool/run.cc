@@ -27,6 +27,7 @@
 #include "base/process_table.h"
 #include "base/version.h"
 #include "catalog/verify.h"
+#include "contract/pool_state.h"
 #include "http/server.h"
 #include "http/url.h"
 #include "pool/devices.h"
@@ -199,6 +200,7 @@ class PoolProcess {
                            .api_token_file = options_.api_token_file,
                            .allow_origins = options_.allow_origins,
                            .paths_without_auth = paths_without_auth(),
+                           .fields_of_known = {std::string(contract::kBootHeader)},
                            .tls_certificate_file = door_->certificate_file(),
                            .tls_key_file = door_->key_file(),
                            .io_threads = kIoThreads,
