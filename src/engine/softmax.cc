@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -18,7 +19,7 @@ constexpr float kLog2E = 1.44269504F;
 constexpr float kLowest = -100.0F;     // as a power of two: far below the smallest weight
 constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer
 // A weight has two halves, for sums of 32 bits: units of 2^-20, and of 2^-40.
-constexpr float kHigh = 0x1.0p20F;
+constexpr int kHighBits = 20;
 
 template <int kLanes>
 struct Vector {
@@ -36,17 +37,28 @@ LLORCH_INLINE void copy_bits(const From& from, To& to) {
   std::memcpy(&to, &from, sizeof to);
 }
 
-// x: logits → 2^((x - max) * factor) in units of 2^-40, not yet cut off. A power of two times a
-// polynomial in what remains, |f| <= 1/2; its relative error is 2e-7. The units are in the
-// coefficients, as an exact factor.
+// No x, none of them above 0, below `least`. By their bits, which takes one instruction: of
+// negative floats the larger has the smaller ones.
 template <int kLanes>
+LLORCH_INLINE void raise_to(typename Vector<kLanes>::Float& x, float least) {
+  using UInt = typename Vector<kLanes>::UInt;
+  const UInt limit = UInt{} + std::bit_cast<std::uint32_t>(least);
+  UInt bits;
+  copy_bits(x, bits);
+  bits = bits < limit ? bits : limit;
+  copy_bits(bits, x);
+}
+
+// x: logits → 2^((x - max) * factor) in units of 2^-kUnitBits, not yet cut off. A power of two
+// times a polynomial in what remains, |f| <= 1/2; its relative error is 2e-7. The units are in the
+// coefficients, as an exact factor: they do not change a rounding.
+template <int kLanes, int kUnitBits = kWeightBits>
 LLORCH_INLINE void weigh_lanes(typename Vector<kLanes>::Float& x, float max, float factor) {
   using Float = typename Vector<kLanes>::Float;
   using UInt = typename Vector<kLanes>::UInt;
-  constexpr float kUnits = 0x1.0p40F;
-  const Float lowest = Float{} + kLowest;
+  constexpr float kUnits = static_cast<float>(Weight{1} << kUnitBits);
   Float t = (x - max) * factor;
-  t = t > lowest ? t : lowest;
+  raise_to<kLanes>(t, kLowest);
   const Float shifted = t + kRound;
   const Float f = t - (shifted - kRound);
   Float p = f * (kUnits * 1.33813021e-3F) + kUnits * 9.66636837e-3F;
@@ -77,11 +89,11 @@ struct Halves {
     for (std::size_t i = 0; i < kGroup; i += kLanes) {
       Float weight;
       std::memcpy(&weight, group + i, sizeof weight);
-      weigh_lanes<kLanes>(weight, max, factor);
-      const Int upper = __builtin_convertvector(weight * (1 / kHigh), Int);
-      const Float rest = weight - __builtin_convertvector(upper, Float) * kHigh;
+      weigh_lanes<kLanes, kHighBits>(weight, max, factor);
+      const Int upper = __builtin_convertvector(weight, Int);
+      const Float rest = weight - __builtin_convertvector(upper, Float);
       high += upper;
-      low += __builtin_convertvector(rest, Int);
+      low += __builtin_convertvector(rest * 0x1.0p20F, Int);
     }
   }
   // The same where all upper halves are 0.
@@ -96,7 +108,7 @@ struct Halves {
   LLORCH_INLINE Weight sum() const {
     Weight sum = 0;
     for (int i = 0; i < kLanes; ++i)
-      sum += (static_cast<Weight>(high[i]) << 20) + static_cast<Weight>(low[i]);
+      sum += (static_cast<Weight>(high[i]) << kHighBits) + static_cast<Weight>(low[i]);
     return sum;
   }
 
@@ -127,9 +139,8 @@ LLORCH_INLINE void weigh_in_haste(typename Vector<kLanes>::Float& x, float max, 
   using Int = typename Vector<kLanes>::Int;
   constexpr std::int32_t kOne = 1 << 23;
   constexpr float kLeast = -60.0F * kOne;
-  const Float least = Float{} + kLeast;
   Float t = (x - max) * (factor * float{kOne});
-  t = t > least ? t : least;
+  raise_to<kLanes>(t, kLeast);
   const Int bits = __builtin_convertvector(t, Int) + (127 + 40) * kOne;
   copy_bits(bits, x);
 }
