@@ -135,33 +135,20 @@ inline double time_graph(const std::function<void(cudaStream_t)>& enqueue, int r
   return times[times.size() / 2];
 }
 
-// Launches with or without the programmatic edge to the kernel before, in clusters along x.
+// Launches with or without the programmatic edge to the kernel before.
 template <class... Params, class... Args>
-void launch_clusters(void (*kernel)(Params...), dim3 grid, int cluster, int threads, int shared,
-                     cudaStream_t stream, bool dependent, Args... args) {
+void launch(void (*kernel)(Params...), dim3 grid, int threads, cudaStream_t stream, bool dependent,
+            Args... args) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared;
   config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  config.attrs = attributes;
-  if (dependent) {
-    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (cluster > 1) {
-    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  }
+  cudaLaunchAttribute edge{};
+  edge.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  edge.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &edge;
+  config.numAttrs = dependent ? 1 : 0;
   LAB_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
-}
-template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), dim3 grid, int threads, int shared, cudaStream_t stream,
-            bool dependent, Args... args) {
-  launch_clusters(kernel, grid, 1, threads, shared, stream, dependent, args...);
 }
 
 }  // namespace lab

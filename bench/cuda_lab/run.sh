@@ -10,7 +10,7 @@ parts=("$@")
 for part in "${parts[@]}"; do
   case $part in
     probe)
-      nvcc -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr probe.cu -o "$build/probe" &&
+      nvcc -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -I../../src probe.cu -o "$build/probe" &&
         "$build/probe" 2>&1 | tee "$out/probe.txt"
       ;;
     peer) python3 peer.py 2>&1 | tee "$out/peer.txt" | grep -E "SUM|step|Error" ;;
