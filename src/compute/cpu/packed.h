@@ -264,9 +264,6 @@ struct PackedKernels {
   // The same with pairs of tiles, where a set has registers for their sums; null elsewhere.
   const QuantTile* quant_pairs[tensor::kNumDTypes];
   std::int64_t panel_rows = kPanelRows;  // at most; pairs take no more
-  // One row with two tiles that follow each other, where two streams from memory are faster than
-  // one; null elsewhere. The sums of the second tile stand behind those of the first.
-  NumberTile pairs[tensor::kNumDTypes];
   NumberBlocks blocks;
   // From this many rows on tiles are opened and panels wide; 0: never. By type; by
   // OpenedLayout::index(). The last two stand around the tiles of one layout.
@@ -281,8 +278,8 @@ struct PackedKernels {
   // speeds are held against.
   std::int64_t (*spin_int8)(std::int64_t rounds);
   std::int64_t (*spin_float)(std::int64_t rounds);
-  // The sum of count words, count a multiple of 8, read as fast as the set can: whole vectors of
-  // several places at once. Null: as plain C++ does.
+  // The sum of count words, count a multiple of 8, read one after the other as fast as the set can.
+  // Null: as plain C++ does.
   std::uint64_t (*sum_words)(const std::uint64_t* words, std::int64_t count);
 };
 
@@ -316,7 +313,8 @@ struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
 
 // With few rows a tile comes from memory and is read once: its lines are asked for this far ahead,
 // more than the machine's own prefetching looks. What lies beyond the last tile costs nothing.
-inline constexpr std::int64_t kAheadBytes = 4096;
+// Tiles are then read one after the other: what is asked for behind one is the next.
+inline constexpr std::int64_t kAheadBytes = 8192;
 inline constexpr int kRowsFromMemory = 4;
 template <int rows, std::int64_t bytes>
 [[gnu::always_inline]] inline void fetch_ahead(const std::uint8_t* p) {

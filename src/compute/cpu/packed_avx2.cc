@@ -291,33 +291,6 @@ struct Tiles {
                                  out + kFirst * kTileRows + half * 8);
     }
   }
-
-  template <DType T>
-  static void pair(const std::uint8_t* tile, const float* x, std::int64_t, std::int64_t k,
-                   float* out) {
-    constexpr std::int64_t kBytes = kTileRows * (T == DType::F32 ? 4 : 2);
-    constexpr int kHalves = 4;  // of the two tiles
-    const auto half_at = [&](int h) { return tile + h / 2 * k * kBytes + h % 2 * (kBytes / 2); };
-    __m256 even[kHalves], odd[kHalves];
-    for (int h = 0; h < kHalves; ++h) even[h] = odd[h] = _mm256_setzero_ps();
-    std::int64_t i = 0;
-    for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
-      fetch_ahead<1, 2 * kBytes>(tile);
-      fetch_ahead<1, 2 * kBytes>(tile + k * kBytes);
-      const __m256 first = _mm256_set1_ps(x[i]);
-      const __m256 second = _mm256_set1_ps(x[i + 1]);
-#pragma GCC unroll 4
-      for (int h = 0; h < kHalves; ++h) {
-        even[h] = _mm256_fmadd_ps(load_numbers<T>(half_at(h)), first, even[h]);
-        odd[h] = _mm256_fmadd_ps(load_numbers<T>(half_at(h) + kBytes), second, odd[h]);
-      }
-    }
-    for (int h = 0; h < kHalves; ++h) {
-      if (i < k)
-        even[h] = _mm256_fmadd_ps(load_numbers<T>(half_at(h)), _mm256_set1_ps(x[i]), even[h]);
-      _mm256_storeu_ps(out + h * kTileRows / 2, _mm256_add_ps(even[h], odd[h]));
-    }
-  }
 };
 
 template <DType T>
@@ -471,35 +444,21 @@ std::int64_t spin_float(std::int64_t rounds) {
 }
 
 std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
-  constexpr int kStreams = 4;
-  constexpr std::int64_t kWords = 8;
-  const std::int64_t each = count / kWords / kStreams * kWords;
-  __m256i sums[kStreams];
-  for (int s = 0; s < kStreams; ++s) sums[s] = _mm256_setzero_si256();
-  for (std::int64_t i = 0; i < each; i += kWords) {
-#pragma GCC unroll 4
-    for (int s = 0; s < kStreams; ++s) {
-      const std::uint64_t* at = words + s * each + i;
-      _mm_prefetch(reinterpret_cast<const char*>(at) + kAheadBytes, _MM_HINT_T0);
-      sums[s] = _mm256_add_epi64(sums[s], _mm256_add_epi64(load256(at), load256(at + 4)));
-    }
+  __m256i low = _mm256_setzero_si256();
+  __m256i high = low;
+  for (std::int64_t i = 0; i < count; i += 8) {
+    _mm_prefetch(reinterpret_cast<const char*>(words + i) + kAheadBytes, _MM_HINT_T0);
+    low = _mm256_add_epi64(low, load256(words + i));
+    high = _mm256_add_epi64(high, load256(words + i + 4));
   }
-  std::uint64_t sum = 0;
-  for (std::int64_t i = kStreams * each; i < count; ++i) sum += words[i];
-  for (const __m256i& part : sums) {
-    alignas(32) std::uint64_t lanes[4];
-    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), part);
-    sum += lanes[0] + lanes[1] + lanes[2] + lanes[3];
-  }
-  return sum;
+  alignas(32) std::uint64_t lanes[4];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), _mm256_add_epi64(low, high));
+  return lanes[0] + lanes[1] + lanes[2] + lanes[3];
 }
 
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
   TileTables<Tiles>::fill(kernels);
-  kernels.pairs[static_cast<int>(DType::F32)] = Tiles::pair<DType::F32>;
-  kernels.pairs[static_cast<int>(DType::F16)] = Tiles::pair<DType::F16>;
-  kernels.pairs[static_cast<int>(DType::BF16)] = Tiles::pair<DType::BF16>;
   kernels.blocks = make_blocks();
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;

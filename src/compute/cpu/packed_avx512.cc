@@ -62,33 +62,6 @@ struct Tiles {
     for (int r = 0; r < Rows; ++r)
       _mm512_storeu_ps(out + r * kTileRows, _mm512_add_ps(even[r], odd[r]));
   }
-
-  template <DType T>
-  static void pair(const std::uint8_t* tile, const float* x, std::int64_t, std::int64_t k,
-                   float* out) {
-    constexpr std::int64_t kBytes = kTileRows * (T == DType::F32 ? 4 : 2);
-    __m512 even[2], odd[2];
-    for (int t = 0; t < 2; ++t) even[t] = odd[t] = _mm512_setzero_ps();
-    std::int64_t i = 0;
-    for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
-      const __m512 first = _mm512_set1_ps(x[i]);
-      const __m512 second = _mm512_set1_ps(x[i + 1]);
-#pragma GCC unroll 2
-      for (int t = 0; t < 2; ++t) {
-        const std::uint8_t* at = tile + t * k * kBytes;
-        fetch_ahead<1, 2 * kBytes>(at);
-        even[t] = _mm512_fmadd_ps(load_numbers<T>(at), first, even[t]);
-        odd[t] = _mm512_fmadd_ps(load_numbers<T>(at + kBytes), second, odd[t]);
-      }
-    }
-    for (int t = 0; t < 2; ++t) {
-      if (i < k) {
-        even[t] =
-            _mm512_fmadd_ps(load_numbers<T>(tile + t * k * kBytes), _mm512_set1_ps(x[i]), even[t]);
-      }
-      _mm512_storeu_ps(out + t * kTileRows, _mm512_add_ps(even[t], odd[t]));
-    }
-  }
 };
 
 template <DType T>
@@ -239,33 +212,18 @@ std::int64_t spin_float(std::int64_t rounds) {
 }
 
 std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
-  constexpr int kStreams = 4;
-  constexpr std::int64_t kWords = 8;
-  const std::int64_t each = count / kWords / kStreams * kWords;
-  __m512i sums[kStreams];
-#pragma GCC unroll 4
-  for (int s = 0; s < kStreams; ++s) sums[s] = _mm512_setzero_si512();
-  for (std::int64_t i = 0; i < each; i += kWords) {
-#pragma GCC unroll 4
-    for (int s = 0; s < kStreams; ++s) {
-      const std::uint64_t* at = words + s * each + i;
-      _mm_prefetch(reinterpret_cast<const char*>(at) + kAheadBytes, _MM_HINT_T0);
-      sums[s] = _mm512_add_epi64(sums[s], _mm512_loadu_si512(at));
-    }
+  __m512i sum = _mm512_setzero_si512();
+  for (std::int64_t i = 0; i < count; i += 8) {
+    _mm_prefetch(reinterpret_cast<const char*>(words + i) + kAheadBytes, _MM_HINT_T0);
+    sum = _mm512_add_epi64(sum, _mm512_loadu_si512(words + i));
   }
-  std::uint64_t sum = 0;
-  for (std::int64_t i = kStreams * each; i < count; ++i) sum += words[i];
-  for (const __m512i& part : sums) sum += static_cast<std::uint64_t>(_mm512_reduce_add_epi64(part));
-  return sum;
+  return static_cast<std::uint64_t>(_mm512_reduce_add_epi64(sum));
 }
 
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
   TileTables<Tiles>::fill(kernels);
   TileTables<Tiles, std::make_integer_sequence<int, kPairRows>>::fill_pairs(kernels);
-  kernels.pairs[static_cast<int>(DType::F32)] = Tiles::pair<DType::F32>;
-  kernels.pairs[static_cast<int>(DType::F16)] = Tiles::pair<DType::F16>;
-  kernels.pairs[static_cast<int>(DType::BF16)] = Tiles::pair<DType::BF16>;
   kernels.blocks = make_blocks();
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;

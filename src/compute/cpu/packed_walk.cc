@@ -50,23 +50,21 @@ void store_sums(const PackedRange& range, Panel panel, std::int64_t tile, const 
   }
 }
 
-// The next tile of begin..end, or the next two; gives their number.
+// The next tile of begin..end, or the next two where tiles serve so many rows that they come from a
+// cache; gives their number.
 std::int64_t multiply_tiles(const PackedKernels& kernels, const PackedRange& range, Panel panel,
                             std::int64_t tile, std::int64_t end) {
   alignas(64) float sums[2 * kPanelRows * kTileRows];
   const auto type = static_cast<std::size_t>(range.dtype);
   std::int64_t count = 1;
+  const bool from_memory = range.rows <= kRowsFromMemory;
   const std::uint8_t* bytes = range.tiles + tile * tile_bytes(range.dtype, range.k);
   if (kernels.quants[type] != nullptr) {
     const std::int64_t blocks = range.k / kInputBlock;
-    const bool pair = kernels.quant_pairs[type] != nullptr && tile + 1 < end;
+    const bool pair = kernels.quant_pairs[type] != nullptr && tile + 1 < end && !from_memory;
     count = pair ? 2 : 1;
     const QuantTile multiply = (pair ? kernels.quant_pairs : kernels.quants)[type][panel.rows - 1];
     multiply(bytes, range.blocks + panel.begin * blocks, blocks, sums);
-  } else if (panel.rows == 1 && tile + 1 < end && kernels.pairs[type] != nullptr) {
-    count = 2;
-    kernels.pairs[type](bytes, range.x + panel.begin * range.x_stride, range.x_stride, range.k,
-                        sums);
   } else {
     kernels.numbers[type][panel.rows - 1](bytes, range.x + panel.begin * range.x_stride,
                                           range.x_stride, range.k, sums);
