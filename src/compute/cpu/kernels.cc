@@ -58,6 +58,8 @@ std::vector<Isa> list_isas() {
       {"avx512", "AVX-512", "avx512", &N_AVX3::kKernels, first_of(packed_avx512(), avx2)});
 #endif
 #if HWY_TARGETS & HWY_AVX2
+  if (const PackedKernels* dots = packed_avxvnni())
+    add(HWY_AVX2, {"avxvnni", "AVX2 and VNNI", "avx2", &N_AVX2::kKernels, dots});
   add(HWY_AVX2, {"avx2", "AVX2", "avx2", &N_AVX2::kKernels, avx2});
 #endif
 #if HWY_TARGETS & HWY_SSE4

@@ -296,10 +296,13 @@ struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
   template <tensor::DType T>
   static constexpr NumberTile kNumbers[] = {Tiles::template numbers<T, Less + 1>...};
 
-  static constexpr void fill(PackedKernels& kernels) {
-    using enum tensor::DType;
+  static constexpr void fill_quants(PackedKernels& kernels) {
     with_each_quant_type(
         [&](auto type) { kernels.quants[static_cast<int>(type())] = kQuants<type()>; });
+  }
+  static constexpr void fill(PackedKernels& kernels) {
+    using enum tensor::DType;
+    fill_quants(kernels);
     kernels.numbers[static_cast<int>(F32)] = kNumbers<F32>;
     kernels.numbers[static_cast<int>(F16)] = kNumbers<F16>;
     kernels.numbers[static_cast<int>(BF16)] = kNumbers<BF16>;
@@ -336,6 +339,7 @@ void multiply_packed(const PackedKernels& kernels, const PackedRange& range);
 extern const PackedKernels kPackedPlain;
 // Null where the build or the machine has none.
 const PackedKernels* packed_avx2();
+const PackedKernels* packed_avxvnni();
 const PackedKernels* packed_avx512();
 const PackedKernels* packed_neon();
 // Asks the kernel for the tile registers.

@@ -1,0 +1,68 @@
+// Tiles with AVX2 and the dot products of bytes that came to it later (AVX-VNNI: processors without
+// AVX-512 since 2021). Plain numbers as with AVX2. Compiled for that set; it holds nothing that
+// another file could be given by the linker.
+#include "compute/cpu/packed.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+
+#include "compute/cpu/packed_avx2_inl.h"
+
+namespace llorch::compute {
+namespace {
+
+bool has_dots() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  constexpr unsigned kAvxVnni = 1U << 4;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvxVnni) != 0;
+}
+
+constexpr int kChains = 12;  // more than the multipliers' latency times their number
+
+std::int64_t spin_int8(std::int64_t rounds) {
+  __m256i sums[kChains];
+  // Unrolled too, or the sums would live in memory and the loop wait for it.
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_epi32(i);
+  const __m256i ones = _mm256_set1_epi8(1);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) {
+      sums[i] = _mm256_dpbusd_avx_epi32(sums[i], ones, ones);
+      asm volatile("" : "+x"(sums[i]));
+    }
+  }
+  return rounds * kChains * 32 * 2;
+}
+
+PackedKernels make_kernels(const PackedKernels& avx2) {
+  PackedKernels kernels = avx2;
+  TileTables<HalfTiles<true>, HalfTileRows>::fill_quants(kernels);
+  kernels.spin_int8 = spin_int8;
+  return kernels;
+}
+
+}  // namespace
+
+const PackedKernels* packed_avxvnni() {
+  const PackedKernels* avx2 = packed_avx2();
+  if (avx2 == nullptr || !has_dots()) return nullptr;
+  static const PackedKernels kKernels = make_kernels(*avx2);
+  return &kKernels;
+}
+
+}  // namespace llorch::compute
+
+#else
+
+namespace llorch::compute {
+const PackedKernels* packed_avxvnni() {
+  return nullptr;
+}
+}  // namespace llorch::compute
+
+#endif
