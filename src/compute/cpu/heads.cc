@@ -6,7 +6,6 @@
 #include "compute/cache_blocks.h"
 #include "compute/check_args.h"
 #include "compute/cpu/cpu_ops.h"
-#include "tensor/half.h"
 
 namespace llorch::compute {
 namespace {
@@ -14,8 +13,8 @@ namespace {
 using tensor::DType;
 
 // count values of F32 to a cache row of F32, F16 or Q8_0.
-void store_cache(const float* values, std::int64_t count, const TensorView& cache,
-                 std::int64_t index) {
+void store_cache(const Kernels& kernels, const float* values, std::int64_t count,
+                 const TensorView& cache, std::int64_t index) {
   if (cache.dtype == DType::Q8_0) {
     const tensor::DTypeInfo& type = tensor::info(DType::Q8_0);
     return store_q8_0(
@@ -23,8 +22,7 @@ void store_cache(const float* values, std::int64_t count, const TensorView& cach
         static_cast<std::byte*>(cache.data) + index / type.block_elems * type.block_bytes);
   }
   if (cache.dtype == DType::F16) {
-    auto* out = static_cast<std::uint16_t*>(cache.data) + index;
-    for (std::int64_t i = 0; i < count; ++i) out[i] = tensor::float_to_half(values[i]);
+    kernels.to_halves(values, count, static_cast<std::uint16_t*>(cache.data) + index);
   } else {
     std::memcpy(static_cast<float*>(cache.data) + index, values,
                 static_cast<std::size_t>(count) * sizeof(float));
@@ -76,9 +74,9 @@ void CpuBackend::write_row(const WriteKvArgs& args, std::int64_t row) const {
   CHECK(slot >= 0 && block < keys.dims[0]);
   for (std::int64_t head = 0; head < keys.dims[1]; ++head) {
     const std::int64_t within = (head * keys.dims[2] + slot % keys.dims[2]) * head_dim;
-    store_cache(args.keys.row<float>(row) + head * head_dim, head_dim, keys,
+    store_cache(kernels_, args.keys.row<float>(row) + head * head_dim, head_dim, keys,
                 block * keys.row_stride + within);
-    store_cache(args.values.row<float>(row) + head * head_dim, head_dim, values,
+    store_cache(kernels_, args.values.row<float>(row) + head * head_dim, head_dim, values,
                 block * values.row_stride + within);
   }
 }

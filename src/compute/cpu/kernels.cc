@@ -22,6 +22,7 @@ void attend(const AttendTile& tile);  // attention.cc
 
 constexpr Kernels kKernels = {
     .decode_row = decode_row,
+    .to_halves = to_halves,
     .linear = linear,
     .layer_norm = layer_norm,
     .rms_norm = rms_norm,

@@ -88,6 +88,8 @@ struct Rotation {
 
 struct Kernels {
   void (*decode_row)(tensor::DType dtype, const std::uint8_t* row, std::int64_t elems, float* out);
+  // As tensor::float_to_half does, each value.
+  void (*to_halves)(const float* x, std::int64_t count, std::uint16_t* out);
   void (*linear)(const LinearRange& range);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon,
                      std::int64_t dim, float* out);

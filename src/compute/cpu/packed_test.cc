@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "compute/conformance.h"
 #include "compute/cpu/kernels.h"
+#include "tensor/half.h"
 
 namespace llorch::compute::test {
 namespace {
@@ -110,6 +112,24 @@ TEST(Packed, InputIsQuantisedByTheDefinition) {
       EXPECT_EQ(block.starts[3], -32 * sums[0]);
       EXPECT_EQ(block.starts[4], -32 * sums[1]);
     }
+  }
+}
+
+// Every exponent with every mantissa that a half keeps, and ties and their neighbours between them:
+// numbers, infinities and what is none.
+TEST(Kernels, HalvesAreRoundedByTheDefinition) {
+  std::vector<float> values;
+  std::vector<std::uint16_t> expected;
+  for (std::uint32_t high = 0; high < 1U << 19; high += 7) {
+    for (const std::uint32_t low : {0x0000U, 0x0001U, 0x0FFFU, 0x1000U, 0x1001U}) {
+      values.push_back(std::bit_cast<float>(high << 13 | low));
+      expected.push_back(tensor::float_to_half(values.back()));
+    }
+  }
+  for (const Isa& isa : available_isas()) {
+    std::vector<std::uint16_t> halves(values.size());
+    isa.kernels->to_halves(values.data(), std::ssize(values), halves.data());
+    EXPECT_EQ(halves, expected) << isa.name;
   }
 }
 

@@ -19,6 +19,19 @@ HWY_BEFORE_NAMESPACE();
 namespace llorch::compute {
 namespace HWY_NAMESPACE {
 
+HWY_MAYBE_UNUSED static void to_halves(const float* x, std::int64_t count, std::uint16_t* out) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SSE4 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  // Where there is no instruction for it, Highway makes numbers of what is none.
+  const hn::Rebind<hwy::float16_t, Floats> halves;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(hn::DemoteTo(halves, load(x + i)), halves,
+               reinterpret_cast<hwy::float16_t*>(out + i));
+  }
+#endif
+  for (; i < count; ++i) out[i] = tensor::float_to_half(x[i]);
+}
+
 HWY_MAYBE_UNUSED static void rms_norm(const float* x, const float* weight, float epsilon,
                                       std::int64_t dim, float* out) {
   const double squares = sum_row(x, dim, 0.0F, [](Vec v) HWY_ATTR { return hn::Mul(v, v); });
