@@ -37,7 +37,8 @@ std::uint32_t wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t 
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
+ThreadPool::ThreadPool(int num_threads)
+    : num_threads_(num_threads), shares_(static_cast<std::size_t>(std::max(num_threads, 1))) {
   CHECK(num_threads >= 1);
   workers_.reserve(static_cast<std::size_t>(num_threads - 1));
   for (int thread = 1; thread < num_threads; ++thread) {
@@ -54,7 +55,7 @@ ThreadPool::~ThreadPool() {
 bool ThreadPool::Pieces::next(std::int64_t* begin, std::int64_t* end) {
   std::int64_t piece = claimed_;
   claimed_ = -1;
-  if (piece < 0) piece = pool_ == nullptr ? -1 : pool_->claim();
+  if (piece < 0) piece = pool_ == nullptr ? -1 : pool_->claim(thread_);
   if (piece < 0) return false;
   ++taken_;
   *begin = count_ * piece / pieces_;
@@ -79,31 +80,44 @@ void ThreadPool::run(std::int64_t count, std::int64_t pieces, Call call, const v
   call_ = call;
   context_ = context;
   done_.store(0, std::memory_order_relaxed);
-  const std::uint64_t loop = (state_.load(std::memory_order_relaxed) >> (2 * kPieceBits)) + 1;
-  // The first piece is the caller's.
-  state_.store(loop << (2 * kPieceBits) | static_cast<std::uint64_t>(pieces) << kPieceBits | 1,
-               std::memory_order_release);
+  ++loop_;
+  for (int thread = 0; thread < num_threads_; ++thread) {
+    const auto begin = static_cast<std::uint64_t>(pieces * thread / num_threads_);
+    const auto end = static_cast<std::uint64_t>(pieces * (thread + 1) / num_threads_);
+    shares_[static_cast<std::size_t>(thread)].state.store(
+        loop_ << (2 * kPieceBits) | end << kPieceBits | begin, std::memory_order_release);
+  }
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
-  take_part(0, 0);
+  const std::int64_t first = claim(0);
+  if (first >= 0) take_part(0, first);
   std::uint32_t done = done_.load(std::memory_order_acquire);
   while (done != static_cast<std::uint32_t>(pieces)) done = wait_while(done_, done);
 }
 
-std::int64_t ThreadPool::claim() {
-  std::uint64_t state = state_.load(std::memory_order_acquire);
-  for (;;) {
-    const std::uint64_t next = state & kPieceMask;
-    if (next >= (state >> kPieceBits & kPieceMask)) return -1;
-    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel))
-      return static_cast<std::int64_t>(next);
+// The first of its own, or the last of another's: nearest to those that its owner comes to last.
+std::int64_t ThreadPool::claim(int thread) {
+  for (int i = 0; i < num_threads_; ++i) {
+    const int owner = (thread + i) % num_threads_;
+    std::atomic<std::uint64_t>& share = shares_[static_cast<std::size_t>(owner)].state;
+    std::uint64_t state = share.load(std::memory_order_acquire);
+    for (;;) {
+      const std::uint64_t begin = state & kPieceMask;
+      const std::uint64_t end = state >> kPieceBits & kPieceMask;
+      if (begin >= end) break;
+      const std::uint64_t left = i == 0 ? state + 1 : state - (std::uint64_t{1} << kPieceBits);
+      if (share.compare_exchange_weak(state, left, std::memory_order_acq_rel))
+        return static_cast<std::int64_t>(i == 0 ? begin : end - 1);
+    }
   }
+  return -1;
 }
 
 // With a claimed piece in hand the loop cannot end, and nothing of it can change.
 void ThreadPool::take_part(int thread, std::int64_t first) {
   Pieces mine;
   mine.pool_ = this;
+  mine.thread_ = thread;
   mine.count_ = count_;
   mine.pieces_ = pieces_;
   mine.claimed_ = first;
@@ -119,7 +133,7 @@ void ThreadPool::work(int thread) {
     if (now == seen) continue;
     seen = now;
     if (stopping_.load(std::memory_order_relaxed)) return;
-    const std::int64_t first = claim();
+    const std::int64_t first = claim(thread);
     if (first >= 0) take_part(thread, first);
   }
 }

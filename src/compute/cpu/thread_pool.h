@@ -4,7 +4,8 @@
 //
 // A loop is cut into pieces that threads claim one by one, and ends when its pieces are done: a
 // thread that has no core holds up the piece it is at, and no loop waits for a thread that took
-// none.
+// none. Each thread has a share of pieces that lie side by side, so that what it reads does too,
+// and takes from the others' shares, from their ends, when its own is used up.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@ namespace llorch::compute {
 
 class ThreadPool {
  public:
-  // The pieces of [0, count) that one thread claims, in ascending order.
+  // The pieces of [0, count) that one thread claims.
   class Pieces {
    public:
     // The next one; false when there is none left.
@@ -25,6 +26,7 @@ class ThreadPool {
    private:
     friend ThreadPool;
     ThreadPool* pool_ = nullptr;  // null: nobody else takes part
+    int thread_ = 0;
     std::int64_t count_ = 0;
     std::int64_t pieces_ = 0;
     std::int64_t claimed_ = -1;  // not given out yet
@@ -71,9 +73,15 @@ class ThreadPool {
 
   void run(std::int64_t count, std::int64_t pieces, Call call, const void* context);
   // The number of a piece nobody had, or -1.
-  std::int64_t claim();
+  std::int64_t claim(int thread);
   void take_part(int thread, std::int64_t first);
   void work(int thread);
+
+  // Loop number << 24 | end of what nobody had << 12 | its begin. A claim is one exchange of it, so
+  // nobody can take a piece of a loop that is over.
+  struct alignas(64) Share {
+    std::atomic<std::uint64_t> state = 0;
+  };
 
   const int num_threads_;
 
@@ -85,9 +93,8 @@ class ThreadPool {
   std::int64_t num_meetings_ = 0;  // the caller's alone
 
   std::atomic<bool> stopping_ = false;
-  // Loop number << 24 | pieces << 12 | next piece. A claim is one exchange of it, so nobody can
-  // take a piece of a loop that is over.
-  std::atomic<std::uint64_t> state_ = 0;
+  std::uint64_t loop_ = 0;  // the caller's alone
+  std::vector<Share> shares_;
   std::atomic<std::uint32_t> generation_ = 0;  // one more for each loop: what sleepers wait for
   std::atomic<std::uint32_t> done_ = 0;        // pieces of the current loop
   std::vector<std::jthread> workers_;
