@@ -17,21 +17,24 @@ inline constexpr std::array<std::string_view, 6> kWorkerStates = {"starting", "r
 inline constexpr std::array<std::string_view, 7> kExitCategories = {
     "none", "stopped", "start_failed", "crash", "oom_kill", "timeout", "hang"};
 
-template <class V, Described<CardNeed> T>
-void describe(V& v, T& card) {
-  v("device", card.device);
-  v("weights_bytes", card.weights_bytes);
-  v("kv_bytes", card.kv_bytes);
-  v("scratch_bytes", card.scratch_bytes);
-  v("runtime_bytes", card.runtime_bytes);
-}
-
-template <class V, Described<MemoryNeed> T>
-void describe(V& v, T& need) {
+// What a device's memory goes to: the parts of a whole need, and of each card's.
+template <class V, class Need>
+void describe_parts(V& v, Need& need) {
   v("weights_bytes", need.weights_bytes);
   v("kv_bytes", need.kv_bytes);
   v("scratch_bytes", need.scratch_bytes);
   v("runtime_bytes", need.runtime_bytes);
+}
+
+template <class V, Described<CardNeed> T>
+void describe(V& v, T& card) {
+  v("device", card.device);
+  describe_parts(v, card);
+}
+
+template <class V, Described<MemoryNeed> T>
+void describe(V& v, T& need) {
+  describe_parts(v, need);
   v("host_bytes", need.host_bytes);
   v("context", need.context);
   v("slots", need.slots);

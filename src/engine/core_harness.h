@@ -218,6 +218,19 @@ class CoreTest : public testing::Test {
       core_->step(host_);
     }
   }
+  // Two that do not both fit into 6 blocks come out as they would alone. The one that gave way.
+  const Record& run_the_preempted() {
+    const Plain old_one = {.prompt = prompt(30), .max_tokens = 60, .sampling = {.seed = 1}};
+    const Plain young_one = {.prompt = prompt(28, 9), .max_tokens = 60, .sampling = {.seed = 2}};
+    const Record& first = add(old_one);
+    const Record& second = add(young_one);
+    run();
+    EXPECT_EQ(first.end.preemptions, 0);
+    EXPECT_GT(second.end.preemptions, 0);
+    EXPECT_EQ(first.ids, old_one.expected().first);
+    EXPECT_EQ(second.ids, young_one.expected().first);
+    return second;
+  }
   static std::vector<TokenId> prompt(std::int32_t length, TokenId start = 0) {
     std::vector<TokenId> tokens;
     tokens.reserve(static_cast<std::size_t>(length));

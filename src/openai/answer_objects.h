@@ -177,6 +177,15 @@ void describe_head(V& v, Head& head, const OneName& object) {
   v("system_fingerprint", head.fingerprint);
 }
 
+// A piece of a stream, of either style.
+template <class V, class Chunk>
+void describe_chunk(V& v, Chunk& chunk, const OneName& object) {
+  describe_head(v, chunk.head, object);
+  v("choices", chunk.choices);
+  v("usage", chunk.usage);
+  v("llorch", chunk.told, kIdsRule);  // the last one: relays look for it from behind
+}
+
 struct CompletionChoice {
   std::size_t index = 0;
   std::string text;
@@ -200,10 +209,7 @@ struct Completion {
 };
 template <class V, Described<Completion> T>
 void describe(V& v, T& completion) {
-  describe_head(v, completion.head, kCompletionObject);
-  v("choices", completion.choices);
-  v("usage", completion.usage);
-  v("llorch", completion.told, kIdsRule);  // the last one: relays look for it from behind
+  describe_chunk(v, completion, kCompletionObject);
 }
 
 struct CallFunction {
@@ -333,10 +339,7 @@ struct ChatCompletionChunk {
 };
 template <class V, Described<ChatCompletionChunk> T>
 void describe(V& v, T& chunk) {
-  describe_head(v, chunk.head, kChatChunkObject);
-  v("choices", chunk.choices);
-  v("usage", chunk.usage);
-  v("llorch", chunk.told, kIdsRule);  // the last one: relays look for it from behind
+  describe_chunk(v, chunk, kChatChunkObject);
 }
 
 struct Embedding {
