@@ -1,10 +1,11 @@
 #include "model/transformer.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
+
+#include "model/choices.h"
 
 namespace llorch::model {
 namespace {
@@ -14,11 +15,6 @@ using tensor::DType;
 
 // Layers of all published models project into at most this many parts (Q, K, V).
 constexpr std::size_t kPartsMax = 3;
-constexpr std::int64_t kAlignFloats = 16;
-
-std::int64_t padded(std::int64_t elems) {
-  return (elems + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
-}
 
 // Entries for each sequence's blocks: enough for the longest of the step, and few different numbers
 // in the life of a sequence. A whole context for each would be most of what a step uploads.
@@ -30,51 +26,6 @@ std::int64_t widest_table(const BatchPlan& plan, std::int32_t blocks_max) {
   for (const std::span<const std::int32_t> table : plan.block_tables)
     CHECK(table.size() <= static_cast<std::size_t>(blocks_max));
   return std::min<std::int64_t>(static_cast<std::int64_t>(widest), blocks_max);
-}
-
-// What a row is drawn by, beyond a temperature.
-compute::ChoiceRule rule_of(const BatchRow& row, std::int64_t vocab) {
-  const auto least = static_cast<std::uint64_t>(std::ldexp(static_cast<double>(row.min_p), 40));
-  const bool has_top_p = row.top_p < 1.0F;
-  return {
-      .temperature = row.temperature,
-      .top_k = row.top_k < vocab ? static_cast<std::int32_t>(row.top_k) : 0,
-      .has_top_p = has_top_p ? 1 : 0,
-      .top_p =
-          has_top_p ? static_cast<std::uint32_t>(static_cast<double>(row.top_p) * 0x1.0p32) : 0,
-      .draw = {static_cast<std::uint32_t>(row.draw), static_cast<std::uint32_t>(row.draw >> 32)},
-      .least = {static_cast<std::uint32_t>(least), static_cast<std::uint32_t>(least >> 32)}};
-}
-
-enum class Choice { Largest, Drawn, ByRule };
-
-// How the rows that want their id alone get it, and the numbers for that: temperatures and then
-// draws, or a rule for each.
-Choice stage_choices(const BatchPlan& plan, std::int64_t vocab,
-                     std::vector<std::int32_t>& staging) {
-  Choice choice = Choice::Largest;
-  for (const BatchRow& row : plan.rows) {
-    if (!row.wants_argmax || row.temperature == 0) continue;
-    const bool has_rule = row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0;
-    choice = std::max(choice, has_rule ? Choice::ByRule : Choice::Drawn);
-  }
-  if (choice == Choice::Largest) return choice;
-  for (const BatchRow& row : plan.rows) {
-    if (!row.wants_argmax) continue;
-    if (choice == Choice::Drawn) {
-      staging.push_back(std::bit_cast<std::int32_t>(row.temperature));
-      continue;
-    }
-    const auto words =
-        std::bit_cast<std::array<std::int32_t, compute::kChoiceWords>>(rule_of(row, vocab));
-    staging.insert(staging.end(), words.begin(), words.end());
-  }
-  for (const BatchRow& row : plan.rows) {
-    if (!row.wants_argmax || choice != Choice::Drawn) continue;
-    staging.push_back(static_cast<std::int32_t>(row.draw & 0xFFFFFFFFU));
-    staging.push_back(static_cast<std::int32_t>(row.draw >> 32));
-  }
-  return choice;
 }
 
 }  // namespace
@@ -121,83 +72,6 @@ struct Transformer::Targets {
   compute::LinearTarget items[kPartsMax];
   std::size_t count;
 };
-
-Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const RunnerLimits& limits,
-                                          std::int32_t keys_observed, compute::Backend& backend) {
-  CHECK(limits.rows > 0 && limits.logit_rows > 0 && limits.sequences > 0 &&
-        limits.block_tokens > 0);
-  StepBuffers buffers;
-  buffers.limits_ = limits;
-  buffers.blocks_max_ = (config.context_length + limits.block_tokens - 1) / limits.block_tokens;
-
-  buffers.angles_.resize(config.ropes.size());
-  buffers.runs_.resize(static_cast<std::size_t>(limits.rows));
-
-  const std::int64_t rows = limits.rows;
-  std::int64_t total = 0;
-  // Two passes over one list: the first adds sizes up, the second hands out memory.
-  const auto for_each_view = [&](auto&& visit) {
-    visit(buffers.hidden_, std::initializer_list<std::int64_t>{rows, config.hidden_dim});
-    visit(buffers.normed_, {rows, config.hidden_dim});
-    visit(buffers.qkv_, {rows, config.qkv_width()});
-    visit(buffers.merged_, {rows, config.q_width()});
-    visit(buffers.ffn_, {rows, config.ffn_in_width()});
-    visit(buffers.picked_, {rows, config.hidden_dim});
-    visit(buffers.logits_, {limits.logit_rows, config.vocab_size});
-    for (std::size_t i = 0; i < config.ropes.size(); ++i)
-      visit(buffers.angles_[i], {rows, 2 * std::ssize(config.ropes[i].frequencies)});
-    if (keys_observed > 0) visit(buffers.scores_, {rows, config.num_heads, keys_observed});
-  };
-  for_each_view([&](TensorView&, std::initializer_list<std::int64_t> dims) {
-    std::int64_t elems = 1;
-    for (const std::int64_t dim : dims) elems *= dim;
-    total += padded(elems);
-  });
-  Result<compute::Buffer> floats =
-      backend.allocate(total * static_cast<std::int64_t>(sizeof(float)));
-  if (!floats.ok()) return floats.error().in("step buffers");
-  buffers.floats_ = floats.take();
-  auto* next = static_cast<float*>(buffers.floats_.data());
-  for_each_view([&](TensorView& view, std::initializer_list<std::int64_t> dims) {
-    view = TensorView(next, DType::F32, dims);
-    next += padded(view.elements());
-  });
-
-  const std::int64_t indices = 6 * rows + (2 + compute::kChoiceWords) * limits.logit_rows +
-                               std::int64_t{limits.sequences} * buffers.blocks_max_;
-  Result<compute::Buffer> index_buffer =
-      backend.allocate(indices * static_cast<std::int64_t>(sizeof(std::int32_t)));
-  if (!index_buffer.ok()) return index_buffer.error().in("step indices");
-  buffers.indices_ = index_buffer.take();
-  buffers.found_ = TensorView(buffers.indices_.data(), DType::I32, {limits.logit_rows});
-  // Written once, not only reserved: memory that is planned is taken now.
-  buffers.staging_.resize(static_cast<std::size_t>(indices));
-  buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
-  buffers.pinned_logits_ =
-      backend.pin_host(std::as_writable_bytes(std::span(buffers.host_logits_)));
-  buffers.host_hidden_.resize(static_cast<std::size_t>(buffers.picked_.elements()));
-  // The whole residual stream passes through it where this is not the last part.
-  if (!config.has_logits) {
-    buffers.pinned_hidden_ =
-        backend.pin_host(std::as_writable_bytes(std::span(buffers.host_hidden_)));
-  }
-  buffers.host_ids_.resize(static_cast<std::size_t>(compute::Backend::kMarks * limits.logit_rows));
-  buffers.pinned_ids_ = backend.pin_host(std::as_writable_bytes(std::span(buffers.host_ids_)));
-  const std::int64_t inputs = std::max({config.hidden_dim, config.q_width(), config.ffn_dim});
-  const Status reserved = backend.reserve({.rows = rows,
-                                           .inputs = inputs,
-                                           .context = config.context_length,
-                                           .head_dim = config.head_dim});
-  if (!reserved.ok()) return reserved.error();
-  return buffers;
-}
-
-std::int64_t StepBuffers::host_bytes() const {
-  return static_cast<std::int64_t>(
-      (staging_.capacity() + host_ids_.capacity()) * sizeof(std::int32_t) +
-      runs_.capacity() * sizeof(compute::SequenceRun) +
-      (host_logits_.capacity() + host_hidden_.capacity()) * sizeof(float));
-}
 
 // Checks the plan, lays all its integers out in one run and uploads them at once.
 Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cache,
