@@ -33,12 +33,17 @@ if ! command -v dpkg-query >/dev/null; then
   exit 1
 fi
 
+# Whether this release has it, as far as its lists are here. `apt-cache show` also knows packages that others only speak of.
+release_has() { [ -n "$(apt-cache madison "$1")" ]; }
+formatter=clang-format-14  # as scripts/format.sh wants it; Debian 13 has none
+lacks_formatter() { release_has g++ && ! release_has "$formatter"; }
+
 missing=()
 if [ "${1:-}" = test ]; then
   # Node may come from elsewhere, with npm in it: what counts is that both are there.
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
-  command -v clang-format-14 >/dev/null || missing+=(clang-format-14)  # as scripts/format.sh wants it
+  command -v "$formatter" >/dev/null || lacks_formatter || missing+=("$formatter")
   packages+=(openssh-client openssh-server iproute2 fish tcsh)
 fi
 for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
@@ -85,9 +90,12 @@ to_install=()
 for package in "${missing[@]}"; do
   if [ "$package" = boost ]; then
     for version in "${boost_versions[@]}"; do
-      # `apt-cache show` also knows packages that others only speak of, as Debian 13 does of 1.81.
-      if [ -n "$(apt-cache madison "libboost${version}-dev")" ]; then package="libboost${version}-dev"; break; fi
+      if release_has "libboost${version}-dev"; then package="libboost${version}-dev"; break; fi
     done
+  fi
+  if [ "$package" = "$formatter" ] && lacks_formatter; then
+    echo "setup: this release has no $formatter; sources are neither formatted nor checked for it" >&2
+    continue
   fi
   to_install+=("$package")
 done
