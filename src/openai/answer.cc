@@ -140,6 +140,7 @@ void Answer::note(std::size_t index, const GenerationResult& result) {
   choice.tokens_out = result->tokens_out;
   choice.prompt_tokens = result->prompt_tokens;
   choice.finish_reason = finish_reason_of(result->stop_reason);
+  choice.met_stop_text = result->stop_reason == contract::StopReason::StopSequence;
 }
 
 AnswerParts Answer::parse(Choice& choice, std::string_view text) {
@@ -150,7 +151,8 @@ AnswerParts Answer::parse(Choice& choice, std::string_view text) {
 
 AnswerParts Answer::end_parts(Choice& choice) {
   if (!choice.parser) return {};
-  const bool was_cut = choice.finish_reason == "length";
+  const bool is_torn = choice.met_stop_text && choice.parser->is_in_arguments();
+  const bool was_cut = is_torn || choice.finish_reason == "length";
   AnswerParts parts = choice.parser->finish(was_cut);
   if (!was_cut && choice.parser->num_calls() > 0) choice.finish_reason = "tool_calls";
   return parts;

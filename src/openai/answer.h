@@ -83,6 +83,7 @@ class Answer {
     std::int64_t cached_tokens = 0;
     std::int64_t tokens_out = 0;
     std::string finish_reason;
+    bool met_stop_text = false;
   };
 
   ObjectHead object_head() const;

@@ -66,6 +66,8 @@ class AnswerParser {
   std::size_t num_calls() const { return num_calls_; }
   // As many calls as were asked for are whole: nothing that follows matters.
   bool is_satisfied() const { return state_ == State::Done; }
+  // A call has begun and its arguments are not whole.
+  bool is_in_arguments() const { return state_ == State::Arguments || state_ == State::Xml; }
 
  private:
   enum class State : std::uint8_t {

@@ -203,8 +203,8 @@ void read_json_schema(json::FieldReader& reader, const json::Object& format, Out
   if (wrapper != nullptr) {
     json::FieldReader inner(*wrapper, "response_format.json_schema.");
     inner.required_string("name");
-    inner.ignore("description");
-    inner.ignore("strict");  // the schema always holds
+    inner.optional_string("description");
+    inner.optional_bool("strict");  // the schema always holds
     const json::Object* schema = inner.required_object("schema");
     if (schema != nullptr) out.schema = *schema;
     nested.add(inner.finish());

@@ -50,20 +50,22 @@ std::optional<ToolSpec> read_tool(const json::Value& value, const std::string& w
   return spec;
 }
 
-std::shared_ptr<const ToolList> read_list(json::FieldReader& reader, json::Object& chat) {
+// Null: there are none. Nothing: some were refused.
+std::optional<std::shared_ptr<const ToolList>> read_list(json::FieldReader& reader,
+                                                         json::Object& chat) {
   const json::Array* tools = reader.optional_array("tools");
   if (tools == nullptr || tools->empty()) return nullptr;
   if (tools->size() > kToolsMax) {
     reader.fail("tools", fmt::format("at most {}", kToolsMax),
                 fmt::format("has {} entries, more than {}", tools->size(), kToolsMax));
-    return nullptr;
+    return std::nullopt;
   }
   auto list = std::make_shared<ToolList>();
   for (std::size_t i = 0; i < tools->size(); ++i) {
     std::optional<ToolSpec> tool = read_tool((*tools)[i], fmt::format("tools[{}]", i), reader);
-    if (!tool) return nullptr;
-    list->push_back(std::move(*tool));
+    if (tool) list->push_back(std::move(*tool));
   }
+  if (list->size() < tools->size()) return std::nullopt;
   chat["tools"] = *tools;
   return list;
 }
@@ -74,7 +76,32 @@ bool has_tool(const ToolRequest& request, std::string_view name) {
                      [&](const ToolSpec& tool) { return tool.name == name; });
 }
 
-void read_choice(json::FieldReader& reader, ToolRequest& request) {
+// The name in {"type":"function","function":{"name":…}}.
+std::optional<std::string> read_named(const json::Value& value, json::FieldReader& reader) {
+  const json::Object* object = value.if_object();
+  const json::Value* type = object != nullptr ? object->if_contains("type") : nullptr;
+  const json::Value* function = object != nullptr ? object->if_contains("function") : nullptr;
+  const json::Object* inner = function != nullptr ? function->if_object() : nullptr;
+  const json::Value* name = inner != nullptr ? inner->if_contains("name") : nullptr;
+  if (type == nullptr || *type != json::Value("function") || name == nullptr ||
+      !name->is_string()) {
+    reader.fail("tool_choice", "known choice",
+                "must be \"auto\", \"none\", \"required\" or "
+                "{\"type\":\"function\",\"function\":{\"name\":…}}");
+    return std::nullopt;
+  }
+  json::FieldReader outer_fields(*object, "tool_choice.");
+  json::FieldReader inner_fields(*inner, "tool_choice.function.");
+  outer_fields.ignore("type");
+  outer_fields.ignore("function");
+  inner_fields.ignore("name");
+  reader.add(outer_fields.finish());
+  reader.add(inner_fields.finish());
+  return std::string(json::view(name->get_string()));
+}
+
+// `are_sound`: where tools were refused, which there are is not known.
+void read_choice(json::FieldReader& reader, bool are_sound, ToolRequest& request) {
   using Choice = ToolRequest::Choice;
   const json::Value* value = reader.optional_value("tool_choice");
   if (value == nullptr) return;
@@ -85,23 +112,15 @@ void read_choice(json::FieldReader& reader, ToolRequest& request) {
   }
   if (*value == json::Value("required")) {
     request.choice = Choice::Required;
-    if (request.tools == nullptr)
+    if (are_sound && request.tools == nullptr)
       reader.fail("tool_choice", "with tools", "is \"required\", but there are no tools");
     return;
   }
-  const json::Object* object = value->if_object();
-  const json::Value* function = object != nullptr ? object->if_contains("function") : nullptr;
-  const json::Object* inner = function != nullptr ? function->if_object() : nullptr;
-  const json::Value* name = inner != nullptr ? inner->if_contains("name") : nullptr;
-  if (name == nullptr || !name->is_string()) {
-    reader.fail("tool_choice", "known choice",
-                "must be \"auto\", \"none\", \"required\" or "
-                "{\"type\":\"function\",\"function\":{\"name\":…}}");
-    return;
-  }
+  const std::optional<std::string> name = read_named(*value, reader);
+  if (!name) return;
   request.choice = Choice::Named;
-  request.named = json::view(name->get_string());
-  if (!has_tool(request, request.named)) {
+  request.named = *name;
+  if (are_sound && !has_tool(request, request.named)) {
     reader.fail("tool_choice", "one of the tools",
                 fmt::format("names {}, which is not among the tools", base::quoted(request.named)));
   }
@@ -272,8 +291,9 @@ std::string_view trimmed(std::string_view text) {
 
 ToolRequest read_tools(json::FieldReader& reader, json::Object& chat) {
   ToolRequest request;
-  request.tools = read_list(reader, chat);
-  read_choice(reader, request);
+  std::optional<std::shared_ptr<const ToolList>> list = read_list(reader, chat);
+  if (list) request.tools = std::move(*list);
+  read_choice(reader, list.has_value(), request);
   request.parallel = reader.optional_bool("parallel_tool_calls").value_or(true);
   if (!request.is_active()) chat.erase("tools");
   return request;

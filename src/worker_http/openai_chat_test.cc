@@ -249,6 +249,9 @@ TEST(Chat, RefusesAndNames) {
       {"{" + messages + R"(,"response_format":{"type":"xml"}})", "response_format.type"},
       {"{" + messages + R"(,"response_format":{"type":"json_schema"}})",
        "response_format.json_schema"},
+      {"{" + messages +
+           R"(,"response_format":{"type":"json_schema","json_schema":{"name":"a","strict":1,"schema":{}}}})",
+       "response_format.json_schema.strict"},
       {"{" + messages + R"(,"tool_choice":"required"})", "tool_choice"},
       {"{" + messages + R"(,"tools":[{"type":"custom"}]})", "tools[0]"},
       {"{" + messages + R"(,"tools":[{"type":"function","function":{"name":"a b"}}]})",
@@ -256,6 +259,12 @@ TEST(Chat, RefusesAndNames) {
       {"{" + messages +
            R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"g"}}})",
        "tool_choice"},
+      {"{" + messages +
+           R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"custom","function":{"name":"f"}}})",
+       "tool_choice"},
+      {"{" + messages +
+           R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f","x":1}}})",
+       "tool_choice.function.x"},
       {"{" + messages +
            R"(,"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_object"}})",
        "response_format"},
@@ -277,6 +286,14 @@ TEST(Chat, RefusesAndNames) {
                 HasSubstr(field));
   }
   EXPECT_EQ(worker.backend.num_jobs(), 0U);
+  // Every tool that is wrong, and nothing about tools that were sent and refused.
+  const std::string wrong_tools = worker.post(
+      "/v1/chat/completions",
+      "{" + messages +
+          R"(,"tools":[{"type":"function","function":{"name":"a b"}},{"type":"custom"}],"tool_choice":"required"})");
+  EXPECT_THAT(wrong_tools, HasSubstr("tools[0].function.name must"));
+  EXPECT_THAT(wrong_tools, HasSubstr("tools[1] must"));
+  EXPECT_THAT(wrong_tools, Not(HasSubstr("there are no tools")));
   const std::string other =
       worker.post("/v1/chat/completions", "{" + messages + R"(,"model":"gpt"})");
   EXPECT_EQ(status_of(other), 404);

@@ -136,6 +136,23 @@ TEST(ToolCalls, ACallThatIsCutHasWhatThereIs) {
             R"({"city": "Pa)");
 }
 
+TEST(ToolCalls, ACallThatAStopTextTearsIsNoWholeCall) {
+  for (const bool stream : {false, true}) {
+    TestWorker worker;
+    worker.backend.script = says(R"(<tool_call>{"name": "get_weather", "arguments": {"city": "Pa)",
+                                 contract::StopReason::StopSequence);
+    const std::string response =
+        worker.post("/v1/chat/completions", chat(stream ? R"(,"stream":true)" : ""));
+    const json::Value choice =
+        (stream ? chunks_of(response).back() : json_of(response)).at("choices").at(0);
+    EXPECT_EQ(choice.at("finish_reason"), "stop");
+  }
+  TestWorker worker;
+  worker.backend.script = says(kCall, contract::StopReason::StopSequence);
+  const json::Value whole = json_of(worker.post("/v1/chat/completions", chat("")));
+  EXPECT_EQ(whole.at("choices").at(0).at("finish_reason"), "tool_calls");
+}
+
 TEST(ToolCalls, OneIsEnoughWhenParallelOnesAreNotWanted) {
   for (const bool stream : {false, true}) {
     TestWorker worker;
