@@ -216,6 +216,16 @@ void open_and_multiply_numbers(const PackedKernels& kernels, const PackedRange& 
   }
 }
 
+// Asks for a part of the tiles that come next, `count` of them from `tile` on: there or not.
+void ask_for_next(const PackedRange& range, std::int64_t tile, std::int64_t count,
+                  std::int64_t part, std::int64_t parts) {
+  const std::int64_t bytes = tile_bytes(range.dtype, range.k);
+  const std::uint8_t* first = range.tiles + tile * bytes;
+  const std::int64_t lines = count * bytes / kVectorBytes;
+  for (std::int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
+    __builtin_prefetch(first + line * kVectorBytes, 0, 2);
+}
+
 }  // namespace
 
 std::int64_t room_for_opened(std::int64_t k) {
@@ -238,6 +248,7 @@ void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
     const std::int64_t end = std::min(begin + group, last);
     for (std::int64_t p = 0; p < panels.count(); ++p) {
       const Panel panel = panels.at(p);
+      if (range.rows > kRowsFromMemory) ask_for_next(range, end, end - begin, p, panels.count());
       for (std::int64_t tile = begin; tile < end;)
         tile += multiply_tiles(kernels, range, panel, tile, end);
     }
