@@ -36,19 +36,29 @@ Diagnosis judge_processor(const MachineFacts& facts) {
   return said;
 }
 
+// Of what there should be enough: below what it is worth a note, and below what a fault.
+template <class Number>
+struct Enough {
+  Number note = 0;
+  Number fault = 0;
+};
+template <class Number>
+Diagnosis judge_amount(std::string subject, std::string found, Number amount,
+                       const Enough<Number>& enough, std::string mend) {
+  if (amount >= enough.note) return {std::move(subject), Verdict::Ok, std::move(found), ""};
+  return {std::move(subject), amount < enough.fault ? Verdict::Fault : Verdict::Note,
+          std::move(found), std::move(mend)};
+}
+
 Diagnosis judge_memory(const MachineFacts& facts) {
   const contract::HostInfo& host = facts.host;
-  Diagnosis said{"memory", Verdict::Ok,
-                 fmt::format("{} free of {}", base::human_bytes(host.memory_free_bytes),
-                             base::human_bytes(host.memory_total_bytes)),
-                 ""};
-  if (host.memory_free_bytes < kMemoryNote) {
-    said.verdict = host.memory_free_bytes < kMemoryFault ? Verdict::Fault : Verdict::Note;
-    said.mend =
-        "end what is not needed (`ps aux --sort=-rss | head`); `llorch-pool plan MODEL` says what "
-        "a model takes before it is loaded";
-  }
-  return said;
+  return judge_amount(
+      "memory",
+      fmt::format("{} free of {}", base::human_bytes(host.memory_free_bytes),
+                  base::human_bytes(host.memory_total_bytes)),
+      host.memory_free_bytes, Enough{kMemoryNote, kMemoryFault},
+      "end what is not needed (`ps aux --sort=-rss | head`); `llorch-pool plan MODEL` says what a "
+      "model takes before it is loaded");
 }
 
 Diagnosis judge_limits(const MachineFacts& facts) {
@@ -66,33 +76,24 @@ Diagnosis judge_limits(const MachineFacts& facts) {
 }
 
 Diagnosis judge_descriptors(const MachineFacts& facts) {
-  Diagnosis said{
-      "descriptors", Verdict::Ok,
+  return judge_amount(
+      "descriptors",
       fmt::format("{} files at once, up to {}", facts.soft_descriptors, facts.hard_descriptors),
-      ""};
-  if (facts.hard_descriptors < kDescriptorsNote) {
-    said.verdict = facts.hard_descriptors < kDescriptorsFault ? Verdict::Fault : Verdict::Note;
-    said.mend = fmt::format(
-        "connections follow it; raise the hard limit to {} or more: LimitNOFILE= of a unit, or "
-        "\"* hard nofile 65536\" in /etc/security/limits.conf and a new login",
-        kDescriptorsNote);
-  }
-  return said;
+      facts.hard_descriptors, Enough{kDescriptorsNote, kDescriptorsFault},
+      fmt::format(
+          "connections follow it; raise the hard limit to {} or more: LimitNOFILE= of a unit, or "
+          "\"* hard nofile 65536\" in /etc/security/limits.conf and a new login",
+          kDescriptorsNote));
 }
 
 Diagnosis judge_disk(const MachineFacts& facts) {
   const std::int64_t free = facts.host.disk_free_bytes;
   const std::string& folder =
       facts.places.empty() ? facts.program_folder : facts.places.front().path;
-  Diagnosis said{"disk", Verdict::Ok, fmt::format("{} free at {}", base::human_bytes(free), folder),
-                 ""};
-  if (free < kDiskNote) {
-    said.verdict = free < kDiskFault ? Verdict::Fault : Verdict::Note;
-    said.mend =
-        "`llorch-pool models prune` shows what can go; LLORCH_HOME moves everything to another "
-        "disk";
-  }
-  return said;
+  return judge_amount(
+      "disk", fmt::format("{} free at {}", base::human_bytes(free), folder), free,
+      Enough{kDiskNote, kDiskFault},
+      "`llorch-pool models prune` shows what can go; LLORCH_HOME moves everything to another disk");
 }
 
 Diagnosis judge_gpu(const MachineFacts& facts) {
