@@ -160,18 +160,30 @@ TEST(Execute, TheFirstTokenLeavesBeforeTheSecondExists) {
   EXPECT_THAT(socket.read_until("\n\n"), HasSubstr("event: end"));
 }
 
+// A job whose client has heard a comment and no event.
+struct SilentJob {
+  SilentJob() {
+    EXPECT_TRUE(socket.send(http::test::post("/execute", R"({"job_id":"j","prompt":"p"})", kJson)));
+    job = worker.backend.job(0);
+    EXPECT_THAT(socket.read_until(": keep-alive\n\n"), Not(HasSubstr("event:")));
+  }
+  static RouteSettings impatient() {
+    RouteSettings settings;
+    settings.keep_alive = milliseconds(20);
+    return settings;
+  }
+
+  TestWorker worker{impatient()};
+  RawSocket socket{worker.server->port()};
+  std::shared_ptr<FakeJob> job;
+};
+
 TEST(Execute, SilenceIsFilledWithComments) {
-  RouteSettings settings;
-  settings.keep_alive = milliseconds(20);
-  TestWorker worker(settings);
-  RawSocket socket(worker.server->port());
-  ASSERT_TRUE(socket.send(http::test::post("/execute", R"({"job_id":"j","prompt":"p"})", kJson)));
-  const auto job = worker.backend.job(0);
-  EXPECT_THAT(socket.read_until(": keep-alive\n\n"), Not(HasSubstr("event:")));
-  job->start();
-  EXPECT_THAT(socket.read_until("event: started"), HasSubstr("event: started"));
-  EXPECT_THAT(socket.read_until(": keep-alive\n\n"), HasSubstr(": keep-alive"));
-  job->end();
+  SilentJob silent;
+  silent.job->start();
+  EXPECT_THAT(silent.socket.read_until("event: started"), HasSubstr("event: started"));
+  EXPECT_THAT(silent.socket.read_until(": keep-alive\n\n"), HasSubstr(": keep-alive"));
+  silent.job->end();
 }
 
 TEST(Execute, ErrorsEndTheStream) {
@@ -211,15 +223,9 @@ TEST(Execute, AnErrorBeforeTheFirstEventIsAStatus) {
 }
 
 TEST(Execute, AnErrorAfterACommentComesBehindStarted) {
-  RouteSettings settings;
-  settings.keep_alive = milliseconds(20);
-  TestWorker worker(settings);
-  RawSocket socket(worker.server->port());
-  ASSERT_TRUE(socket.send(http::test::post("/execute", R"({"job_id":"j","prompt":"p"})", kJson)));
-  const auto job = worker.backend.job(0);
-  EXPECT_THAT(socket.read_until(": keep-alive\n\n"), Not(HasSubstr("event:")));
-  job->fail({ErrorCode::DeadlineExceeded, "too late"});
-  const std::string rest = socket.read_until("too late");
+  SilentJob silent;
+  silent.job->fail({ErrorCode::DeadlineExceeded, "too late"});
+  const std::string rest = silent.socket.read_until("too late");
   EXPECT_THAT(rest, HasSubstr("event: started\ndata: {\"job_id\":\"j\",\"model\":\""));
   EXPECT_LT(rest.find("event: started"), rest.find("event: error"));
 }
