@@ -23,7 +23,8 @@ def parts_of(text, mark, count):
 
 def score(options, model, text, form):
     """Tokens scored, and the mean of their negative log-probabilities."""
-    command = [options.perplexity, "--model", model, "--text", text, "--ctx", str(options.ctx), "--input", form, "--special", "--json"]
+    command = [options.perplexity, "--model", model, "--text", text, "--ctx", str(options.ctx), "--input", form, "--special", "--json",
+               "--threads", str(options.threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"input_cost: {done.stderr.strip() or done.returncode}")
@@ -47,6 +48,7 @@ def main():
     parser.add_argument("--split", default="\n\n")
     parser.add_argument("--parts", type=int, default=12)
     parser.add_argument("--ctx", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=0, help="0: one for each core; on a busy machine one is as fast as two")
     parser.add_argument("--form", default="int8")
     parser.add_argument("-m", "--model", action="append", required=True)
     options = parser.parse_args()

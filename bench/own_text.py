@@ -22,13 +22,13 @@ QUESTIONS = ("What is {}?", "Tell me a short story about {}.", "Why is {} import
 SYSTEM = "You are a helpful assistant"
 TURN = "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{answer}<|im_end|>\n"
 LIMIT_S = 600
-STREAMS = 8  # an answer has the same tokens among others as alone
+STREAMS = 16  # an answer has the same tokens among others as alone
 
 
 def start(options):
     """The worker and its address: the log tells the port, and when the model is there."""
-    worker = subprocess.Popen([options.worker, "--worker-id", "own-text", "--model", options.model, "--port", "0", "--log-format", "json"],
-                              stderr=subprocess.PIPE, text=True)
+    worker = subprocess.Popen([options.worker, "--worker-id", "own-text", "--model", options.model, "--port", "0", "--log-format", "json",
+                               "--threads", str(options.threads)], stderr=subprocess.PIPE, text=True)
     port = None
     for line in worker.stderr:
         said = json.loads(line)
@@ -58,6 +58,8 @@ def main():
     parser.add_argument("--worker", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--answers", type=int, default=150, help="150 of minimind2's have some 25,000 tokens")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first: others than those of an earlier text")
+    parser.add_argument("--threads", type=int, default=0, help="of the worker; on a busy machine one is as fast as two")
     parser.add_argument("--answer", type=int, default=256, help="tokens of an answer, at most")
     parser.add_argument("--turn", default=TURN, help="how a question and its answer are written")
     parser.add_argument("-o", "--output", required=True)
@@ -66,7 +68,8 @@ def main():
     try:
         with concurrent.futures.ThreadPoolExecutor(STREAMS) as streams:
             told, turns = 0, []
-            for question, (answer, tokens) in streams.map(lambda seed: answered(address, seed, options.answer), range(options.answers)):
+            for question, (answer, tokens) in streams.map(lambda seed: answered(address, seed, options.answer),
+                                                               range(options.first, options.first + options.answers)):
                 told += tokens
                 turns.append(options.turn.format(system=SYSTEM, question=question, answer=answer))
     finally:
