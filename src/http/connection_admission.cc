@@ -92,7 +92,8 @@ void Connection::drop_claims(Request& request, bool has_good_token) const {
 Connection::Admission Connection::admit(const Parser& parser, Request& request) const {
   const ServerOptions& options = shared_.options;
   Admission admission;
-  const RequestHead head{parser.get().version() >= 11, {parser.get().target().data(), parser.get().target().size()},
+  const RequestHead head{parser.get().version() >= 11,
+                         {parser.get().target().data(), parser.get().target().size()},
                          request.headers};
   admission.refusal = check_head(head, {options.max_target_bytes, options.max_header_fields});
   if (admission.refusal) return admission;
