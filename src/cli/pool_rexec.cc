@@ -1,5 +1,7 @@
 // llorch-pool rexec: the other end of a command that came over ssh. Becomes that command, so that
 // its output, exit code, terminal and signals are its own. Only our own programs call it.
+#include <unistd.h>
+
 #include <CLI/App.hpp>
 #include <filesystem>
 #include <memory>
@@ -7,6 +9,7 @@
 #include <system_error>
 
 #include "base/process.h"
+#include "base/reader_watch.h"
 #include "cli/output.h"
 #include "cli/pool_command.h"
 #include "remote/remote_argv.h"
@@ -28,8 +31,11 @@ fs::path find(const std::string& program, const base::Environment& environment) 
 }
 
 int become(const std::string& text, const base::Environment& environment) {
-  const Result<remote::RemoteCommand> command = remote::decode_remote(text);
+  Result<remote::RemoteCommand> command = remote::decode_remote(text);
   if (!command.ok()) return fail(command.error());
+  // A terminal says itself that its user has gone; a pipe to sshd is to be watched.
+  if (::isatty(STDOUT_FILENO) == 0)
+    command->environment.push_back(std::string(base::kReaderVariable) + "=1");
   const fs::path program = find(command->words.front(), environment);
   return fail(base::become_program(program, command->words, command->environment));
 }

@@ -242,6 +242,48 @@ class Logins(unittest.TestCase):
         self.fail(f"it does not end: {said}")
 
 
+class Interrupted(unittest.TestCase):
+    """Ctrl-C here ends what runs there, with a terminal and without one, on one host and on several."""
+
+    LOGS = ("pool", "worker", "logs", "-f", "worker-cpu-0", "--host")
+
+    def followers(self, hosts):
+        return [host.name for host in hosts for pid in host.programs("llorch-pool") if "logs" in command_of(pid)]
+
+    def test_a_command_ends_on_its_host_too(self):
+        with fleet_of("anna", "bert") as (fleet, hosts):
+            fleet.bring_up("anna", "bert")
+            for host in hosts:
+                fleet.text_of(fleet.ask(host.name, tokens=5))
+            for where, names in (("anna", ["anna"]), ("anna,bert", ["anna", "bert"])):
+                child = subprocess.Popen([fleet.bin / "llorch", *self.LOGS, where], env=fleet.environment, stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                wait_until(lambda: sorted(self.followers(hosts)) == names, f"{where}: it does not begin")
+                child.send_signal(signal.SIGINT)
+                child.communicate(timeout=PATIENCE)
+                self.assertNotEqual(child.returncode, 0)
+                wait_until(lambda: not self.followers(hosts), f"{where}: it runs on there")
+            self.type_ctrl_c(fleet, hosts)
+
+    def type_ctrl_c(self, fleet, hosts):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(fleet.bin / "llorch", ["llorch", *self.LOGS, "anna"], fleet.environment)
+        said, status, has_typed = b"", None, False
+        until = time.monotonic() + PATIENCE
+        while status is None and time.monotonic() < until:
+            if select.select([terminal], [], [], 0.1)[0]:
+                with contextlib.suppress(OSError):
+                    said += os.read(terminal, 4096)
+            if b"job done" in said and not has_typed:  # it has shown what is there, and waits for more
+                has_typed = True
+                os.write(terminal, b"\x03")
+            ended, code = os.waitpid(pid, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if ended else None
+        self.assertEqual(status, 130, "the exit code of what was interrupted there")
+        wait_until(lambda: not self.followers(hosts), "with a terminal it runs on there")
+
+
 class Words(unittest.TestCase):
     def test_no_word_reaches_a_shell(self):
         with fleet_of("anna") as (fleet, hosts):
