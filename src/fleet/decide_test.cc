@@ -389,6 +389,31 @@ TEST_F(DecideJob, AdmissionIsBoundedForAllAndForEachKey) {
   EXPECT_GT(out.replies.at(9).predicted_start_ms, 0);
 }
 
+TEST_F(DecideJob, AnAnswerWithoutALimitTakesTheContextFromItsKeysDay) {
+  add_host("a", {worker("w")});
+  feed(KeyChanged{{7}, {.name = "k", .tokens_per_day = 5000}});
+  feed(KeyChanged{{8}, {.name = "l", .tokens_per_day = 4095}});
+  const auto ask = [this](std::uint64_t key, JobKind kind) {
+    feed(Submitted{.request = ++next_job,
+                   .job = {5, next_job},
+                   .facts = {.key = {key},
+                             .kind = kind,
+                             .model = kModel,
+                             .model_name = "m",
+                             .submitted_ms = wall(),
+                             .prompt_tokens = 10}});
+    sync();
+    return out.replies[next_job].status;
+  };
+  EXPECT_EQ(ask(8, JobKind::Execute).error().code, ErrorCode::Forbidden) << "it may need 4096";
+  EXPECT_TRUE(ask(8, JobKind::Embedding).ok()) << "it has no answer";
+  EXPECT_TRUE(ask(7, JobKind::Execute).ok());
+  EXPECT_EQ(ask(7, JobKind::Execute).error().code, ErrorCode::QueueFull);
+  end_attempt(AttemptEnd::Completed, 100);
+  sync();
+  EXPECT_TRUE(ask(7, JobKind::Execute).ok()) << "what was not needed is given back";
+}
+
 TEST_F(DecideJob, AKeyMayUseTheWholeQueueUntilAnotherWantsRoom) {
   add_host("a", {worker("w", 1, 1)});
   for (int i = 0; i < 8; ++i) submit_task({.key = {1}});

@@ -95,10 +95,30 @@ std::optional<Refused> find_no_room(Fleet& fleet, KeyIndex index, ModelIndex mod
   return std::nullopt;
 }
 
+// Tokens of one sequence: of the workers that run the model, else of what hosts say about it.
+std::uint32_t largest_context(const Fleet& fleet, ModelIndex index) {
+  const Model& model = fleet.models[index];
+  std::uint32_t largest = 0;
+  for (const WorkerView& view : model.views) largest = std::max(largest, view.context);
+  if (largest > 0) return largest;
+  for (const HostIndex host : model.hosts) {
+    const auto seen = fleet.hosts[host].models.find(index);
+    if (seen != fleet.hosts[host].models.end()) largest = std::max(largest, seen->second.context);
+  }
+  return largest;
+}
+
+// What it may cost its key. An answer that asks for no end may fill the context.
 std::int64_t tokens_at_most(const Fleet& fleet, const SubmittedRecord& facts, ModelIndex model) {
-  const double each =
-      facts.max_tokens > 0 ? facts.max_tokens : fleet.speeds.expected_output(facts.key, model, 0);
-  return facts.prompt_tokens + static_cast<std::int64_t>(each * std::max(1U, facts.choices));
+  const std::int64_t prompt = facts.prompt_tokens;
+  if (facts.kind == JobKind::Embedding) return prompt;
+  std::int64_t each = facts.max_tokens;
+  if (each == 0) {
+    const auto expected =
+        static_cast<std::int64_t>(fleet.speeds.expected_output(facts.key, model, 0));
+    each = std::max(expected, static_cast<std::int64_t>(largest_context(fleet, model)) - prompt);
+  }
+  return prompt + each * std::max(1U, facts.choices);
 }
 
 std::optional<Refused> find_refusal(Turn& turn, const SubmittedRecord& facts, ModelIndex model) {

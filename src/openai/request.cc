@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "contract/limits.h"
 #include "contract/request_body.h"
+#include "openai/defaults.h"
 #include "openai/field_table.h"
 
 namespace llorch::openai {
@@ -19,7 +20,6 @@ constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 constexpr std::int32_t kInt32Max = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kChatTopLogprobsMax = 20;
 constexpr std::int64_t kCompletionLogprobsMax = 5;
-constexpr std::int32_t kCompletionMaxTokens = 16;  // OpenAI's default
 constexpr std::size_t kLogitBiasMax = 1024;
 constexpr std::size_t kDocumentsMax = 1024;
 constexpr double kBiasMax = 100;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fleet/ids.h"
+#include "openai/defaults.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -100,7 +101,10 @@ std::optional<OpenAiRefusal> read_openai_request(JobKind kind, const json::Objec
           "n"};
     }
     request.choices = static_cast<std::uint32_t>(choices);
-    request.max_tokens = count_of(body, "max_completion_tokens", count_of(body, "max_tokens", 0));
+    const std::uint32_t usual =
+        kind == JobKind::Completion ? std::uint32_t{openai::kCompletionMaxTokens} : 0;
+    request.max_tokens =
+        count_of(body, "max_completion_tokens", count_of(body, "max_tokens", usual));
     const json::Value* logprobs = find(body, "logprobs");
     request.with_logprobs =
         logprobs != nullptr && (logprobs->is_bool() ? logprobs->get_bool() : true);

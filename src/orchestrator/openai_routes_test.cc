@@ -170,6 +170,21 @@ TEST_F(OpenAiRoutes, AKeyHearsNothingOfOtherKeysAndTheirModels) {
               Not(HasSubstr("story")));
 }
 
+TEST_F(OpenAiRoutes, AKeysUsageStandsInMetrics) {
+  fleet.pool.set_usual({.tokens = 6});
+  const Result<KeyRing::NewKey> key = fleet.keys->add({.name = "lap\"top"}, 1);
+  ASSERT_TRUE(key.ok());
+  http::Headers headers;
+  headers.add("Authorization", "Bearer " + key->key);
+  ASSERT_EQ(chat("", headers).status, 200);
+  const std::string page = client.send({http::Method::Get, fleet.url("/metrics")})->body;
+  const std::string row = fmt::format(R"(llorch_key_tokens_total{{key="{}",name="lap\"top"}} )",
+                                      fleet::text(key->stored.id));
+  const std::size_t at = page.find(row);
+  ASSERT_NE(at, std::string::npos) << page;
+  EXPECT_GE(std::stoi(page.substr(at + row.size())), 6) << page.substr(at, 100);
+}
+
 TEST_F(OpenAiRoutes, RefusesWhatItMustUnderstandItself) {
   for (const std::string_view body :
        {R"({"messages":[]})", R"({"model":5})", R"({"model":"story","stream":"yes"})",
@@ -263,6 +278,10 @@ TEST(OpenAiRequest, CountsTheAnswers) {
   EXPECT_EQ(choices(JobKind::Completion, R"({"model":"m","prompt":[1,2,3]})"), 1U);
   EXPECT_EQ(choices(JobKind::Completion, R"({"model":"m","prompt":[[1],[2]]})"), 2U);
   OpenAiRequest request;
+  EXPECT_FALSE(read_openai_request(JobKind::Completion, {{"model", "m"}}, request));
+  EXPECT_EQ(request.max_tokens, 16U) << "OpenAI's default";
+  EXPECT_FALSE(read_openai_request(JobKind::Chat, {{"model", "m"}}, request));
+  EXPECT_EQ(request.max_tokens, 0U) << "as the context has room for";
   const auto refusal =
       read_openai_request(JobKind::Chat, json::Object{{"model", "m"}, {"n", 1000}}, request);
   ASSERT_TRUE(refusal);
