@@ -118,13 +118,21 @@ Error describe_away(const fleet::Fleet& fleet, std::string_view name,
   return {ErrorCode::Unavailable, message + "; " + first.remedy};
 }
 
-Error not_found(const fleet::Fleet& fleet, std::string_view name) {
+// Nobody hears of models that are not for its key, not even as the nearest names.
+Error not_found(const fleet::Fleet& fleet, std::string_view name, fleet::KeyId key) {
   std::vector<std::string_view> names;
+  bool has_models = false;
   for (const fleet::Model& model : fleet.models) {
-    if (!model.hosts.empty() || !model.views.empty()) names.push_back(model.name);
+    const bool is_somewhere = !model.hosts.empty() || !model.views.empty();
+    has_models = has_models || is_somewhere;
+    if (is_somewhere && may_use_model(fleet, key, model.name)) names.push_back(model.name);
   }
   std::string message = fmt::format("no host of this fleet knows a model '{}'", name);
-  message += names.empty() ? "; none has any model" : base::did_you_mean(name, names);
+  if (!names.empty()) {
+    message += base::did_you_mean(name, names);
+  } else {
+    message += has_models ? "; none has one for this key" : "; none has any model";
+  }
   return {ErrorCode::NotFound, message + "; `llorch status` shows those there are"};
 }
 
@@ -155,7 +163,7 @@ ModelSearch find_model_by_name(const fleet::Fleet& fleet, std::string_view name,
   if (!away.empty() && may_use_model(fleet, key, name)) {
     return {.found = {}, .error = describe_away(fleet, name, away), .retry_after_ms = kAwayRetryMs};
   }
-  return {.found = {}, .error = not_found(fleet, name)};
+  return {.found = {}, .error = not_found(fleet, name, key)};
 }
 
 }  // namespace llorch::orchestrator

@@ -84,6 +84,9 @@ TEST_F(FindModel, AKeyHearsNothingOfModelsThatItMayNotUse) {
   feed(fleet::KeyChanged{key, {.name = "k", .models = {"gpt*"}}});
   EXPECT_EQ(find("llama", key).error.code, ErrorCode::NotFound);
   EXPECT_THAT(find("llama", key).error.message, Not(HasSubstr("box2")));
+  add_host("box3", {});  // which has "m"
+  EXPECT_THAT(find("mm").error.message, HasSubstr("did you mean m"));
+  EXPECT_THAT(find("mm", key).error.message, HasSubstr("none has one for this key"));
 }
 
 }  // namespace
