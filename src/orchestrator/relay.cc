@@ -253,8 +253,7 @@ http::Task<void> Relays::ask_worker(LivePtr live, std::shared_ptr<AnswerLog> log
   }
   const AttemptRequest& request = live->request;
   http::ClientRequest ask = request_to(*live, endpoint_of(request.facts.kind));
-  if (request.facts.deadline_ms > 0)
-    ask.headers.add("X-Deadline", std::to_string(request.facts.deadline_ms));
+  // No X-Deadline: our own clock keeps it. That of the host may be wrong.
   if (is_openai(request.facts.kind)) ask.headers.add("X-Llorch-Ids", "1");
   // So it may use a kept connection: a worker that gets it twice knows it by its name.
   ask.headers.add("Idempotency-Key", fleet::text(live->id()));
