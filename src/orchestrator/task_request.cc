@@ -6,6 +6,7 @@
 
 #include "contract/fleet_api.h"
 #include "contract/inference.h"
+#include "contract/pool_state.h"
 #include "contract/request_body.h"
 #include "fleet/prefix_table.h"
 #include "openai/request.h"
@@ -121,14 +122,24 @@ void fill_options(const contract::TaskOptions& options, const http::Request& req
 }
 
 void check_options(const contract::TaskOptions& options, const fleet::SubmittedRecord& facts,
-                   std::vector<json::FieldError>& errors) {
+                   const http::Request& request, std::vector<json::FieldError>& errors) {
   const bool is_pin = facts.mode == fleet::Mode::Pin;
   if (is_pin != !options.host.empty()) {
     errors.push_back(
         {"host", "with mode pin", is_pin ? "is needed by mode pin" : "needs mode pin", {}});
   }
-  if (facts.idempotency.size() > kIdempotencyBytesMax) {
-    errors.push_back({"Idempotency-Key", "1..256 bytes", "is too long", {}});
+  for (const std::string& label : options.labels) {
+    // No host has another one: the job would wait for ever.
+    if (!contract::is_label(label))
+      errors.push_back(
+          {"labels", "letters, digits and . _ = / -", "is no label of a host", json::Value(label)});
+  }
+  const bool has_word = request.headers.find("Idempotency-Key").has_value();
+  if (has_word && (facts.idempotency.empty() || facts.idempotency.size() > kIdempotencyBytesMax)) {
+    errors.push_back({"Idempotency-Key",
+                      "1..256 bytes",
+                      facts.idempotency.empty() ? "is empty" : "is too long",
+                      {}});
   }
 }
 
@@ -211,7 +222,7 @@ Result<Submission> read_task_request(const http::Request& request, const Caller&
   fleet::SubmittedRecord& facts = submission.facts;
   facts.key = caller.key;
   fill_options(options, request, facts);
-  check_options(options, facts, errors);
+  check_options(options, facts, request, errors);
   hash_body(request.body, facts.body_hash);
   const json::Object own = contract::write_fields(contract::TaskOptions{.deadline_ms = 0});
   Status filled = facts.kind == JobKind::Execute
