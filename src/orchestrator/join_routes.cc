@@ -48,9 +48,11 @@ Result<bool> take_name(job_store::Store& store, const KeyRing& keys, const std::
 }
 
 Status check_name(const std::string& name) {
-  if (contract::is_host_name(name) && name != kLocalHost) return ok_status();
+  // `--host all` means every host.
+  if (contract::is_host_name(name) && name != kLocalHost && name != "all") return ok_status();
   return Error{ErrorCode::InvalidArgument,
-               "name: expected 1..64 of [A-Za-z0-9._-], a letter or digit first, and not 'local'"};
+               "name: expected 1..64 of [A-Za-z0-9._-], a letter or digit first, and neither "
+               "'local' nor 'all'"};
 }
 
 }  // namespace

@@ -34,6 +34,11 @@ Status check_name(std::string_view name) {
   const bool is_good = at == std::string_view::npos ? is_plain_name(name)
                                                     : is_plain_name(name.substr(0, at)) &&
                                                           is_plain_name(name.substr(at + 1));
+  if (name == "all") {
+    return Error{ErrorCode::InvalidArgument,
+                 "all means every host (--host all), so none can be called so; give it another "
+                 "name in ~/.ssh/config"};
+  }
   if (is_good && name.size() <= kMaxNameBytes) return ok_status();
   return Error{ErrorCode::InvalidArgument,
                fmt::format("{} is no host: expected a name of ~/.ssh/config, host or user@host, of "

@@ -32,6 +32,7 @@ TEST(SshHost, TakesNamesThatAProxyCommandMayPaste) {
 
 TEST(SshHost, RefusesNamesThatAreOptionsOrShellText) {
   for (const char* name : {"",
+                           "all",
                            "-oProxyCommand=id",
                            "a@-oProxyCommand=id",
                            "a;b",

@@ -128,7 +128,8 @@ TEST_F(Join, WhoMayNotIsToldSo) {
   const ProgramOutcome infer = join("infer");
   EXPECT_EQ(infer.exit_code, 1);
   EXPECT_THAT(infer.err, HasSubstr("--scope join"));
-  EXPECT_THAT(join("key", "local").err, HasSubstr("not 'local'"));
+  for (const char* word : {"local", "all"})
+    EXPECT_THAT(join("key", word).err, HasSubstr("neither 'local' nor 'all'"));
   EXPECT_THAT(join("key", "../x").err, HasSubstr("name:"));
   const ProgramOutcome plain = pool({"join", "http" + url_.substr(5), "--token-file",
                                      (attic_ / "key").string(), "--name", "attic"});
