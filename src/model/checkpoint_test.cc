@@ -380,6 +380,26 @@ TEST(CheckpointNegative, C10AnotherId) {
   model.expect_fails(10, model.record_on(backend));
 }
 
+// Logits that differ by the roundings of another order of sums, each with its exact softmax.
+TEST(Checkpoints, SoftmaxIsHeldAgainstItsOwnLogits) {
+  Trace reference;
+  reference.tensors["selected_logits"] = {{3}, {2.0F, 1.9F, -3.0F}};
+  reference.tensors["softmax"] = {{3}, {0.52312873F, 0.47334645F, 0.00352481F}};
+  Trace ours = reference;
+  ours.tensors["selected_logits"].values = {2.00001F, 1.89999F, -3.0F};
+  const double parts[] = {std::exp(double{2.00001F}), std::exp(double{1.89999F}), std::exp(-3.0)};
+  const double sum = parts[0] + parts[1] + parts[2];
+  for (std::size_t i = 0; i < 3; ++i)
+    ours.tensors["softmax"].values[i] = static_cast<float>(parts[i] / sum);
+  const auto judge = [&] { return compare(ours, reference)[10]; };
+  EXPECT_TRUE(judge().passed) << judge().difference;
+  // What is not the softmax of those logits fails, be it the reference's.
+  ours.tensors["softmax"] = reference.tensors["softmax"];
+  EXPECT_FALSE(judge().passed);
+  ours.tensors.erase("softmax");
+  EXPECT_EQ(judge().difference, "not recorded");
+}
+
 TEST(CheckpointNegative, C11WrongTemperature) {
   expect_first_failure(11, [](BrokenBackend& backend) {
     backend.on_softmax = [](compute::SoftmaxArgs& args) {

@@ -213,6 +213,28 @@ CheckpointResult compare_selected(const Checkpoint& checkpoint, const Trace& our
   return compare_tensors(checkpoint, selected, &last);
 }
 
+// In double precision.
+HostTensor exact_softmax(const HostTensor& logits) {
+  HostTensor exact{logits.shape, {}};
+  if (logits.values.empty()) return exact;
+  const double largest = *std::max_element(logits.values.begin(), logits.values.end());
+  double sum = 0;
+  for (const float logit : logits.values) sum += std::exp(logit - largest);
+  for (const float logit : logits.values)
+    exact.values.push_back(static_cast<float>(std::exp(logit - largest) / sum));
+  return exact;
+}
+
+// Probabilities of the very logits that were given. What those may differ from the reference's by,
+// which the rungs below judge, is more than this one's tolerance where a token has about half of
+// all.
+CheckpointResult compare_softmax(const Checkpoint& checkpoint, const Trace& ours) {
+  const HostTensor* logits = find(ours, "selected_logits");
+  if (logits == nullptr) return result(checkpoint, kInfinity, "not recorded");
+  const HostTensor exact = exact_softmax(*logits);
+  return compare_tensors(checkpoint, find(ours, checkpoint.tensor), &exact);
+}
+
 CheckpointResult compare_ids(const Checkpoint& checkpoint, std::span<const std::int32_t> ours,
                              std::span<const std::int32_t> reference) {
   if (std::ranges::equal(ours, reference)) return result(checkpoint, 0, {});
@@ -239,6 +261,9 @@ std::vector<CheckpointResult> compare(const Trace& ours, const Trace& reference)
         break;
       case 10:
         results.push_back(compare_ids(checkpoint, {&ours.argmax, 1}, {&reference.argmax, 1}));
+        break;
+      case 11:
+        results.push_back(compare_softmax(checkpoint, ours));
         break;
       case 12:
         results.push_back(compare_ids(checkpoint, ours.greedy_ids, reference.greedy_ids));
