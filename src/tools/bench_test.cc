@@ -127,6 +127,23 @@ TEST(RandomModel, HasTheTokenizerItIsGiven) {
             after.encode("Hello, world", {true, true}).take());
   const auto backend = compute::make_backend("cpu", {.threads = 1}).take();
   EXPECT_TRUE(model::load_model(folder / "out.gguf", *backend).ok());
+
+  // A GGUF file's own keys do as well, also for another family; not those of another vocabulary.
+  RandomModel again = {.shape = {"fused", "phi3", 64, 1, 2, 2, 96, 740, 64, false},
+                       .type = find_weight_type("q8_0"),
+                       .tokenizer = folder / "out.gguf"};
+  const Status copied = write_random_model(again, folder / "again.gguf");
+  ASSERT_TRUE(copied.ok()) << copied.error().message;
+  EXPECT_EQ(before.encode("Hello, world", {true, true}).take(),
+            tokenizer::load_tokenizer(folder / "again.gguf")
+                .take()
+                .encode("Hello, world", {true, true})
+                .take());
+  EXPECT_TRUE(model::load_model(folder / "again.gguf", *backend).ok());
+  again.shape.vocab = 741;
+  const Status other = write_random_model(again, folder / "other.gguf");
+  ASSERT_FALSE(other.ok());
+  EXPECT_THAT(other.error().message, HasSubstr("has 740 tokens, expected the 741 of fused"));
 }
 
 TEST(BenchProgram, PrintsEachFormAndSaysWhatIsWrong) {

@@ -188,7 +188,8 @@ void describe(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(base::check_whole_number);
   app.add_option("--tokenizer", options.tokenizer,
-                 "the folder whose tokenizer it gets, with --random;\nno worker starts without one")
+                 "the folder or .gguf whose tokenizer it gets, with\n--random; no worker starts "
+                 "without one")
       ->type_name("PATH");
   app.add_flag("--json", options.json, "print one JSON object");
 }

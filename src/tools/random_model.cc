@@ -7,10 +7,12 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compute/quantize.h"
 #include "formats/gguf_writer.h"
+#include "formats/open.h"
 #include "model/architecture.h"
 #include "model/rope.h"
 #include "tools/export_tokenizer.h"
@@ -81,6 +83,24 @@ Status add_numbers(const ModelShape& shape, const WeightType& type, formats::Ggu
   return ok_status();
 }
 
+// Of a GGUF file, with weights or with a vocabulary alone: its keys as they are.
+Status copy_tokenizer(const RandomModel& request, formats::GgufWriter& writer) {
+  const Result<formats::WeightFile> file = formats::open_weights(request.tokenizer);
+  if (!file.ok()) return file.error();
+  const Result<std::vector<std::string_view>> tokens =
+      file->metadata().texts("tokenizer.ggml.tokens");
+  if (!tokens.ok()) return tokens.error().in(request.tokenizer.string());
+  if (std::cmp_not_equal(tokens->size(), request.shape.vocab))
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} has {} tokens, expected the {} of {}", request.tokenizer.string(),
+                             tokens->size(), request.shape.vocab, request.shape.name)};
+  writer.add_text("general.architecture", architecture_of(request.shape).gguf_name);
+  for (const auto& [key, value] : file->metadata().entries())
+    if (key.starts_with("tokenizer."))
+      writer.add_value(key, value, file->metadata().stored_type(key));
+  return ok_status();
+}
+
 // What a file without a tokenizer says in its place, or the tokenizer with the architecture.
 Status add_tokenizer(const RandomModel& request, formats::GgufWriter& writer) {
   const ModelShape& shape = request.shape;
@@ -89,6 +109,7 @@ Status add_tokenizer(const RandomModel& request, formats::GgufWriter& writer) {
     writer.add_text("tokenizer.ggml.model", "no_vocab");
     return ok_status();
   }
+  if (request.tokenizer.extension() == ".gguf") return copy_tokenizer(request, writer);
   const Result<GgufExport> exported =
       export_tokenizer(request.tokenizer, {architecture_of(shape).gguf_name, shape.vocab});
   if (!exported.ok()) return exported.error();

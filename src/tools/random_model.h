@@ -29,7 +29,8 @@ struct RandomModel {
   ModelShape shape;
   const WeightType* type = nullptr;
   std::uint32_t seed = 0;
-  std::filesystem::path tokenizer = {};  // a folder to take it from; empty: none, no worker starts
+  // A folder or a .gguf to take it from; empty: none, and no worker starts.
+  std::filesystem::path tokenizer = {};
 };
 
 // A GGUF file, its tensors typed as llorch-convert would type them. The same bytes for the same
