@@ -28,6 +28,11 @@ std::int64_t number_in(const json::Object& object, std::string_view field) {
   return value != nullptr && value->is_int64() ? value->get_int64() : 0;
 }
 
+bool flag_in(const json::Object& object, std::string_view field) {
+  const json::Value* value = object.if_contains(field);
+  return value != nullptr && value->is_bool() && value->get_bool();
+}
+
 const json::Array& list_in(const json::Object& object, std::string_view field) {
   static const json::Array none;
   const json::Value* value = object.if_contains(field);
@@ -47,13 +52,21 @@ json::Object cell_json(const MatrixCell& cell) {
         json::Object{{"name", check.name}, {"state", name(check.state)}, {"detail", check.detail}});
   json::Array figures;
   for (const Figure& figure : cell.figures) figures.push_back(to_json(figure));
-  return {{"model", cell.name.model},      {"backend", cell.name.backend},
-          {"host", cell.name.host},        {"state", name(cell.state())},
-          {"quant", cell.quant},           {"device_class", cell.device_class},
-          {"build", cell.build},           {"context", cell.context},
-          {"parameters", cell.parameters}, {"size_bytes", cell.size_bytes},
-          {"random", cell.is_random},      {"checks", std::move(checks)},
-          {"figures", std::move(figures)}, {"ids", json::Array(cell.ids.begin(), cell.ids.end())}};
+  return {{"model", cell.name.model},
+          {"backend", cell.name.backend},
+          {"host", cell.name.host},
+          {"state", name(cell.state())},
+          {"quant", cell.quant},
+          {"device_class", cell.device_class},
+          {"build", cell.build},
+          {"context", cell.context},
+          {"parameters", cell.parameters},
+          {"size_bytes", cell.size_bytes},
+          {"random", cell.is_random},
+          {"quick", cell.is_quick},
+          {"checks", std::move(checks)},
+          {"figures", std::move(figures)},
+          {"ids", json::Array(cell.ids.begin(), cell.ids.end())}};
 }
 
 Result<MatrixCell> read_cell(const json::Value& value) {
@@ -69,8 +82,8 @@ Result<MatrixCell> read_cell(const json::Value& value) {
   cell.context = number_in(*object, "context");
   cell.parameters = number_in(*object, "parameters");
   cell.size_bytes = number_in(*object, "size_bytes");
-  if (const json::Value* random = object->if_contains("random"); random != nullptr)
-    cell.is_random = random->is_bool() && random->get_bool();
+  cell.is_random = flag_in(*object, "random");
+  cell.is_quick = flag_in(*object, "quick");
   for (const json::Value& check : list_in(*object, "checks")) {
     const json::Object* fields = check.if_object();
     const auto state = fields != nullptr ? state_named(text_in(*fields, "state")) : std::nullopt;
@@ -184,8 +197,11 @@ std::size_t MatrixResult::count(CheckState state) const {
 json::Object to_json(const MatrixResult& result) {
   json::Array cells;
   for (const MatrixCell& cell : result.cells) cells.push_back(cell_json(cell));
-  return {{"kind", "llorch matrix"},   {"version", result.version}, {"made_at", result.made_at},
-          {"machine", result.machine}, {"quick", result.quick},     {"cells", std::move(cells)}};
+  return {{"kind", "llorch matrix"},
+          {"version", result.version},
+          {"made_at", result.made_at},
+          {"machine", result.machine},
+          {"cells", std::move(cells)}};
 }
 
 Result<MatrixResult> parse_matrix(std::string_view text) {
@@ -198,12 +214,12 @@ Result<MatrixResult> parse_matrix(std::string_view text) {
   result.version = text_in(*object, "version");
   result.made_at = text_in(*object, "made_at");
   result.machine = text_in(*object, "machine");
-  const json::Value* quick = object->if_contains("quick");
-  result.quick = quick != nullptr && quick->is_bool() && quick->get_bool();
   for (const json::Value& entry : list_in(*object, "cells")) {
     Result<MatrixCell> cell = read_cell(entry);
     if (!cell.ok()) return cell.error();
     result.cells.push_back(cell.take());
+    // Before one file could hold both kinds, it was the file that said which.
+    if (flag_in(*object, "quick")) result.cells.back().is_quick = true;
   }
   return result;
 }

@@ -44,6 +44,7 @@ struct MatrixCell {
   std::int64_t parameters = 0;
   std::int64_t size_bytes = 0;
   bool is_random = false;  // weights that `llorch-convert --random` drew: of that shape, no more
+  bool is_quick = false;   // made with fewer requests and repetitions
   std::vector<CheckResult> checks;
   std::vector<Figure> figures;
   std::vector<std::int32_t> ids;  // of one greedy answer, for comparing
@@ -59,7 +60,6 @@ struct MatrixResult {
   std::string version;
   std::string made_at;  // RFC 3339
   std::string machine;  // "AMD EPYC …, AVX-512, 2 cores"
-  bool quick = false;
   std::vector<MatrixCell> cells;
 
   const MatrixCell* find(const CellName& name) const;  // null: none

@@ -13,6 +13,7 @@
 #include "cli/matrix.h"
 #include "cli/measure.h"
 #include "cli/model_client.h"
+#include "contract/model_entry.h"
 
 namespace llorch::cli {
 
@@ -60,6 +61,16 @@ CheckResult skipped(std::string why);
 Result<Asked> choose_story(const ModelClient& client, const std::stop_token& stop);
 
 // --- those that start programs (matrix_programs.cc) ---
+
+// Random weights of the shape and type of a model of the catalog, drawn once.
+struct DrawnModel {
+  CheckResult check;           // skipped: for want of a shape or a tokenizer
+  std::filesystem::path file;  // where they are, when it passed
+};
+// With the tokenizer of `tokenizers`/ID, a folder, or `tokenizers`/ID.gguf.
+DrawnModel draw_model(const contract::ModelEntry& known, const std::filesystem::path& tokenizers,
+                      const std::filesystem::path& folder, const std::filesystem::path& programs,
+                      const std::stop_token& stop);
 
 // Has the pool's program fetch it. Skipped where it cannot be had, with that program's last words.
 CheckResult fetch_model(const std::string& id, const std::filesystem::path& programs,

@@ -40,6 +40,7 @@ constexpr const char* kFooter = R"(Examples:
   llorch matrix --hosts local,anna --json matrix.json --html matrix.html
   llorch matrix --json today.json --baseline yesterday.json
   llorch matrix --models tinyllama,tinyllama:safetensors --fetch
+  llorch matrix --models tinyllama,phi3,mistral --random tokenizers
   llorch matrix --show today.json --html today.html
 
 For each model, backend and host: would it fit, does it load, does it compute what it
@@ -49,6 +50,10 @@ is it, does it stay within its plan. One cell that fails stops no other.
 MODEL: a name of the catalog, a path, NAME=PATH, or builtin; by default builtin and all
 that are on this machine. Host local: workers of this command's own; any other is a host
 of the fleet (`llorch up HOST`), asked through the orchestrator.
+
+--random DIR: where a model of --models cannot be had, weights of exactly its shape and
+numbers are drawn (seed 1) and kept in the cache folder; DIR has a tokenizer for each:
+DIR/phi3/tokenizer.json, DIR/phi3.gguf. As large and as fast; the table says "random".
 
 --json FILE is also its memory: a run that was cut off goes on behind the cells that are
 in it; --again tries those that failed once more.
@@ -66,6 +71,7 @@ struct MatrixArguments {
   std::string markdown_file;
   std::string baseline_file;
   std::string shown_file;
+  std::string tokenizers;
   bool quick = false;
   bool again = false;
   bool fetch = false;
@@ -115,6 +121,14 @@ Result<MatrixWish> read_wish(const FleetContext& context, const MatrixArguments&
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("that would be more than {} cells", kCellsMax)};
   wish.fetches = arguments.fetch;
+  wish.tokenizers = arguments.tokenizers;
+  std::error_code ignored;
+  if (!wish.tokenizers.empty() && !std::filesystem::is_directory(wish.tokenizers, ignored))
+    return Error{ErrorCode::NotFound,
+                 fmt::format("--random: {} is no folder; expected one with a tokenizer for each "
+                             "model: phi3/tokenizer.json or phi3.gguf",
+                             arguments.tokenizers)};
+  wish.is_quick = arguments.quick;
   if (arguments.quick) wish.scale = quick_scale();
   if (arguments.soak > 0) wish.scale.soak = arguments.soak;
   return wish;
@@ -128,23 +142,30 @@ Result<MatrixResult> read_result(const std::string& file) {
   return result;
 }
 
-// What an earlier run left in the file, without cells that are to be tried again.
-Result<MatrixResult> resume(const MatrixArguments& arguments) {
+// What an earlier run left in the file, without those wanted cells that are to be tried again.
+Result<MatrixResult> resume(const MatrixArguments& arguments, const std::vector<CellName>& wanted,
+                            const std::string& machine) {
   MatrixResult result;
   std::error_code ignored;
   if (!arguments.json_file.empty() && std::filesystem::exists(arguments.json_file, ignored)) {
     Result<MatrixResult> read = read_result(arguments.json_file);
     if (!read.ok()) return read;
     result = read.take();
-    // Another kind of run, or another program: its numbers are others.
-    if (result.quick != arguments.quick || result.version != base::version()) result.cells.clear();
+    // Another program, another machine: its numbers are others.
+    const bool is_of_here = result.machine.empty() || result.machine == machine;
+    if (result.version != base::version() || !is_of_here) {
+      complain(fmt::format("{} is of version {} on {}; it is begun anew", arguments.json_file,
+                           result.version, result.machine));
+      result.cells.clear();
+    }
     std::erase_if(result.cells, [&](const MatrixCell& cell) {
-      return cell.state() == CheckState::Skipped ||
+      if (std::find(wanted.begin(), wanted.end(), cell.name) == wanted.end()) return false;
+      return cell.state() == CheckState::Skipped || (cell.is_quick && !arguments.quick) ||
              (arguments.again && cell.state() == CheckState::Failed);
     });
   }
   result.version = base::version();
-  result.quick = arguments.quick;
+  result.machine = machine;
   return result;
 }
 
@@ -308,9 +329,8 @@ int matrix(const FleetContext& context, const MatrixArguments& arguments) {
   if (!arguments.shown_file.empty()) return show(context, arguments, before);
   Result<MatrixWish> wish = read_wish(context, arguments);
   if (!wish.ok()) return fail(wish.error());
-  Result<MatrixResult> result = resume(arguments);
+  Result<MatrixResult> result = resume(arguments, cells_of(*wish), describe_machine(context.home));
   if (!result.ok()) return fail(result.error());
-  result->machine = describe_machine(context.home);
   const Result<bool> ran = run_missing(context, arguments, *wish, *result);
   if (!ran.ok()) return fail(ran.error());
   if (!*ran) {
@@ -336,6 +356,10 @@ void add_matrix_command(CLI::App& app, FleetContext& context) {
   command->add_option("--hosts", arguments->hosts, "local, hosts of the fleet, or all (local)")
       ->type_name("H,I");
   command->add_flag("--fetch", arguments->fetch, "models of --models that are not here");
+  command
+      ->add_option("--random", arguments->tokenizers,
+                   "draw weights for models that cannot be had, with the tokenizers of DIR")
+      ->type_name("DIR");
   command->add_flag("--quick", arguments->quick, "fewer requests and repetitions of everything");
   command->add_option("--soak", arguments->soak, "requests of the soak (1000; quick: 100)")
       ->type_name("N")

@@ -146,10 +146,11 @@ std::string overview(const MatrixResult& result) {
       "class=\"n\">first token<th class=\"n\">prefill<th class=\"n\">decode<th "
       "class=\"n\">×4<th class=\"n\">×16<th class=\"n\">peak memory</tr>\n";
   for (const MatrixCell& cell : result.cells) {
-    text += fmt::format(
-        "<tr><td>{}<td>{}<td>{}<td>{}<td class=\"{}\">{} {}", escaped(cell.name.model),
-        escaped(cell.quant + (cell.is_random ? ", random" : "")), escaped(cell.name.backend),
-        escaped(cell.name.host), class_of(cell.state()), mark_of(cell.state()), name(cell.state()));
+    text += fmt::format("<tr><td>{}<td>{}<td>{}<td>{}<td class=\"{}\">{} {}{}",
+                        escaped(cell.name.model),
+                        escaped(cell.quant + (cell.is_random ? ", random" : "")),
+                        escaped(cell.name.backend), escaped(cell.name.host), class_of(cell.state()),
+                        mark_of(cell.state()), name(cell.state()), cell.is_quick ? ", quick" : "");
     for (const std::string_view figure : {"first_token_ms", "prefill_tps", "decode_tps_1",
                                           "decode_tps_4", "decode_tps_16", "peak_memory"})
       text += fmt::format("<td class=\"n\">{}", figure_cell(cell.find_figure(figure)));
@@ -179,9 +180,8 @@ std::string matrix_html(const MatrixResult& result, const std::vector<Difference
       "content=\"width=device-width,initial-scale=1\"><title>llorch matrix</title><style>{}</style>"
       "</head><body><main>\n<h1>Models, backends, hosts</h1>\n<div class=\"soft\">llorch matrix "
       "{}, "
-      "{}{}<br>{}</div>\n",
-      kStyle, escaped(result.version), escaped(result.made_at), result.quick ? ", quick" : "",
-      escaped(result.machine));
+      "{}<br>{}</div>\n",
+      kStyle, escaped(result.version), escaped(result.made_at), escaped(result.machine));
   text += fmt::format("<div class=\"tiles\">{}{}{}</div>\n",
                       tile("cells passed", result.count(CheckState::Passed), "good"),
                       tile("failed", result.count(CheckState::Failed), "bad"),

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/process.h"
 #include "base/terminal.h"
 #include "cli/matrix_checks.h"
@@ -25,7 +26,22 @@ constexpr milliseconds kRefusalPatience{60'000};
 constexpr milliseconds kFetchPatience{4 * 3'600'000};
 constexpr milliseconds kTick{50};
 constexpr std::uintmax_t kCutFileMax = std::uintmax_t{1} << 30;
+constexpr int kDrawSeed = 1;
+constexpr milliseconds kDrawPatience{3'600'000};
 constexpr std::size_t kDetailBytes = 300;
+
+// What `llorch-convert --random` calls the shapes of the catalog's models.
+struct KnownShape {
+  std::string_view model;
+  std::string_view shape;
+};
+constexpr std::array kShapes = {KnownShape{"gpt2", "gpt2"},
+                                KnownShape{"gpt2-medium", "gpt2-medium"},
+                                KnownShape{"smollm2-135m", "smollm2-135m"},
+                                KnownShape{"qwen-0.5b", "qwen2.5-0.5b"},
+                                KnownShape{"tinyllama", "tinyllama-1.1b"},
+                                KnownShape{"phi3", "phi-3-mini"},
+                                KnownShape{"mistral", "mistral-7b"}};
 
 // A folder that is gone with the object.
 class TemporaryFolder {
@@ -167,6 +183,39 @@ CheckResult fetch_model(const std::string& id, const fs::path& programs,
   if (outcome->exit && outcome->exit->success()) return passed("fetched");
   return skipped(outcome->exit ? "cannot be had: " + last_line(outcome->output)
                                : "the download was given up");
+}
+
+DrawnModel draw_model(const contract::ModelEntry& known, const fs::path& tokenizers,
+                      const fs::path& folder, const fs::path& programs,
+                      const std::stop_token& stop) {
+  const auto found = std::find_if(kShapes.begin(), kShapes.end(),
+                                  [&](const KnownShape& one) { return one.model == known.id; });
+  if (found == kShapes.end())
+    return {skipped("its files are not here, and no shape of that name can be drawn"), {}};
+  std::error_code ignored;
+  fs::path tokenizer = tokenizers / known.id;
+  if (!fs::exists(tokenizer, ignored)) tokenizer += ".gguf";
+  if (!fs::exists(tokenizer, ignored))
+    return {
+        skipped(fmt::format("its files are not here, and the folder of --random has neither {0} "
+                            "nor {0}.gguf to take a tokenizer from",
+                            known.id)),
+        {}};
+  const std::string type = base::ascii_lower(known.quantization);
+  const fs::path file = folder / fmt::format("{}-{}-seed{}.gguf", found->shape, type, kDrawSeed);
+  const CheckResult drawn = passed(fmt::format("random weights of the shape {}, {}, seed {}",
+                                               found->shape, known.quantization, kDrawSeed));
+  if (fs::exists(file, ignored)) return {drawn, file};
+  fs::create_directories(folder, ignored);  // that it is not there is said by the program
+  const Result<Outcome> outcome =
+      run(programs / "llorch-convert",
+          {"--random", std::string(found->shape), file.string(), "--type", type, "--seed",
+           std::to_string(kDrawSeed), "--tokenizer", tokenizer.string()},
+          kDrawPatience, stop);
+  if (!outcome.ok()) return {failed(outcome.error().message), {}};
+  if (!outcome->exit) return {skipped("the drawing was given up"), {}};
+  if (!outcome->exit->success()) return {failed(last_line(outcome->output)), {}};
+  return {drawn, file};
 }
 
 CheckResult check_checkpoints(Subject& subject, MatrixCell&) {

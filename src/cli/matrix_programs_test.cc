@@ -91,5 +91,55 @@ TEST(MatrixPrograms, WhatCannotBeFetchedIsSkippedWithTheReason) {
   EXPECT_EQ(fetch_model("good", folder / "none", {}).state, CheckState::Failed);
 }
 
+contract::ModelEntry known(const std::string& id, const std::string& type) {
+  contract::ModelEntry entry;
+  entry.id = id;
+  entry.quantization = type;
+  return entry;
+}
+
+TEST(MatrixPrograms, WeightsThatCannotBeHadAreDrawnOnce) {
+  const test::TempDir folder;
+  fs::create_directories(folder / "tokenizers/tinyllama");
+  std::ofstream(folder / "tokenizers/phi3.gguf") << "GGUF";
+  write_script(folder / "llorch-convert",
+               "case $* in *phi-3*) echo 'no space is left' >&2; exit 1;; esac\necho \"$@\" > $3");
+  const auto draw = [&](const contract::ModelEntry& model) {
+    return draw_model(model, folder / "tokenizers", folder / "cache/random", folder.path(), {});
+  };
+  const DrawnModel drawn = draw(known("tinyllama", "Q4_K_M"));
+  EXPECT_EQ(drawn.check.state, CheckState::Passed) << drawn.check.detail;
+  EXPECT_EQ(drawn.check.detail, "random weights of the shape tinyllama-1.1b, Q4_K_M, seed 1");
+  EXPECT_EQ(drawn.file.string(),
+            (folder / "cache/random/tinyllama-1.1b-q4_k_m-seed1.gguf").string());
+  std::string words;
+  std::getline(std::ifstream(drawn.file), words);
+  EXPECT_EQ(words, "--random tinyllama-1.1b " + drawn.file.string() +
+                       " --type q4_k_m --seed 1 --tokenizer " +
+                       (folder / "tokenizers/tinyllama").string());
+  // A vocabulary in a GGUF file will do; what the program says when it cannot is told.
+  const DrawnModel full = draw(known("phi3", "Q4_K_M"));
+  EXPECT_EQ(full.check.state, CheckState::Failed);
+  EXPECT_EQ(full.check.detail, "no space is left");
+  EXPECT_TRUE(full.file.empty());
+  // What was drawn is there the next time.
+  fs::remove(folder / "llorch-convert");
+  EXPECT_EQ(draw(known("tinyllama", "Q4_K_M")).file.string(), drawn.file.string());
+  EXPECT_EQ(draw(known("tinyllama", "Q8_0")).check.state, CheckState::Failed);
+}
+
+TEST(MatrixPrograms, WhatHasNoShapeOrNoTokenizerIsNotDrawn) {
+  const test::TempDir folder;
+  const auto why = [&](const char* id) {
+    const DrawnModel drawn =
+        draw_model(known(id, "Q4_K_M"), folder.path(), folder / "cache", folder.path(), {});
+    EXPECT_EQ(drawn.check.state, CheckState::Skipped);
+    EXPECT_FALSE(fs::exists(folder / "cache"));
+    return drawn.check.detail;
+  };
+  EXPECT_THAT(why("mistral"), HasSubstr("neither mistral nor mistral.gguf"));
+  EXPECT_THAT(why("tinyllama:safetensors"), HasSubstr("no shape of that name"));
+}
+
 }  // namespace
 }  // namespace llorch::cli

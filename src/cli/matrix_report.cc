@@ -43,7 +43,7 @@ std::string checks_text(const MatrixCell& cell) {
     text += fmt::format(", {} failed", bad);
   if (const std::size_t left = cell.count(CheckState::Skipped); left > 0)
     text += fmt::format(", {} skipped", left);
-  return text;
+  return cell.is_quick ? text + ", quick" : text;
 }
 
 // Markdown's own characters in text from elsewhere.
@@ -198,14 +198,15 @@ std::string matrix_remarks(const MatrixResult& result, bool color) {
 std::string matrix_markdown(const MatrixResult& result) {
   std::string text = "# Models that were tried\n\n";
   text += fmt::format(
-      "Made by `llorch matrix{} --json docs/data/model_support.json --markdown "
+      "Made by `llorch matrix --json docs/data/model_support.json --markdown "
       "docs/MODEL_SUPPORT.md`, version {}, {}, on {}.\n"
       "{} cells passed, {} failed, {} were skipped. Speeds are medians in tokens a second (first "
       "token: milliseconds),\nas somebody who asks sees them; how busy the machine was counts. "
       "Random weights have the shape, the numbers and the\ntokenizer of the real model, and are as "
-      "large and as fast; what they say means nothing.\n\n",
-      result.quick ? " --quick" : "", result.version, result.made_at.substr(0, 10),
-      plain(result.machine), result.count(CheckState::Passed), result.count(CheckState::Failed),
+      "large and as fast; what they say means nothing. Quick: with fewer requests and repetitions "
+      "(`--quick`).\n\n",
+      result.version, result.made_at.substr(0, 10), plain(result.machine),
+      result.count(CheckState::Passed), result.count(CheckState::Failed),
       result.count(CheckState::Skipped));
   text +=
       "| model | weights | size | backend | host | state | checks | first token | prefill | decode "
@@ -229,7 +230,8 @@ std::string matrix_markdown(const MatrixResult& result) {
   text += reasons_markdown(result, CheckState::Skipped, "Not tried, and why");
   text +=
       "\n## What is tried\n\n"
-      "fetch: where it was not here. plan: would it fit. load: a worker with exactly that plan. "
+      "fetch: where it was not here. draw: random weights, where it could not be had. plan: would "
+      "it fit. load: a worker with exactly that plan. "
       "checkpoints: twelve stages from "
       "the first norm to ids, against a slow\nreference in double precision. ids: a greedy answer "
       "twice and among others, the same ids. golden: the ids that transformers\ncontinues with. "

@@ -54,11 +54,45 @@ Result<contract::ModelEntry> find_entry(const MatrixModel& model, const MatrixPl
   return catalog::ModelCatalog(place.home.catalog_file()).find(model.ref);
 }
 
-// Whether it could be fetched by that name.
-bool is_known(const std::string& ref) {
-  const std::vector<contract::ModelEntry> known = catalog::known_models();
-  return std::any_of(known.begin(), known.end(),
-                     [&](const contract::ModelEntry& entry) { return entry.id == ref; });
+// What could be fetched by that name.
+std::optional<contract::ModelEntry> find_known(const std::string& ref) {
+  for (contract::ModelEntry& known : catalog::known_models())
+    if (known.id == ref) return std::move(known);
+  return std::nullopt;
+}
+
+fs::path drawn_folder(const MatrixPlace& place) {
+  return place.home.cache / "random";
+}
+
+// The model as it is here, fetched or drawn where it was not; nothing: the cell says why.
+std::optional<contract::ModelEntry> get_model(const MatrixModel& model, const MatrixWish& wish,
+                                              const MatrixPlace& place, const OnCheck& on_check,
+                                              const std::stop_token& stop, MatrixCell& cell) {
+  Result<contract::ModelEntry> entry = find_entry(model, place);
+  const auto is_here = [&] { return entry.ok() && entry->downloaded; };
+  const std::optional<contract::ModelEntry> known = find_known(model.ref);
+  if (!is_here() && known && wish.fetches) {
+    on_check("fetch", 0, matrix_checks().size() + 2);
+    add(cell, "fetch", fetch_model(model.ref, place.programs, stop));
+    entry = find_entry(model, place);
+  }
+  if (!is_here() && known && !wish.tokenizers.empty()) {
+    on_check("draw", 0, matrix_checks().size() + 2);
+    DrawnModel drawn =
+        draw_model(*known, wish.tokenizers, drawn_folder(place), place.programs, stop);
+    add(cell, "draw", std::move(drawn.check));
+    if (!drawn.file.empty()) entry = find_entry({model.name, drawn.file.string()}, place);
+  }
+  if (is_here() || (!known && entry.ok())) return entry.take();
+  if (!known || (!cell.checks.empty() && cell.checks.back().state == CheckState::Passed))
+    add(cell, "plan", failed(entry.ok() ? "its files are not here" : entry.error().message));
+  else if (cell.checks.empty())
+    add(cell, "plan",
+        skipped(fmt::format("its files are not here: `llorch-pool models download {}` fetches "
+                            "them, or --fetch",
+                            model.ref)));
+  return std::nullopt;
 }
 
 // The checks behind the load, each whatever the others said.
@@ -158,25 +192,9 @@ std::optional<pool::MemoryPlan> make_plan(const contract::ModelEntry& entry,
 void run_local(const MatrixModel& model, const MatrixWish& wish, const MatrixPlace& place,
                const OnCheck& on_check, const std::stop_token& stop, MatrixCell& cell) {
   on_check("plan", 0, matrix_checks().size() + 2);
-  Result<contract::ModelEntry> entry = find_entry(model, place);
-  const auto is_here = [&] { return entry.ok() && entry->downloaded; };
-  if (!is_here() && is_known(model.ref) && wish.fetches) {
-    on_check("fetch", 0, matrix_checks().size() + 2);
-    add(cell, "fetch", fetch_model(model.ref, place.programs, stop));
-    if (cell.checks.back().state != CheckState::Passed) return;
-    entry = find_entry(model, place);
-  }
-  if (!is_here() && is_known(model.ref)) {
-    add(cell, "plan",
-        skipped(fmt::format("its files are not here: `llorch-pool models download {}` fetches "
-                            "them, or --fetch",
-                            model.ref)));
-    return;
-  }
-  if (!entry.ok()) {
-    add(cell, "plan", failed(entry.error().message));
-    return;
-  }
+  const std::optional<contract::ModelEntry> entry =
+      get_model(model, wish, place, on_check, stop, cell);
+  if (!entry) return;
   cell.parameters = entry->parameters.value_or(0);
   cell.size_bytes = entry->size_bytes;
   cell.is_random = entry->name.ends_with(" with random weights");
@@ -286,6 +304,7 @@ MatrixCell run_cell(const MatrixWish& wish, const CellName& name, const MatrixPl
                     const OnCheck& on_check, const std::stop_token& stop) {
   MatrixCell cell;
   cell.name = name;
+  cell.is_quick = wish.is_quick;
   const MatrixModel* model = find_model(wish, name.model);
   if (model == nullptr)
     add(cell, "plan", failed("no such model"));
@@ -294,6 +313,10 @@ MatrixCell run_cell(const MatrixWish& wish, const CellName& name, const MatrixPl
   else
     run_in_fleet(*model, wish, place, on_check, stop, cell);
   // Where its files lie is nobody's business who reads the table.
+  for (CheckResult& check : cell.checks) {
+    replace_all(check.detail, (drawn_folder(place) / "").string(), "");
+    if (!wish.tokenizers.empty()) replace_all(check.detail, (wish.tokenizers / "").string(), "");
+  }
   if (model != nullptr && model->ref.find('/') != std::string::npos)
     for (CheckResult& check : cell.checks) replace_all(check.detail, model->ref, model->name);
   return cell;

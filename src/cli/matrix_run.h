@@ -31,6 +31,10 @@ struct MatrixWish {
   std::vector<std::string> hosts;  // kLocalHost (a worker of our own), or of the fleet
   MatrixScale scale;
   bool fetches = false;  // what has a name and is not on this machine
+  bool is_quick = false;
+  // Where tokenizers of models are whose weights are drawn when they cannot be had; empty: none
+  // are.
+  std::filesystem::path tokenizers{};
 };
 std::vector<CellName> cells_of(const MatrixWish& wish);
 

@@ -372,6 +372,21 @@ TEST(MatrixReport, SaysWhichWeightsAreRandom) {
   EXPECT_FALSE(read->cells[1].is_random);
 }
 
+TEST(MatrixReport, SaysWhichCellsAreQuick) {
+  MatrixResult result = sample_result();
+  result.cells[0].is_quick = true;
+  EXPECT_THAT(matrix_markdown(result), HasSubstr(", quick |"));
+  EXPECT_THAT(matrix_html(result, {}), HasSubstr("passed, quick"));
+  json::Object object = to_json(result);
+  const Result<MatrixResult> read = parse_matrix(json::serialize(object));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_TRUE(read->cells[0].is_quick);
+  EXPECT_FALSE(read->cells[1].is_quick);
+  // Older files say it of all their cells.
+  object["quick"] = true;
+  EXPECT_TRUE(parse_matrix(json::serialize(object))->cells[1].is_quick);
+}
+
 TEST(MatrixReport, TellsStatesFiguresAndReasons) {
   const MatrixResult result = sample_result();
   std::vector<CellName> wanted;

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/process_table.h"
+#include "base/version.h"
 #include "support/child_process.h"
 #include "support/run_program.h"
 #include "support/sanitized.h"
@@ -192,6 +193,66 @@ TEST(Matrix, WhatIsNotHereIsSkippedWithTheReason) {
   EXPECT_THAT(outcome.out,
               HasSubstr("`llorch-pool models download tinyllama` fetches them, or --fetch"));
   EXPECT_THAT(outcome.out, HasSubstr("no orchestrator is running"));
+}
+
+// A result with one cell that passed, quick or whole.
+std::string one_cell(const std::string& machine, bool is_quick) {
+  return json::serialize(json::Object{
+      {"kind", "llorch matrix"},
+      {"version", std::string(base::version())},
+      {"machine", machine},
+      {"cells",
+       json::Array{json::Object{
+           {"model", "none"},
+           {"backend", "cpu"},
+           {"host", "local"},
+           {"quick", is_quick},
+           {"checks", json::Array{json::Object{{"name", "ids"}, {"state", "passed"}}}}}}}});
+}
+
+TEST(Matrix, QuickCellsGiveWayToWholeOnesAndOtherMachinesToThisOne) {
+  const Home home;
+  const std::string state = (home / "matrix.json").string();
+  const std::vector<std::string> words = {
+      "matrix", "--models", "none=/no/such/file", "--backends", "cpu", "--json", state};
+  std::vector<std::string> quick = words;
+  quick.emplace_back("--quick");
+  const auto is_kept = [&](const std::string& before, const std::vector<std::string>& command) {
+    std::ofstream(home / "matrix.json") << before;
+    const ProgramOutcome outcome = home.llorch(command);
+    EXPECT_EQ(outcome.exit_code == 0, outcome.err.find("failed") == std::string::npos);
+    return outcome.exit_code == 0;
+  };
+  EXPECT_TRUE(is_kept(one_cell("", true), quick));
+  EXPECT_TRUE(is_kept(one_cell("", false), quick));
+  EXPECT_TRUE(is_kept(one_cell("", false), words));
+  EXPECT_FALSE(is_kept(one_cell("", true), words));
+  // A cell that is not asked for stays as it is.
+  std::vector<std::string> another = words;
+  another[2] = "other=/no/such/file";
+  EXPECT_FALSE(is_kept(one_cell("", true), another));
+  EXPECT_THAT(read(home / "matrix.json"), HasSubstr("\"none\""));
+  // Speeds of another machine are none of this one.
+  std::ofstream(home / "matrix.json") << one_cell("a pocket calculator", false);
+  const ProgramOutcome elsewhere = home.llorch(words);
+  EXPECT_EQ(elsewhere.exit_code, 1);
+  EXPECT_THAT(elsewhere.err, HasSubstr("on a pocket calculator; it is begun anew"));
+}
+
+// A known model that is not here, of random weights with the tokenizer of the built-in one.
+TEST(Matrix, RandomWeightsNeedATokenizerThatFits) {
+  const Home home;
+  const ProgramOutcome nowhere =
+      home.llorch({"matrix", "--models", "tinyllama", "--random", (home / "none").string()});
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("is no folder; expected one with a tokenizer for each model"));
+  std::filesystem::create_directories(home / "tokenizers");
+  std::filesystem::copy_file(LLORCH_BUILTIN_MODEL, home / "tokenizers/tinyllama.gguf");
+  const ProgramOutcome outcome = home.llorch({"matrix", "--models", "tinyllama,phi3", "--backends",
+                                              "cpu", "--random", (home / "tokenizers").string()});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("has 4096 tokens, expected the 32000 of tinyllama-1.1b"));
+  EXPECT_THAT(outcome.out, HasSubstr("has neither phi3 nor phi3.gguf"));
 }
 
 TEST(Matrix, AFileOfAnotherKindIsLeftAlone) {
