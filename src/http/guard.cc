@@ -11,6 +11,7 @@
 
 #include "base/digest.h"
 #include "base/mutex.h"
+#include "http/url.h"
 
 namespace llorch::http {
 namespace {
@@ -60,6 +61,16 @@ std::optional<Refusal> check_framing(const RequestHead& head) {
   return std::nullopt;
 }
 
+// A proxy goes by the host in an absolute target, a server by its Host header: one host, then.
+Status check_authority(const RequestHead& head) {
+  const std::optional<std::string_view> authority = authority_of(head.target);
+  const std::optional<std::string_view> host = head.headers.find("Host");
+  if (!authority || (host && equals_ignoring_case(*authority, *host))) return ok_status();
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("the request target names the host '{}', the Host header '{}'",
+                           *authority, host.value_or(""))};
+}
+
 }  // namespace
 
 std::optional<Refusal> check_head(const RequestHead& head, const HeadLimits& limits) {
@@ -76,6 +87,7 @@ std::optional<Refusal> check_head(const RequestHead& head, const HeadLimits& lim
   const std::size_t hosts = head.headers.count("Host");
   if (hosts > 1 || (hosts == 0 && head.is_http11))
     return refuse_head("an HTTP/1.1 request needs exactly one Host header");
+  if (Status named = check_authority(head); !named.ok()) return refuse_head(named.error().message);
   if (head.headers.count("Authorization") > 1)
     return refuse_head("the request has more than one Authorization header; send one");
   return check_framing(head);

@@ -11,6 +11,19 @@ Headers with(std::string name, std::string value) {
   return headers;
 }
 
+TEST(CheckHead, AnAbsoluteTargetNamesTheHostOfTheHeader) {
+  const Headers headers = with("Host", "localhost:8000");
+  const HeadLimits limits{.target_bytes = 100, .fields = 10};
+  for (const std::string_view good :
+       {"/a", "http://localhost:8000/a", "http://LOCALHOST:8000", "http://localhost:8000?a"})
+    EXPECT_FALSE(check_head({.target = good, .headers = headers}, limits)) << good;
+  for (const std::string_view bad : {"http://evil.example/a", "http://localhost/a", "http:///a",
+                                     "http://localhost:8000@evil.example/", "http://"})
+    EXPECT_TRUE(check_head({.target = bad, .headers = headers}, limits)) << bad;
+  EXPECT_TRUE(
+      check_head({.is_http11 = false, .target = "http://h/a", .headers = Headers()}, limits));
+}
+
 TEST(CorrelationId, KeepsAGoodOneAndReplacesABadOne) {
   EXPECT_EQ(correlation_id_of(with("x-correlation-id", "Job-7")), "Job-7");
   const std::string longest(64, 'a');

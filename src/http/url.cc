@@ -40,13 +40,14 @@ Result<std::string> decode_query_part(std::string_view part) {
   return percent_decode(spaced);
 }
 
-// The scheme and authority of an absolute-form target say nothing a server of ours needs.
+constexpr std::string_view kScheme = "http://";
+
+// What follows the authority of an absolute-form target; check_head has looked at that.
 std::string_view without_authority(std::string_view target) {
-  constexpr std::string_view kScheme = "http://";
-  if (!target.starts_with(kScheme)) return target;
-  target.remove_prefix(kScheme.size());
-  const std::size_t path = target.find_first_of("/?");
-  return path == std::string_view::npos ? "/" : target.substr(path);
+  const std::optional<std::string_view> authority = authority_of(target);
+  if (!authority) return target;
+  target.remove_prefix(kScheme.size() + authority->size());
+  return target.empty() || target.front() == '#' ? "/" : target;
 }
 
 bool is_visible_ascii(std::string_view text) {
@@ -144,6 +145,12 @@ Result<std::map<std::string, std::string>> parse_query(std::string_view query) {
     }
   }
   return out;
+}
+
+std::optional<std::string_view> authority_of(std::string_view target) {
+  if (!target.starts_with(kScheme)) return std::nullopt;
+  target.remove_prefix(kScheme.size());
+  return target.substr(0, target.find_first_of("/?#"));
 }
 
 Result<Target> parse_target(std::string_view target) {

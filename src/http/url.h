@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,8 @@ struct Target {
   std::string raw_query;  // as it was, without the '?'
 };
 Result<Target> parse_target(std::string_view target);
+// The host and port in an absolute-form target (http://host:1/a); nothing in any other.
+std::optional<std::string_view> authority_of(std::string_view target);
 
 // An absolute http or https URL in parts. User names are refused.
 // "http+unix://%2Frun%2Fllorch%2Fpool.sock/v2/state" leads to a unix socket: its absolute path,
