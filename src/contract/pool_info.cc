@@ -64,9 +64,11 @@ StartWorkerRequest parse_start_worker_request(const json::Object& body,
     reader.fail("gpu", "cuda only",
                 "a worker on the CPU has no GPU: leave gpu out or ask for cuda");
   const std::string& chosen = request.chat_template;
-  if (chosen.find('/') != std::string::npos && !chosen.starts_with('/')) {
+  const bool is_name = std::ranges::find(kChatTemplates, chosen) != kChatTemplates.end();
+  if (!chosen.empty() && !is_name && !chosen.starts_with('/')) {
     reader.fail("chat_template", "a name or a whole path",
-                "must be a built-in template's name or begin with /, not " + base::quoted(chosen));
+                fmt::format("must be the name of a built-in template ({}) or begin with /, not {}",
+                            fmt::join(kChatTemplates, ", "), base::quoted(chosen)));
   }
   for (json::FieldError& error : reader.finish()) errors.push_back(std::move(error));
   return request;

@@ -82,6 +82,9 @@ inline constexpr std::int32_t kSlotsMax = 256;
 inline constexpr std::int32_t kGpuNumberMax = 255;
 inline constexpr std::array<std::string_view, 2> kBackendNames = {kCpu, kCuda};
 inline constexpr std::array<std::string_view, 2> kKvTypes = {"f16", "q8_0"};
+// The built-in ones that a worker knows.
+inline constexpr std::array<std::string_view, 9> kChatTemplates = {
+    "chatml", "deepseek", "gemma", "llama2", "llama3", "mistral", "phi3", "vicuna", "zephyr"};
 
 // POST /v2/workers/start, and `llorch-pool worker spawn`.
 struct StartWorkerRequest {

@@ -76,6 +76,19 @@ TEST(StartWorkerRequest, EveryFailureAtOnce) {
     EXPECT_NE(fields.find(field), std::string::npos) << field << " in " << fields;
 }
 
+TEST(StartWorkerRequest, ATemplateIsANameOrAWholePath) {
+  const auto failures = [](std::string_view chosen) {
+    std::vector<json::FieldError> errors;
+    parse_start_worker_request({{"backend", "cpu"}, {"model", "m"}, {"chat_template", chosen}},
+                               errors);
+    return errors.size();
+  };
+  for (const std::string_view good : {"chatml", "zephyr", "/a/b.jinja"})
+    EXPECT_EQ(failures(good), 0U) << good;
+  for (const std::string_view bad : {"", "chat", "my.jinja", "my/own", "./x"})
+    EXPECT_EQ(failures(bad), 1U) << bad;
+}
+
 TEST(StartWorkerRequest, AGpuForACpuWorkerIsAMistake) {
   std::vector<json::FieldError> errors;
   parse_start_worker_request({{"backend", "cpu"}, {"model", "m"}, {"gpu", 0}}, errors);

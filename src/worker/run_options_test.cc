@@ -6,12 +6,19 @@
 #include <fstream>
 #include <map>
 
+#include "contract/pool_info.h"
 #include "support/test_paths.h"
+#include "template/chat_template.h"
 
 namespace llorch::worker {
 namespace {
 
 using ::testing::HasSubstr;
+
+TEST(BuiltinTemplates, AreThoseThatThePoolKnows) {
+  EXPECT_THAT(jinja::builtin_template_names(),
+              ::testing::ElementsAreArray(contract::kChatTemplates));
+}
 
 class Options : public ::testing::Test {
  protected:
