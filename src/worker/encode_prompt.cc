@@ -33,7 +33,7 @@ std::optional<PrepareError> check_ids(const ServingModel& model, const Ids& ids)
   const auto bad = std::ranges::find_if(ids, [&](auto id) { return id < 0 || id >= size; });
   if (bad == ids.end()) return std::nullopt;
   return PrepareError{
-      {ErrorCode::InvalidArgument, fmt::format("token {} of the prompt has id {}: expected 0 to {}",
+      {ErrorCode::InvalidArgument, fmt::format("token {} of the text has id {}: expected 0 to {}",
                                                bad - ids.begin(), *bad, size - 1)}};
 }
 

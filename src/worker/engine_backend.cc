@@ -21,6 +21,9 @@ namespace {
 using worker_http::TextRequest;
 using worker_http::Ticket;
 
+// Below this the arithmetic of 32 bits leaves no order between logits: they become infinite.
+constexpr float kLeastRepetitionPenalty = 1e-6F;
+
 // A seed that nobody asked for: small enough for every JSON reader to keep exactly.
 std::uint64_t draw_seed() {
   std::uint64_t seed = 0;
@@ -81,7 +84,7 @@ engine::SamplingParams sampling_of(const TextRequest& request, std::uint64_t see
   params.top_k = config.top_k;
   params.top_p = config.top_p;
   params.min_p = config.min_p;
-  params.repetition_penalty = config.repetition_penalty;
+  params.repetition_penalty = std::max(config.repetition_penalty, kLeastRepetitionPenalty);
   params.frequency_penalty = request.frequency_penalty;
   params.presence_penalty = request.presence_penalty;
   params.logit_bias = request.logit_bias;

@@ -116,7 +116,8 @@ InputsOutcome prepare_inputs(const Service& service, const RequestText& request,
     Preparation one = service.backend.prepare(embed, limit);
     if (const auto* refused = std::get_if<PrepareError>(&one)) {
       const bool too_long = refused->blame == PrepareError::Blame::Context;
-      return openai_error_response(refused->error, too_long ? "input" : "",
+      const bool is_input = too_long || refused->error.code == ErrorCode::InvalidArgument;
+      return openai_error_response(refused->error, is_input ? "input" : "",
                                    too_long ? "context_length_exceeded" : "");
     }
     prepared.inputs.push_back(std::get<PreparedPtr>(std::move(one)));

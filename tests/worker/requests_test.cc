@@ -44,6 +44,20 @@ TEST(WorkerRequests, TheSameRequestGivesTheSameText) {
   EXPECT_EQ(drawn.text(), ask("h", fmt::format(R"(,"seed":{})", drawn.started->seed)).text());
 }
 
+TEST(WorkerRequests, EveryRepetitionPenaltyAboveZeroIsTaken) {
+  WorkerFixture worker;
+  ASSERT_TRUE(worker.wait_until_healthy());
+  const auto ask = [&](std::string_view job, std::string_view penalty) {
+    return worker.execute(fmt::format(
+        R"({{"job_id":"{}","prompt":"Once upon","max_tokens":9,"seed":4,"repetition_penalty":{}}})",
+        job, penalty));
+  };
+  const ExecuteOutcome least = ask("a", "1e-6");
+  ASSERT_TRUE(least.end.has_value()) << least.body;
+  EXPECT_EQ(least.end->tokens_out, 9);
+  EXPECT_EQ(ask("b", "1e-40").text(), least.text());
+}
+
 TEST(WorkerRequests, ReportsItsNumbers) {
   WorkerFixture worker;
   ASSERT_TRUE(worker.wait_until_healthy());
