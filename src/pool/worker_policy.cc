@@ -7,6 +7,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/json.h"
 #include "base/process.h"
 
 namespace llorch::pool {
@@ -29,8 +30,17 @@ struct Verdict {
   std::string reason;
 };
 
+// A line of the worker's own log that tells of its work, not of its end.
+bool is_routine(std::string_view line) {
+  const Result<json::Value> parsed = json::parse(line);
+  const json::Object* object = parsed.ok() ? parsed->if_object() : nullptr;
+  const json::Value* level = object != nullptr ? object->if_contains("level") : nullptr;
+  return level != nullptr && (*level == json::Value("info") || *level == json::Value("debug"));
+}
+
 std::string with_last_line(std::string text, const EndFacts& end) {
-  return end.last_line.empty() ? text : text + ": " + end.last_line;
+  if (end.last_line.empty() || is_routine(end.last_line)) return text;
+  return text + ": " + end.last_line;
 }
 
 // Why it ended when nobody here had decided that it should.

@@ -368,5 +368,19 @@ TEST(WorkerPolicy, SaysWhyAWorkerEnded) {
   }
 }
 
+TEST(WorkerPolicy, ALineOfItsWorkIsNoReason) {
+  Life life;
+  life.ready();
+  life.end({.has_note = true,
+            .signal = SIGKILL,
+            .last_line = R"({"ts":"t","level":"info","message":"job done"})"});
+  EXPECT_EQ(life.facts.reason, "was ended by signal 9 (Killed)");
+  Life other;
+  other.ready();
+  const std::string line = R"({"ts":"t","level":"error","message":"cannot accept"})";
+  other.end({.has_note = true, .code = 1, .last_line = line});
+  EXPECT_EQ(other.facts.reason, "exited with code 1: " + line);
+}
+
 }  // namespace
 }  // namespace llorch::pool
