@@ -67,10 +67,10 @@ class Batch {
     }
   }
 
-  void finish(std::size_t index, json::Object result, bool has_failed) {
+  void finish(std::size_t index, json::Object result, const Status& asked) {
     const base::MutexLock lock(mutex_);
     ++done_;
-    if (has_failed) ++failed_;
+    if (!asked.ok()) ++(asked.error().code == ErrorCode::Cancelled ? cancelled_ : failed_);
     waiting_.emplace(index, std::move(result));
     while (!waiting_.empty() && waiting_.begin()->first == written_) {
       const std::string text = json::serialize(waiting_.begin()->second) + "\n";
@@ -85,11 +85,14 @@ class Batch {
     std::size_t begun = 0;
     std::size_t done = 0;
     std::size_t failed = 0;
+    std::size_t cancelled = 0;
     bool is_unwritable = false;
+
+    std::size_t answered() const { return done - failed - cancelled; }
   };
   Counts counts() const {
     const base::MutexLock lock(mutex_);
-    return {begun_, done_, failed_, is_unwritable_};
+    return {begun_, done_, failed_, cancelled_, is_unwritable_};
   }
 
  private:
@@ -111,6 +114,7 @@ class Batch {
   std::size_t begun_ LLORCH_GUARDED_BY(mutex_) = 0;
   std::size_t done_ LLORCH_GUARDED_BY(mutex_) = 0;
   std::size_t failed_ LLORCH_GUARDED_BY(mutex_) = 0;
+  std::size_t cancelled_ LLORCH_GUARDED_BY(mutex_) = 0;
   std::size_t written_ LLORCH_GUARDED_BY(mutex_) = 0;
   bool is_over_ LLORCH_GUARDED_BY(mutex_) = false;
   bool is_unwritable_ LLORCH_GUARDED_BY(mutex_) = false;
@@ -181,7 +185,7 @@ void work(const FleetClient& client, const SubmitArguments& arguments, Batch& ba
       result["status"] = asked.error().code == ErrorCode::Cancelled ? "cancelled" : "failed";
       result["error"] = asked.error().message;
     }
-    batch.finish(prompt->index, std::move(result), !asked.ok());
+    batch.finish(prompt->index, std::move(result), asked);
   }
 }
 
@@ -201,6 +205,14 @@ std::string progress_text(const Batch::Counts& counts, std::size_t total, double
   if (counts.failed > 0) text += fmt::format(", {} failed", counts.failed);
   if (counts.done > 0 && counts.done < total)
     text += fmt::format(", about {} more", duration_text(seconds / fraction - seconds));
+  return text;
+}
+
+// What an interrupt left: cut off, and not begun.
+std::string unanswered_text(const Batch::Counts& counts, std::size_t total) {
+  std::string text;
+  if (counts.cancelled > 0) text += fmt::format(", {} cancelled", counts.cancelled);
+  if (counts.begun < total) text += fmt::format(", {} not begun", total - counts.begun);
   return text;
 }
 
@@ -276,16 +288,17 @@ int submit_file(const FleetClient& client, const SubmitArguments& arguments, boo
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
   if (json_output && file) {
     const int printed = print_json(json::Object{{"total", total},
-                                                {"done", counts.done - counts.failed},
+                                                {"done", counts.answered()},
                                                 {"failed", counts.failed},
+                                                {"cancelled", counts.cancelled},
                                                 {"seconds", elapsed.count()},
                                                 {"out", arguments.out}});
     if (printed != 0) return printed;
   }
-  write_err(fmt::format("{} of {} done, {} failed, {}\n", counts.done - counts.failed, total,
-                        counts.failed, duration_text(elapsed.count())));
+  write_err(fmt::format("{} of {} done, {} failed{}, {}\n", counts.answered(), total, counts.failed,
+                        unanswered_text(counts, total), duration_text(elapsed.count())));
   if (watch.interrupted()) return kInterrupted;
-  return counts.failed > 0 ? kFailure : 0;
+  return counts.failed + counts.cancelled > 0 ? kFailure : 0;
 }
 
 }  // namespace llorch::cli

@@ -130,6 +130,27 @@ TEST(FleetCommand, CtrlCCancelsTheJob) {
   EXPECT_THAT(child.err(), HasSubstr("j1 was cancelled within 1"));
 }
 
+TEST(FleetCommand, CtrlCOfAFileSaysWhatIsLeft) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
+  fake.events("/v2/tasks/{id}/events", std::string(kStarted) + token(0, "there was"));
+  fake.answer(http::Method::Delete, "/v2/tasks/{id}",
+              R"({"job_id":"j1","status":"cancelled","stop_ms":12.5})");
+  const std::filesystem::path file = fake / "prompts.jsonl";
+  std::ofstream(file) << "\"p0\"\n\"p1\"\n\"p2\"\n";
+  test::ChildProcess child(LLORCH,
+                           {"jobs", "submit", "-m", "m", "--file", file.string(), "--out",
+                            (fake / "out.jsonl").string(), "--parallel", "1", "--json"},
+                           fake.environment());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!fake.was_asked("GET /v2/tasks/j1/events") && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  child.signal(SIGINT);
+  EXPECT_EQ(child.wait(), 130) << child.err();
+  EXPECT_THAT(child.err(), HasSubstr("0 of 3 done, 0 failed, 1 cancelled, 2 not begun"));
+  EXPECT_EQ(json::parse(child.out())->at("cancelled"), 1);
+}
+
 // Commands that wait for an answer which does not come.
 TEST(FleetCommand, CtrlCCountsWhileTheOrchestratorIsSilent) {
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{

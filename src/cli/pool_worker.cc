@@ -66,7 +66,8 @@ constexpr const char* kLogsFooter = R"(Examples:
   llorch-pool worker logs worker-cpu-0
   llorch-pool worker logs worker-cpu-0 -n 20 -f
 
-Works without a manager too. -f goes on until the worker ends or Ctrl-C.)";
+Works without a manager too. -f goes on until the worker ends or Ctrl-C. With --json
+each line is an object.)";
 
 struct SpawnArguments {
   contract::StartWorkerRequest request;
@@ -313,25 +314,34 @@ int stop(const PoolContext& context, const StopArguments& arguments) {
   return print_stopped(context, ids, "stopped", stopping.num_cut());
 }
 
-// What of a log the user sees.
-bool print_log(std::string_view text) {
+// A line of a log as a user sees it; with --json an object, of a line that is none {"line":…}.
+std::string log_line(std::string_view line, bool as_json) {
+  if (!as_json) return base::printable(line);
+  const Result<json::Value> parsed = json::parse(line);
+  if (parsed.ok() && parsed->is_object()) return json::serialize(*parsed);
+  return json::serialize(json::Object{{"line", base::printable(line)}});
+}
+
+bool print_log(std::string_view text, bool as_json) {
   std::string out;
   while (!text.empty()) {
     const std::size_t end = std::min(text.size(), text.find('\n'));
-    out += base::printable(text.substr(0, end)) + "\n";
+    out += log_line(text.substr(0, end), as_json) + "\n";
     text.remove_prefix(std::min(text.size(), end + 1));
   }
-  return write_out(out);
+  if (write_out(out)) return true;
+  complain("the output cannot be written");
+  return false;
 }
 
-int follow_over_http(const PoolClient& client, const std::string& path) {
+int follow_over_http(const PoolClient& client, const std::string& path, bool as_json) {
   std::stop_source stop;
   const base::InterruptWatch watch([&stop] { stop.request_stop(); });
   bool is_writable = true;
   const Status streamed =
       client.read_events(path,
-                         [&is_writable](const http::SseEvent& event) {
-                           if (event.event == "log") is_writable = print_log(event.data);
+                         [&is_writable, as_json](const http::SseEvent& event) {
+                           if (event.event == "log") is_writable = print_log(event.data, as_json);
                            return is_writable;
                          },
                          {.total = std::chrono::milliseconds(0), .stop = stop.get_token()});
@@ -340,13 +350,13 @@ int follow_over_http(const PoolClient& client, const std::string& path) {
   return streamed.ok() ? 0 : fail(streamed.error());
 }
 
-int logs_over_http(PoolClient& client, const LogArguments& arguments) {
+int logs_over_http(PoolClient& client, const LogArguments& arguments, bool as_json) {
   const std::string path = fmt::format("/v2/workers/{}/logs?lines={}",
                                        http::percent_encode(arguments.id), arguments.lines);
-  if (arguments.follow) return follow_over_http(client, path + "&follow=true");
+  if (arguments.follow) return follow_over_http(client, path + "&follow=true", as_json);
   const Result<std::string> text = client.get_text(path);
   if (!text.ok()) return fail(text.error());
-  return print_log(*text) ? 0 : kFailure;
+  return print_log(*text, as_json) ? 0 : kFailure;
 }
 
 int logs_from_file(const PoolContext& context, const LogArguments& arguments) {
@@ -377,7 +387,7 @@ int logs_from_file(const PoolContext& context, const LogArguments& arguments) {
     const Result<std::string> text = tail->read_more(has_ended);
     if (!text.ok()) return fail(text.error());
     if (!text->empty()) {
-      if (!print_log(*text)) return kFailure;
+      if (!print_log(*text, context.json_output)) return kFailure;
       continue;
     }
     if (has_ended) return 0;
@@ -388,7 +398,7 @@ int logs_from_file(const PoolContext& context, const LogArguments& arguments) {
 
 int logs(const PoolContext& context, const LogArguments& arguments) {
   Result<PoolClient> client = find_pool(target_of(context));
-  if (client.ok()) return logs_over_http(*client, arguments);
+  if (client.ok()) return logs_over_http(*client, arguments, context.json_output);
   if (!context.pool_url.empty()) return fail(client.error());
   return logs_from_file(context, arguments);
 }

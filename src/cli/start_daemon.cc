@@ -39,6 +39,13 @@ std::string read_tail(const std::filesystem::path& log_file) {
   return lines.ok() ? lines.take() : std::string();
 }
 
+bool is_disk_full(const std::filesystem::path& log_file) {
+  constexpr std::uintmax_t kOneBlock = 4096;
+  std::error_code error;
+  const auto space = std::filesystem::space(log_file.parent_path(), error);
+  return !error && space.available < kOneBlock;
+}
+
 // What a line says: of one in JSON its message and its reason, of any other all of it. Nothing:
 // its end is missing.
 std::optional<std::string> words_of(std::string_view line) {
@@ -55,7 +62,7 @@ std::optional<std::string> words_of(std::string_view line) {
 
 }  // namespace
 
-std::string last_words(std::string_view log_tail) {
+std::string last_words(std::string_view log_tail, bool is_disk_full) {
   bool is_cut = false;
   while (!log_tail.empty()) {
     log_tail = log_tail.substr(0, log_tail.find_last_not_of('\n') + 1);
@@ -69,7 +76,9 @@ std::string last_words(std::string_view log_tail) {
     is_cut = true;
     log_tail = log_tail.substr(0, begin);
   }
-  return is_cut ? "its log ends in the middle of a line: the disk may be full" : "it said nothing";
+  if (is_cut) return "its log ends in the middle of a line: the disk may be full";
+  if (is_disk_full) return "it could not say why, the disk of its log is full: make room there";
+  return "it said nothing";
 }
 
 Status start_daemon(const DaemonStart& start, const std::function<bool()>& is_ready) {
@@ -94,7 +103,8 @@ Status start_daemon(const DaemonStart& start, const std::function<bool()>& is_re
   }
   return Error{ErrorCode::Unavailable,
                fmt::format("{} did not start: {}; its log is {}", start.what,
-                           last_words(read_tail(start.log_file)), start.log_file.string())};
+                           last_words(read_tail(start.log_file), is_disk_full(start.log_file)),
+                           start.log_file.string())};
 }
 
 }  // namespace llorch::cli

@@ -27,6 +27,7 @@ struct DaemonStart {
 Status start_daemon(const DaemonStart& start, const std::function<bool()>& is_ready);
 
 // Why a program ended, from the last lines of its log: the last one that is whole, in plain words.
-std::string last_words(std::string_view log_tail);
+// `is_disk_full`: of the disk the log lies on.
+std::string last_words(std::string_view log_tail, bool is_disk_full);
 
 }  // namespace llorch::cli

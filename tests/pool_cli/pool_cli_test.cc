@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "pool_cli/pool_home.h"
@@ -109,6 +110,9 @@ TEST(PoolCli, AWorkerFromSpawnToStop) {
   EXPECT_EQ(logs.exit_code, 0) << logs.err;
   EXPECT_THAT(logs.out, HasSubstr("job done"));
   EXPECT_EQ(std::count(logs.out.begin(), logs.out.end(), '\n'), 2);
+  // The keeper's own lines are no JSON in the file.
+  std::istringstream lines(home.pool({"--json", "worker", "logs", "worker-cpu-0"}).out);
+  for (std::string line; std::getline(lines, line);) EXPECT_TRUE(json::parse(line).ok()) << line;
   // Following ends with the worker.
   ChildProcess follower(LLORCH_POOL, {"worker", "logs", "worker-cpu-0", "-f"}, home.environment());
 
