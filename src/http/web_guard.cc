@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/ip/address.hpp>
 #include <utility>
 
 #include "base/header_text.h"
@@ -112,6 +113,18 @@ Result<std::string> parse_origin(std::string_view text) {
   return origin;
 }
 
+namespace {
+
+// 0.0.0.0 and ::, on which a server listens everywhere. Nobody's name for it: a page may ask it
+// and would reach this machine.
+bool is_any_address(std::string_view listen_host) {
+  boost::system::error_code error;
+  const auto address = boost::asio::ip::make_address(std::string(listen_host), error);
+  return !error && address.is_unspecified();
+}
+
+}  // namespace
+
 Result<WebRules> make_web_rules(bool has_token, std::string_view listen_host, std::uint16_t port,
                                 const std::vector<std::string>& more_hosts,
                                 const std::vector<std::string>& origins, bool is_tls) {
@@ -121,7 +134,7 @@ Result<WebRules> make_web_rules(bool has_token, std::string_view listen_host, st
   std::vector<std::string> names = {"127.0.0.1", "localhost", "[::1]"};
   const bool is_v6 = listen_host.find(':') != std::string_view::npos;
   std::string own = is_v6 ? fmt::format("[{}]", listen_host) : std::string(listen_host);
-  if (!contains(names, own)) names.push_back(std::move(own));
+  if (!contains(names, own) && !is_any_address(listen_host)) names.push_back(std::move(own));
   for (const std::string& name : names) {
     rules.hosts.push_back(fmt::format("{}:{}", name, port));
     if (port == (is_tls ? kUsualTlsPort : kUsualPort)) rules.hosts.push_back(name);

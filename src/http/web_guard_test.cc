@@ -53,6 +53,15 @@ TEST(WebRules, WithoutATokenHostIsOneOfOurs) {
     EXPECT_TRUE(passes(usual, {{"Host", host}})) << host;
 }
 
+TEST(WebRules, TheAddressOfAllIsNoName) {
+  for (const auto& [listen, host] :
+       {std::pair{"0.0.0.0", "0.0.0.0:8000"}, std::pair{"::", "[::]:8000"}}) {
+    const WebRules open = make_web_rules(false, listen, 8000, {}, {}).take();
+    EXPECT_FALSE(passes(open, {{"Host", host}})) << listen;
+    EXPECT_TRUE(passes(open, {{"Host", "127.0.0.1:8000"}})) << listen;
+  }
+}
+
 TEST(WebRules, OnlyOurOwnPagesAndAllowedOnesMayAsk) {
   const std::pair<std::string, std::string> host{"Host", "127.0.0.1:8000"};
   for (const WebRules& open : {rules(false), rules(false, {kApp})}) {
