@@ -1,6 +1,7 @@
 #include "fleet/decide.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "fleet/eviction.h"

@@ -7,6 +7,7 @@
 
 #include <fstream>
 #include <random>
+#include <stdexcept>
 
 #include "base/file.h"
 #include "http/client.h"

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "api/daemon_options.h"
 #include "base/settings.h"

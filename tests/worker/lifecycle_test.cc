@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "base/file.h"
