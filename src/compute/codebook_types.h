@@ -165,6 +165,11 @@ LLORCH_HOST_DEVICE inline int fp4_level(int nibble) {
   return kLevels[nibble];
 }
 
+// Half of an E8M0 number, 2^(bits - 127); the two smallest are subnormal floats.
+LLORCH_HOST_DEVICE inline std::uint32_t mxfp4_half_scale_bits(std::uint32_t bits) {
+  return bits < 2 ? 0x00200000U << bits : (bits - 1U) << 23;
+}
+
 // Half of an E4M3 number without a sign; what would be NaN is zero.
 LLORCH_HOST_DEVICE inline float nvfp4_half_scale(std::uint32_t bits) {
   if (bits == 0x7FU) return 0.0F;

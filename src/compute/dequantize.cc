@@ -281,10 +281,9 @@ void decode_tq2_0(const std::uint8_t* block, float* out) {
 }
 
 // 1 byte e | 16 bytes of nibbles: E2M1 values times 2^(e - 127). The table holds them doubled, the
-// scale halved, so that the table is whole numbers; the two smallest scales are subnormal floats.
+// scale halved, so that the table is whole numbers.
 void decode_mxfp4(const std::uint8_t* block, float* out) {
-  const std::uint32_t e = block[0];
-  const float half_scale = std::bit_cast<float>(e < 2 ? 0x00200000U << e : (e - 1U) << 23);
+  const auto half_scale = std::bit_cast<float>(mxfp4_half_scale_bits(block[0]));
   for (int i = 0; i < 16; ++i) {
     const std::uint8_t pair = block[1 + i];
     out[i] = to_float(fp4_level(pair & 0xF)) * half_scale;

@@ -62,7 +62,8 @@ TEST(SizingBackend, CountsWeightsAsTheCpuBackendKeepsThem) {
 TEST(SizingBackend, CountsTilesAsTheCpuBackendMakesThem) {
   using enum tensor::DType;
   const auto real = make_backend("cpu", {.threads = 1}).take();
-  for (const tensor::DType dtype : {F32, F16, Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, Q3_K, Q2_K}) {
+  for (const tensor::DType dtype :
+       {F32, F16, Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, Q3_K, Q2_K, IQ2_XXS, IQ1_M, NVFP4, MXFP4}) {
     for (const std::int64_t rows : {1, 16, 500}) {
       const std::vector<std::byte> bytes(
           static_cast<std::size_t>(tensor::storage_bytes(dtype, rows * 512).value()));

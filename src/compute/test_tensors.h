@@ -87,6 +87,14 @@ inline std::vector<int> scale_offsets(DType dtype) {
   }
 }
 
+// IQ1_M's half is spread over the tops of four words.
+inline void put_spread_half(std::uint16_t half, std::byte* block) {
+  for (int i = 0; i < 4; ++i) {
+    std::byte& top = block[49 + 2 * i];
+    top = (top & std::byte{0xF}) | static_cast<std::byte>((half >> (4 * i) & 0xF) << 4);
+  }
+}
+
 // One plain number of the type, small and finite.
 inline void put_number(DType dtype, Random& random, std::byte* out) {
   const float value = random.number();
@@ -127,13 +135,7 @@ inline std::vector<std::byte> random_weight(DType dtype, std::int64_t elems, Ran
       const std::uint16_t scale = tensor::float_to_half(random.number(0.02F));
       std::memcpy(block + offset, &scale, sizeof(scale));
     }
-    if (dtype == DType::IQ1_M) {  // its half is spread over the tops of four words
-      const std::uint16_t scale = tensor::float_to_half(random.number(0.02F));
-      for (int i = 0; i < 4; ++i) {
-        std::byte& top = block[49 + 2 * i];
-        top = (top & std::byte{0xF}) | static_cast<std::byte>((scale >> (4 * i) & 0xF) << 4);
-      }
-    }
+    if (dtype == DType::IQ1_M) put_spread_half(tensor::float_to_half(random.number(0.02F)), block);
     if (dtype == DType::NVFP4) {
       for (int i = 0; i < 4; ++i) block[i] = static_cast<std::byte>(16 + random.below(24));
     }

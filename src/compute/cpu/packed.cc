@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "compute/cpu/packed_codes.h"
 
 namespace llorch::compute {
 namespace {
@@ -323,6 +324,7 @@ void unpack_numbers(const std::uint8_t* tile, std::int64_t lane, std::int64_t k,
 
 std::int64_t tile_bytes(DType dtype, std::int64_t k) {
   const QuantLayout layout = quant_layout(dtype);
+  if (layout.opened) return k / code_block(dtype).elems * code_block(dtype).record_bytes();
   if (layout.elems == 0) return k * kTileRows * tensor::info(dtype).block_bytes;
   return k / layout.elems * layout.record_bytes();
 }
@@ -336,6 +338,7 @@ void pack_tile(const WeightSource& source, std::int64_t tile, std::uint8_t* out)
   const std::int64_t lanes = std::min(kTileRows, source.rows - first);
   if (source.dtype == DType::F32) return pack_numbers<std::uint32_t>(source, first, lanes, out);
   if (has_plain_tiles(source.dtype)) return pack_numbers<std::uint16_t>(source, first, lanes, out);
+  if (has_codes(source.dtype)) return pack_codes(source, first, lanes, out);
   with_quant_type(source.dtype, [&](auto type) { pack_quants<type()>(source, first, lanes, out); });
 }
 
@@ -343,6 +346,7 @@ void unpack_row(DType dtype, const std::uint8_t* tile, std::int64_t lane, std::i
                 std::uint8_t* out) {
   if (dtype == DType::F32) return unpack_numbers<std::uint32_t>(tile, lane, k, out);
   if (has_plain_tiles(dtype)) return unpack_numbers<std::uint16_t>(tile, lane, k, out);
+  if (has_codes(dtype)) return unpack_codes(dtype, tile, lane, k, out);
   with_quant_type(dtype, [&](auto type) {
     constexpr QuantLayout kLayout = quant_layout(type());
     const std::int64_t file_bytes = tensor::info(dtype).block_bytes;

@@ -18,6 +18,9 @@
 //                 s / 4                                               of vector s, step s + 4 the
 //                 high one
 //                                                        2 low bits   as 2 high bits
+//
+// Types whose values are codes (packed_codes.h) are kept as codes and opened into such records,
+// with steps as float32, a stretch at a time.
 #pragma once
 
 #include <cstddef>
@@ -34,9 +37,9 @@ namespace llorch::compute {
 inline constexpr std::int64_t kTileRows = 16;
 inline constexpr std::int64_t kVectorBytes = 64;
 
-// What is subtracted from a stored number, as an index into InputBlock::starts; kHalves32 is
-// two of them, one for each half of the block.
-enum class NumberBias : std::uint8_t { By128, By16, By8, Halves32, None };
+// What is subtracted from a stored number, as an index into InputBlock::starts; Halves32 is two of
+// them, one for each half of the block, and Halves128 four times those.
+enum class NumberBias : std::uint8_t { By128, By16, By8, Halves32, None, Halves128 };
 
 // How a block type lies in a tile.
 struct QuantLayout {
@@ -49,12 +52,15 @@ struct QuantLayout {
   bool levels = false;         // the numbers are indices into kIq4Levels
   std::int32_t up = 0;         // numbers are read times 2^up, to meet a bias that there is
   bool subtracts_min = false;  // value = step · number - min, not + min
+  bool opened = false;         // the layout of opened codes: float32 steps, numbers within ±62
   friend constexpr bool operator==(const QuantLayout&, const QuantLayout&) = default;
 
   constexpr std::int64_t number_bytes() const {  // of 32 k
     return (low_bits + high_bits) * kVectorBytes;
   }
-  constexpr std::int64_t head_bytes() const { return (has_min ? 2 : 1) * kTileRows * 2; }
+  constexpr std::int64_t head_bytes() const {
+    return opened ? (halves ? 2 : 1) * kVectorBytes : (has_min ? 2 : 1) * kTileRows * 2;
+  }
   constexpr std::int64_t scale_bytes() const {  // of a group of 32 k
     return elems == 32 ? 0 : (has_min ? 2 : 1) * (halves ? 2 : 1) * kTileRows;
   }
@@ -92,22 +98,52 @@ constexpr QuantLayout quant_layout(tensor::DType dtype) {
       return {.elems = 256, .halves = true, .low_bits = 4, .high_bits = 2, .bias = Halves32};
     case IQ4_XS:
       return {.elems = 256, .low_bits = 4, .bias = By128, .levels = true};
+    case IQ1_S:
+    case IQ2_XXS:
+    case IQ3_XXS:
+    case IQ3_S:
+    case TQ1_0:
+    case TQ2_0:
+    case MXFP4:
+      return {.elems = 32, .low_bits = 8, .bias = By128, .opened = true};
+    case IQ1_M:
+    case IQ2_XS:
+    case IQ2_S:
+    case NVFP4:
+      return {.elems = 32, .halves = true, .low_bits = 8, .bias = Halves128, .opened = true};
     default:
       return {};
   }
 }
 
-// Calls visit(std::integral_constant<DType, …>) for each block type that has tiles.
+constexpr bool has_codes(tensor::DType dtype) {
+  return quant_layout(dtype).opened;
+}
+
+// One type for all that are opened into the same layout: their products are one function.
+constexpr tensor::DType opened_like(tensor::DType dtype) {
+  return quant_layout(dtype).halves ? tensor::DType::IQ2_XS : tensor::DType::IQ2_XXS;
+}
+
+// visit(std::integral_constant<DType, …>) for each of the types.
+template <tensor::DType... Types, class F>
+constexpr void with_types(const F& visit) {
+  (visit(std::integral_constant<tensor::DType, Types>()), ...);
+}
+// For each block type that is multiplied as its tiles are.
 template <class F>
 constexpr void with_each_quant_type(const F& visit) {
   using enum tensor::DType;
-  const auto each = [&]<tensor::DType... Types>() {
-    (visit(std::integral_constant<tensor::DType, Types>()), ...);
-  };
-  each.template
-  operator()<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS>();
+  with_types<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS>(visit);
 }
-// The same for that one of them.
+// For each type whose values are codes.
+template <class F>
+constexpr void with_each_code_type(const F& visit) {
+  using enum tensor::DType;
+  with_types<IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, TQ1_0, TQ2_0, MXFP4, NVFP4>(
+      visit);
+}
+// The same for that one of the former.
 template <class F>
 void with_quant_type(tensor::DType dtype, const F& visit) {
   with_each_quant_type([&](auto type) {
@@ -225,6 +261,13 @@ constexpr OpenedLayout opened_layout(QuantLayout layout) {
 std::int64_t room_for_opened(std::int64_t k);
 
 using OpenTile = void (*)(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* opened);
+// What a set does with tiles of codes, by type.
+struct CodeKernels {
+  // So many blocks of 32 k, whole blocks of the file, to records.
+  OpenTile open[tensor::kNumDTypes];
+  // One row with a tile as it is, where that is faster; null elsewhere.
+  QuantTile multiply_row[tensor::kNumDTypes];
+};
 // Adds to sums[r][lane] what `blocks` groups of an opened tile give with a wide panel.
 using OpenedTile = void (*)(const std::uint8_t* opened, const InputBlock* x, std::int64_t blocks,
                             float* sums);
@@ -258,12 +301,14 @@ struct NumberBlocks {
 // The functions of one instruction set, each in a file compiled for it and in nothing else. All
 // sets give the same bits.
 struct PackedKernels {
-  // By type, then by rows of the panel less one; null where the type has no tiles.
+  // By type, then by rows of the panel less one; null where the type has no tiles. Of opened codes:
+  // they add to the sums.
   const QuantTile* quants[tensor::kNumDTypes];
   const NumberTile* numbers[tensor::kNumDTypes];
   // The same with pairs of tiles, where a set has registers for their sums; null elsewhere.
   const QuantTile* quant_pairs[tensor::kNumDTypes];
   std::int64_t panel_rows = kPanelRows;  // at most; pairs take no more
+  const CodeKernels* codes = nullptr;
   NumberBlocks blocks;
   // From this many rows on tiles are opened and panels wide; 0: never. By type; by
   // OpenedLayout::index(). The last two stand around the tiles of one layout.
@@ -299,6 +344,9 @@ struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
   static constexpr void fill_quants(PackedKernels& kernels) {
     with_each_quant_type(
         [&](auto type) { kernels.quants[static_cast<int>(type())] = kQuants<type()>; });
+    with_each_code_type([&](auto type) {
+      kernels.quants[static_cast<int>(type())] = kQuants<opened_like(type())>;
+    });
   }
   static constexpr void fill(PackedKernels& kernels) {
     using enum tensor::DType;
@@ -311,6 +359,9 @@ struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
     kernels.panel_rows = sizeof...(Less);
     with_each_quant_type(
         [&](auto type) { kernels.quant_pairs[static_cast<int>(type())] = kQuantPairs<type()>; });
+    with_each_code_type([&](auto type) {
+      kernels.quant_pairs[static_cast<int>(type())] = kQuantPairs<opened_like(type())>;
+    });
   }
 };
 
@@ -346,5 +397,10 @@ const PackedKernels* packed_neon();
 const PackedKernels* packed_amx();
 // packed_avx512.cc's part of it.
 OpenTile open_avx512(tensor::DType dtype);
+// PackedKernels::codes of the sets. AVX-512's needs bytes looked up in registers (VBMI), which not
+// every machine with AVX-512 has.
+extern const CodeKernels kCodesPlain;
+extern const CodeKernels kCodesAvx2;
+extern const CodeKernels kCodesAvx512;
 
 }  // namespace llorch::compute

@@ -1,7 +1,7 @@
 // Opened tiles with AMX: 16 rows of x meet 16 rows of weights and 32 k in one instruction. Sums of
 // whole numbers are exact, and what scales them comes in the order of all sets. Compiled for that
 // set; it holds nothing that another file could be given by the linker.
-#include "compute/cpu/packed.h"
+#include "compute/cpu/packed_codes.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -202,11 +202,39 @@ std::int64_t spin_int8(std::int64_t rounds) {
 // two or three.
 constexpr std::int64_t kOpenedFrom = 25;
 
+// Codes are opened into the same records, but for the bias of their numbers.
+template <tensor::DType T, const CodeKernels& codes>
+void open_codes(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* out) {
+  constexpr OpenedLayout kLayout = opened_layout(quant_layout(T));
+  static_assert(kLayout.group_bytes() == quant_layout(T).record_bytes());
+  codes.open[static_cast<std::size_t>(T)](tile, blocks, out);
+  for (std::int64_t b = 0; b < blocks; ++b, out += kLayout.group_bytes()) {
+#pragma GCC unroll 8
+    for (int s = 0; s < 8; ++s) {
+      std::uint8_t* vector = out + kLayout.scale_bytes() + s * kVectorBytes;
+      _mm512_store_si512(vector,
+                         _mm512_xor_si512(_mm512_load_si512(vector), _mm512_set1_epi8(-128)));
+    }
+  }
+}
+
+template <const CodeKernels& codes>
+void open_all_codes(PackedKernels& kernels) {
+  with_each_code_type([&](auto type) {
+    kernels.open[static_cast<std::size_t>(type())] = open_codes<type(), codes>;
+  });
+}
+
 PackedKernels make_kernels(const PackedKernels& avx512) {
   PackedKernels kernels = avx512;
   kernels.opened_from = kOpenedFrom;
   with_each_quant_type(
       [&](auto type) { kernels.open[static_cast<std::size_t>(type())] = open_avx512(type()); });
+  if (kernels.codes == &kCodesAvx512) {
+    open_all_codes<kCodesAvx512>(kernels);
+  } else {
+    open_all_codes<kCodesAvx2>(kernels);
+  }
   kernels.opened[0] = opened<Whole<false>>;
   kernels.opened[1] = opened<Whole<true>>;
   kernels.opened[2] = opened<Halves<false>>;

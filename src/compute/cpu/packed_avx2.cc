@@ -228,6 +228,7 @@ std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
 
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
+  kernels.codes = &kCodesAvx2;
   TileTables<Tiles, HalfTileRows>::fill(kernels);
   kernels.panel_rows = kHalfRows;
   kernels.blocks = make_blocks();

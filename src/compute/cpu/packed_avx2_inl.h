@@ -43,8 +43,10 @@ constexpr bool has_signs(QuantLayout layout) {
 
 // Steps whose sums of pairs, 2 · 127 · largest number each, fit 16 bits together.
 constexpr int steps_in_16_bits(QuantLayout layout) {
-  const int largest =
-      has_signs(layout) ? 128 : ((1 << (layout.low_bits + layout.high_bits)) - 1) << layout.up;
+  const int largest = layout.opened ? 62
+                      : has_signs(layout)
+                          ? 128
+                          : ((1 << (layout.low_bits + layout.high_bits)) - 1) << layout.up;
   int steps = 1;
   while (steps < 8 && 2 * steps * 2 * 127 * largest < 32768) steps *= 2;
   return steps;
@@ -146,14 +148,18 @@ LLORCH_INLINE void add_group(const std::uint8_t* vectors, const Scales& scales, 
   constexpr QuantLayout kLayout = quant_layout(T);
   __m256i wide[std::size_t{Rows}];
   if constexpr (kLayout.halves) {
-    constexpr bool kBiased = kLayout.bias == NumberBias::Halves32;
-    for (int r = 0; r < Rows; ++r)
-      wide[r] = kBiased ? _mm256_set1_epi32(x[r].starts[3]) : _mm256_setzero_si256();
+    constexpr bool kBiased = kLayout.bias != NumberBias::None && (dots || !has_signs(kLayout));
+    constexpr int kShift = kLayout.bias == NumberBias::Halves128 ? 2 : 0;
+    const auto start = [&](int r, int half) __attribute__((always_inline)) {
+      const __m256i from = _mm256_slli_epi32(_mm256_set1_epi32(x[r].starts[3 + half]), kShift);
+      return kBiased ? from : _mm256_setzero_si256();
+    };
+    for (int r = 0; r < Rows; ++r) wide[r] = start(r, 0);
     dot<T, Rows, dots, 0, 4>(vectors, x, wide);
     __m256 first[std::size_t{Rows}];
     for (int r = 0; r < Rows; ++r) {
       first[r] = _mm256_mul_ps(_mm256_cvtepi32_ps(wide[r]), scales.step[0]);
-      wide[r] = kBiased ? _mm256_set1_epi32(x[r].starts[4]) : _mm256_setzero_si256();
+      wide[r] = start(r, 1);
     }
     dot<T, Rows, dots, 4, 8>(vectors, x, wide);
     for (int r = 0; r < Rows; ++r) {
@@ -193,17 +199,27 @@ template <DType T, int Rows, bool dots, int first, int last>
   constexpr int kHalfTile = static_cast<int>(kTileRows) / 2;
   constexpr std::int64_t kGroupBytes = kLayout.scale_bytes() + kLayout.number_bytes();
   __m256 sums[std::size_t{last - first}][std::size_t{Rows}];
-  for (auto& half : sums) {
+  for (int half = first; half < last; ++half) {
 #pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) half[r] = _mm256_setzero_ps();
+    for (int r = 0; r < Rows; ++r) {
+      sums[half - first][r] = kLayout.opened
+                                  ? _mm256_loadu_ps(out + r * kTileRows + half * kHalfTile)
+                                  : _mm256_setzero_ps();
+    }
   }
   if constexpr (kLayout.elems == 32) {
     for (std::int64_t b = 0; b < blocks; ++b, x += Rows, tile += kLayout.record_bytes()) {
-      if constexpr (first == 0) fetch_ahead<Rows, kLayout.record_bytes()>(tile);
+      if constexpr (first == 0 && !kLayout.opened) fetch_ahead<Rows, kLayout.record_bytes()>(tile);
 #pragma GCC unroll 2
       for (int half = first; half < last; ++half) {
         Scales scales;
-        scales.step[0] = load_halves(tile + half * kHalfTile * 2);
+        if constexpr (kLayout.opened) {
+          const auto* steps = reinterpret_cast<const float*>(tile) + half * kHalfTile;
+          scales.step[0] = _mm256_loadu_ps(steps);
+          if constexpr (kLayout.halves) scales.step[1] = _mm256_loadu_ps(steps + kTileRows);
+        } else {
+          scales.step[0] = load_halves(tile + half * kHalfTile * 2);
+        }
         if constexpr (kLayout.has_min)
           scales.min[0] = load_halves(tile + kTileRows * 2 + half * kHalfTile * 2);
         add_group<T, Rows, dots>(tile + kLayout.head_bytes() + half * 32, scales, x,

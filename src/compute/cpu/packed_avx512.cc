@@ -220,8 +220,9 @@ std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
   return static_cast<std::uint64_t>(_mm512_reduce_add_epi64(sum));
 }
 
-constexpr PackedKernels make_kernels() {
+constexpr PackedKernels make_kernels(const CodeKernels& codes) {
   PackedKernels kernels{};
+  kernels.codes = &codes;
   TileTables<Tiles>::fill(kernels);
   TileTables<Tiles, std::make_integer_sequence<int, kPairRows>>::fill_pairs(kernels);
   kernels.blocks = make_blocks();
@@ -231,15 +232,16 @@ constexpr PackedKernels make_kernels() {
   kernels.sum_words = sum_words;
   return kernels;
 }
-constexpr PackedKernels kKernels = make_kernels();
+constexpr PackedKernels kKernels = make_kernels(kCodesAvx2);
+constexpr PackedKernels kVbmiKernels = make_kernels(kCodesAvx512);
 
 }  // namespace
 
 const PackedKernels* packed_avx512() {
-  return __builtin_cpu_supports("avx512vnni") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-                 __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0
-             ? &kKernels
-             : nullptr;
+  if (__builtin_cpu_supports("avx512vnni") == 0 || __builtin_cpu_supports("avx512bw") == 0 ||
+      __builtin_cpu_supports("avx512vl") == 0 || __builtin_cpu_supports("avx512dq") == 0)
+    return nullptr;
+  return __builtin_cpu_supports("avx512vbmi") != 0 ? &kVbmiKernels : &kKernels;
 }
 
 OpenTile open_avx512(DType dtype) {

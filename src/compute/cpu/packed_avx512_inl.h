@@ -16,6 +16,9 @@ using tensor::DType;
 LLORCH_INLINE __m512 load_halves(const std::uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+LLORCH_INLINE __m512 load_floats(const std::uint8_t* p) {
+  return _mm512_loadu_ps(reinterpret_cast<const float*>(p));
+}
 LLORCH_INLINE __m512 load_bytes(const std::uint8_t* p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
@@ -73,6 +76,11 @@ LLORCH_INLINE void each_group(const std::uint8_t* tile, std::int64_t stride, std
 #pragma GCC unroll 2
       for (int t = 0; t < tiles; ++t) {
         const std::uint8_t* head = tile + t * stride;
+        if constexpr (kLayout.opened) {
+          scales[t].step[0] = load_floats(head);
+          if constexpr (kLayout.halves) scales[t].step[1] = load_floats(head + kVectorBytes);
+          continue;
+        }
         fetch_ahead<rows, kLayout.record_bytes()>(head);
         scales[t].step[0] = load_halves(head);
         if constexpr (kLayout.has_min) scales[t].min[0] = load_halves(head + kTileRows * 2);
@@ -124,7 +132,8 @@ struct Products {
   static LLORCH_INLINE void start(Whole& whole, const InputBlock* x, int start, bool biased) {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
-      const __m512i from = biased ? _mm512_set1_epi32(x[r].starts[start]) : _mm512_setzero_si512();
+      __m512i from = biased ? _mm512_set1_epi32(x[r].starts[start]) : _mm512_setzero_si512();
+      if constexpr (kLayout.bias == NumberBias::Halves128) from = _mm512_slli_epi32(from, 2);
 #pragma GCC unroll 2
       for (int t = 0; t < tiles; ++t) whole[r][t] = from;
     }
@@ -159,7 +168,7 @@ struct Products {
   static LLORCH_INLINE void add_halves(Floats& sums, const std::uint8_t* vectors,
                                        std::int64_t stride, const Scales* scales,
                                        const InputBlock* x) {
-    constexpr bool kBiased = kLayout.bias == NumberBias::Halves32;
+    constexpr bool kBiased = kLayout.bias != NumberBias::None;
     Whole whole;
     Floats parts;
     start(whole, x, 3, kBiased);
@@ -220,7 +229,9 @@ struct Products {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 2
-      for (int t = 0; t < tiles; ++t) sums[r][t] = _mm512_setzero_ps();
+      for (int t = 0; t < tiles; ++t)
+        sums[r][t] = kLayout.opened ? _mm512_loadu_ps(out + (t * rows + r) * kTileRows)
+                                    : _mm512_setzero_ps();
     }
     each_group<T, rows, tiles>(
         tile, stride, blocks,

@@ -200,6 +200,15 @@ LLORCH_INLINE void store(const Floats* sums, float* out) {
 }
 
 template <int Rows>
+LLORCH_INLINE void load(const float* from, Floats* sums) {
+#pragma GCC unroll 2
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+    for (int q = 0; q < kQuarters; ++q) sums[r].v[q] = vld1q_f32(from + r * kTileRows + q * kLanes);
+  }
+}
+
+template <int Rows>
 LLORCH_INLINE void clear(Floats* sums) {
 #pragma GCC unroll 2
   for (int r = 0; r < Rows; ++r) {
@@ -226,11 +235,18 @@ struct Tiles {
     constexpr QuantLayout kLayout = quant_layout(T);
     Floats sums[std::size_t{Rows}];
     clear<Rows>(sums);
+    if constexpr (kLayout.opened) load<Rows>(out, sums);
     if constexpr (kLayout.elems == 32) {
       for (std::int64_t b = 0; b < blocks; ++b, x += stride, tile += kLayout.record_bytes()) {
-        if (stride == Rows) fetch_ahead<Rows, kLayout.record_bytes()>(tile);
+        if (!kLayout.opened && stride == Rows) fetch_ahead<Rows, kLayout.record_bytes()>(tile);
         Scales scales;
-        scales.step[0] = load_halves(tile);
+        if constexpr (kLayout.opened) {
+          load<1>(reinterpret_cast<const float*>(tile), scales.step);
+          if constexpr (kLayout.halves)
+            load<1>(reinterpret_cast<const float*>(tile) + kTileRows, scales.step + 1);
+        } else {
+          scales.step[0] = load_halves(tile);
+        }
         if constexpr (kLayout.has_min) scales.min[0] = load_halves(tile + kTileRows * 2);
         add_group<T, Rows>(tile + kLayout.head_bytes(), scales, x, sums);
       }
@@ -378,6 +394,7 @@ std::int64_t spin_float(std::int64_t rounds) {
 
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
+  kernels.codes = &kCodesPlain;
   TileTables<Tiles>::fill(kernels);
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;

@@ -55,11 +55,12 @@ void add_block(const std::uint8_t* numbers, const Scales& scales, const InputBlo
                float* sums) {
   constexpr QuantLayout kLayout = quant_layout(T);
   constexpr bool kBiased = kLayout.bias != NumberBias::None;
-  constexpr int kStart = kBiased ? static_cast<int>(kLayout.bias) : 0;
+  constexpr int kStart = kLayout.halves ? 3 : kBiased ? static_cast<int>(kLayout.bias) : 0;
+  constexpr int kTimes = kLayout.bias == NumberBias::Halves128 ? 4 : 1;
   std::int32_t whole[2][kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
-    whole[0][lane] = kBiased ? x.starts[kStart] : 0;
-    whole[1][lane] = kBiased && kLayout.halves ? x.starts[4] : 0;
+    whole[0][lane] = kBiased ? kTimes * x.starts[kStart] : 0;
+    whole[1][lane] = kBiased && kLayout.halves ? kTimes * x.starts[4] : 0;
   }
   dot(numbers, x, 0, kLayout.halves ? 4 : 8, whole[0]);
   if constexpr (kLayout.halves) dot(numbers, x, 4, 8, whole[1]);
@@ -87,6 +88,11 @@ template <DType T>
 void load_scales(const std::uint8_t* record, const std::uint8_t* group, Scales& scales) {
   constexpr QuantLayout kLayout = quant_layout(T);
   constexpr int kScales = kLayout.halves ? 2 : 1;
+  if constexpr (kLayout.opened) {
+    for (int s = 0; s < kScales; ++s)
+      __builtin_memcpy(scales.step[s], record + s * kVectorBytes, sizeof(scales.step[s]));
+    return;
+  }
   for (int lane = 0; lane < kLanes; ++lane) {
     const float step = load_half(record + lane * 2) / (1 << kLayout.up);
     const float min =
@@ -112,7 +118,7 @@ struct Tiles {
   [[gnu::noinline]] static void multiply_quants(const std::uint8_t* tile, const InputBlock* x,
                                                 int rows, std::int64_t blocks, float* out) {
     constexpr QuantLayout kLayout = quant_layout(T);
-    for (int i = 0; i < rows * kLanes; ++i) out[i] = 0;
+    for (int i = 0; i < rows * kLanes && !kLayout.opened; ++i) out[i] = 0;
     for (std::int64_t b = 0; b < blocks; b += kLayout.elems / 32) {
       const std::uint8_t* group = tile + kLayout.head_bytes();
       for (int g = 0; g < kLayout.elems / 32; ++g, x += rows) {
@@ -192,6 +198,7 @@ std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
 
 constexpr PackedKernels make_kernels() {
   PackedKernels kernels{};
+  kernels.codes = &kCodesPlain;
   TileTables<Tiles>::fill(kernels);
   kernels.quantize = quantize;
   kernels.spin_int8 = spin<std::uint32_t>;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <string>
@@ -27,7 +28,50 @@ std::vector<DType> tiled_types() {
 }
 
 TEST(Packed, AreTheTypesThatModelsMostlyComeIn) {
-  EXPECT_EQ(tiled_types().size(), 15U);
+  EXPECT_EQ(tiled_types().size(), 26U);
+}
+
+TEST(Packed, CodesTakeWhatTheyTakeInTheFile) {
+  for (const DType dtype : tiled_types()) {
+    if (!has_codes(dtype)) continue;
+    EXPECT_EQ(tile_bytes(dtype, 512), kTileRows * *tensor::storage_bytes(dtype, 512))
+        << tensor::name(dtype);
+  }
+}
+
+// Records of a whole tile and of a stretch in its middle, from every set.
+TEST(Packed, CodesAreOpenedToTheSameRecordsByEverySet) {
+  constexpr std::int64_t kCols = 1024;
+  constexpr std::int64_t kBlocks = kCols / kInputBlock;
+  constexpr std::size_t kFirst = 8;
+  for (const DType dtype : tiled_types()) {
+    if (!has_codes(dtype)) continue;
+    const auto type = static_cast<std::size_t>(dtype);
+    Random random(76);
+    const std::vector<std::byte> bytes = random_weight(dtype, kTileRows * kCols, random);
+    const WeightSource source = {.name = "w",
+                                 .dtype = dtype,
+                                 .rows = kTileRows,
+                                 .cols = kCols,
+                                 .row_stride = kCols,
+                                 .bytes = bytes};
+    std::vector<std::uint8_t> tile(static_cast<std::size_t>(tile_bytes(dtype, kCols)));
+    pack_tile(source, 0, tile.data());
+    const auto record = static_cast<std::size_t>(quant_layout(dtype).record_bytes());
+    const auto open = [&](const CodeKernels& codes, std::size_t first, std::int64_t count) {
+      std::vector<std::uint8_t> records(static_cast<std::size_t>(count) * record);
+      codes.open[type](tile.data() + tile.size() / kBlocks * first, count, records.data());
+      return records;
+    };
+    const std::vector<std::uint8_t> expected = open(kCodesPlain, 0, kBlocks);
+    for (const Isa& isa : available_isas()) {
+      SCOPED_TRACE(fmt::format("{} {}", tensor::name(dtype), isa.name));
+      EXPECT_EQ(open(*isa.packed->codes, 0, kBlocks), expected);
+      const std::vector<std::uint8_t> middle = open(*isa.packed->codes, kFirst, 16);
+      EXPECT_TRUE(std::equal(middle.begin(), middle.end(),
+                             expected.begin() + static_cast<std::ptrdiff_t>(kFirst * record)));
+    }
+  }
 }
 
 TEST(Packed, RowsComeOutAsTheyWentIn) {
@@ -225,6 +269,8 @@ TEST(Packed, ExtremeNumbersDoNotOverflow) {
           static_cast<std::byte>(fill));
       const auto type_bytes = static_cast<std::size_t>(tensor::info(dtype).block_bytes);
       for (std::size_t at = 0; at < weight.size(); at += type_bytes) {
+        if (dtype == DType::MXFP4) weight[at] = std::byte{127};
+        if (dtype == DType::IQ1_M) put_spread_half(tensor::float_to_half(1.0F), &weight[at]);
         for (const int offset : scale_offsets(dtype)) {
           const std::uint16_t one = tensor::float_to_half(1.0F);
           std::memcpy(weight.data() + at + static_cast<std::size_t>(offset), &one, sizeof(one));

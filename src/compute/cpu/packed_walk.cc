@@ -120,6 +120,85 @@ void open_and_multiply(const PackedKernels& kernels, const PackedRange& range) {
   kernels.end_opened();
 }
 
+// Codes: a stretch of a tile or two is opened and meets a band of panels before the next one is,
+// for one row as for many; sums wait in memory. The stretch and a panel's x stay in the first
+// cache.
+constexpr std::int64_t kCodeGroups = 16;  // whole blocks of every type
+constexpr std::int64_t kCodeTiles = 2;
+constexpr std::int64_t kCodePanels = 64;
+constexpr std::int64_t kCodeStretch = kCodeTiles * kCodeGroups * (2 + 8) * kVectorBytes;
+constexpr std::int64_t kCodeRoom =
+    kCodeStretch + kCodePanels * kPanelRows * kCodeTiles * kTileRows * std::int64_t{sizeof(float)};
+
+// visit(panel, its sums) for panels begin..end, whose sums stand behind each other.
+template <class F>
+void each_panel(const Panels& panels, std::int64_t begin, std::int64_t end, std::int64_t tiles,
+                float* sums, const F& visit) {
+  for (std::int64_t p = begin; p < end; ++p) {
+    const Panel panel = panels.at(p);
+    visit(panel, sums);
+    sums += panel.rows * tiles * kTileRows;
+  }
+}
+
+// One tile or two with panels begin..end.
+void multiply_opened_codes(const PackedKernels& kernels, const PackedRange& range,
+                           std::int64_t tile, std::int64_t tiles, std::int64_t begin,
+                           std::int64_t end) {
+  const auto type = static_cast<std::size_t>(range.dtype);
+  const std::int64_t blocks = range.k / kInputBlock;
+  const std::int64_t bytes = tile_bytes(range.dtype, range.k);
+  const std::int64_t record_bytes = quant_layout(range.dtype).record_bytes();
+  const QuantTile* multiply = (tiles == 2 ? kernels.quant_pairs : kernels.quants)[type];
+  const Panels panels = cut_rows(kernels, range.rows);
+  auto* sums = reinterpret_cast<float*>(range.room + kCodeStretch);
+  std::fill_n(sums, (end - begin) * panels.narrow * tiles * kTileRows, 0.0F);
+  for (std::int64_t block = 0; block < blocks; block += kCodeGroups) {
+    const std::int64_t count = std::min(kCodeGroups, blocks - block);
+    for (std::int64_t i = 0; i < tiles; ++i) {
+      kernels.codes->open[type](range.tiles + (tile + i) * bytes + block * (bytes / blocks), count,
+                                range.room + i * count * record_bytes);
+    }
+    each_panel(panels, begin, end, tiles, sums, [&](Panel panel, float* of_panel) {
+      const InputBlock* x = range.blocks + panel.begin * blocks + block * panel.stride;
+      multiply[panel.rows - 1](range.room, x, count, of_panel);
+    });
+  }
+  each_panel(panels, begin, end, tiles, sums, [&](Panel panel, const float* of_panel) {
+    for (std::int64_t i = 0; i < tiles; ++i)
+      store_sums(range, panel, tile + i, of_panel + i * panel.rows * kTileRows);
+  });
+}
+
+void multiply_code_row(const PackedKernels& kernels, const PackedRange& range) {
+  alignas(64) float sums[kTileRows];
+  const std::int64_t bytes = tile_bytes(range.dtype, range.k);
+  const QuantTile multiply = kernels.codes->multiply_row[static_cast<std::size_t>(range.dtype)];
+  for (std::int64_t tile = range.begin / kTileRows; tile * kTileRows < range.end; ++tile) {
+    multiply(range.tiles + tile * bytes, range.blocks, range.k / kInputBlock, sums);
+    store_sums(range, {0, 1, 1}, tile, sums);
+  }
+}
+
+void multiply_codes(const PackedKernels& kernels, const PackedRange& range) {
+  CHECK(range.room != nullptr);
+  const auto type = static_cast<std::size_t>(range.dtype);
+  if (range.rows == 1 && kernels.codes->multiply_row[type] != nullptr)
+    return multiply_code_row(kernels, range);
+  // Few rows wait for memory, which is read fastest in one stream.
+  const bool pairs = range.rows > kRowsFromMemory && kernels.quant_pairs[type] != nullptr;
+  const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
+  const std::int64_t panels = cut_rows(kernels, range.rows).count();
+  for (std::int64_t begin = 0; begin < panels; begin += kCodePanels) {
+    const std::int64_t end = std::min(begin + kCodePanels, panels);
+    for (std::int64_t tile = range.begin / kTileRows; tile < last;) {
+      const std::int64_t tiles = pairs && tile + 1 < last ? kCodeTiles : 1;
+      multiply_opened_codes(kernels, range, tile, tiles, begin, end);
+      tile += tiles;
+    }
+  }
+}
+
 // Plain numbers: inputs in stretches, so that two opened tiles of one stay in the first cache while
 // the rows pass by, and rows in bands whose sums stay in the second.
 constexpr std::int64_t kStretch = 320;
@@ -230,7 +309,7 @@ void ask_for_next(const PackedRange& range, std::int64_t tile, std::int64_t coun
 
 std::int64_t room_for_opened(std::int64_t k) {
   constexpr OpenedLayout kLargest = {.has_min = true, .halves = true};
-  static_assert(kNumberRoom <= kOpenedBytes);
+  static_assert(kNumberRoom <= kOpenedBytes && kCodeRoom <= kOpenedBytes);
   return std::max(kOpenedBytes, (k + kInputBlock - 1) / kInputBlock * kLargest.group_bytes());
 }
 
@@ -239,6 +318,7 @@ void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
   if (has_quants && opens_tiles(kernels, range.rows)) return open_and_multiply(kernels, range);
   if (!has_quants && kernels.blocks.from > 0 && range.rows >= kernels.blocks.from)
     return open_and_multiply_numbers(kernels, range);
+  if (has_codes(range.dtype)) return multiply_codes(kernels, range);
   const std::int64_t first = range.begin / kTileRows;
   const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
   const Panels panels = {range.rows, false, kernels.panel_rows};
