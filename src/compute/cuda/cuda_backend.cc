@@ -12,6 +12,7 @@
 #include "compute/cuda/draw_layout.h"
 #include "compute/cuda/found_ids.h"
 #include "compute/cuda/kernels.h"
+#include "compute/cuda/outbox.h"
 #include "compute/cuda/packed_layout.h"
 #include "compute/cuda/products.h"
 #include "compute/cuda/step_graphs.h"
@@ -33,7 +34,7 @@ class CudaBackend final : public Backend {
 
   // Takes stream and events over.
   CudaBackend(int device, std::string name, cudaStream_t stream, const Events& events,
-              std::unique_ptr<cuda::Staging> staging)
+              std::unique_ptr<cuda::Staging> staging, std::unique_ptr<cuda::Outbox> outbox)
       : device_(device),
         name_(std::move(name)),
         stream_(stream),
@@ -41,13 +42,15 @@ class CudaBackend final : public Backend {
         queue_{.stream = stream, .has_edges = cores_.wgmma},
         graphs_(stream),
         events_(events),
-        staging_(std::move(staging)) {}
+        staging_(std::move(staging)),
+        outbox_(std::move(outbox)) {}
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
   ~CudaBackend() override {
     cudaSetDevice(device_);
     cudaStreamSynchronize(stream_);
     graphs_.clear();
+    outbox_.reset();
     for (const cudaEvent_t event : events_.layers) cudaEventDestroy(event);
     for (const cudaEvent_t event : events_.marks) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
@@ -103,13 +106,13 @@ class CudaBackend final : public Backend {
   bool runs_behind() const override { return true; }
   void download_later(const void* device, std::span<std::byte> host) override {
     use_device();
+    if (outbox_->take(device, host, queue_)) return;
     check_cuda(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, stream_),
                "download");
   }
   void mark(int place) override {
     use_device();
-    check_cuda(cudaEventRecord(events_.marks.at(static_cast<std::size_t>(place)), stream_),
-               "cudaEventRecord");
+    outbox_->send(events_.marks.at(static_cast<std::size_t>(place)), queue_);
   }
   void wait(int place) override {
     use_device();
@@ -492,6 +495,7 @@ class CudaBackend final : public Backend {
   Events events_;
   std::size_t next_event_ = 0;
   std::unique_ptr<cuda::Staging> staging_;
+  std::unique_ptr<cuda::Outbox> outbox_;
   cuda::Workspace plan_;
   Buffer workspace_;  // as plan_ says, its parts one after the other
   Buffer packing_;    // while weights are loaded
@@ -516,6 +520,8 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
   }
   Result<std::unique_ptr<cuda::Staging>> staging = cuda::Staging::make();
   if (!staging.ok()) return staging.error().in(name);
+  Result<std::unique_ptr<cuda::Outbox>> outbox = cuda::Outbox::make();
+  if (!outbox.ok()) return outbox.error().in(name);
   cudaStream_t stream = nullptr;
   if (const cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
       status != cudaSuccess) {
@@ -531,7 +537,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
     }
   }
   return std::unique_ptr<Backend>(
-      std::make_unique<CudaBackend>(device, name, stream, events, staging.take()));
+      std::make_unique<CudaBackend>(device, name, stream, events, staging.take(), outbox.take()));
 }
 
 }  // namespace llorch::compute

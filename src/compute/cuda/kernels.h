@@ -34,6 +34,9 @@ void launch_softmax(const SoftmaxArgs& args, const Queue& queue);
 void launch_argmax(const ArgmaxArgs& args, unsigned long long* best, int* tickets,
                    const Queue& queue);
 
+// In whole words, few of them.
+void launch_copy_words(const void* from, void* to, std::int64_t bytes, const Queue& queue);
+
 // `workspace`: draw_bytes(rows) of draw_layout.h.
 void launch_draw(const DrawArgs& args, void* workspace, const Queue& queue);
 
