@@ -56,6 +56,12 @@ void Backend::place_heads(const PlaceHeadsArgs& args) {
   write_kv({.keys = args.k, .values = args.v, .slots = args.slots, .cache = args.cache});
 }
 
+void Backend::project_heads(const ProjectHeadsArgs& args) {
+  check_args(args);
+  norm_linear(args.product);
+  place_heads(args.heads);
+}
+
 void Backend::logits(const LogitsArgs& args) {
   gather_rows({.x = args.x, .indices = args.indices, .out = args.picked});
   norm(args.picked, args.norm, args.picked);

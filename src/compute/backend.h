@@ -160,6 +160,7 @@ class Backend {
   virtual void mlp_in(const MlpInArgs& args);
   virtual void place_heads(const PlaceHeadsArgs& args);
   virtual void logits(const LogitsArgs& args);
+  virtual void project_heads(const ProjectHeadsArgs& args);
 };
 
 }  // namespace llorch::compute

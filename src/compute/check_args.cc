@@ -190,6 +190,26 @@ void check_args(const MlpInArgs& args) {
   CHECK(column == args.out.dims[1]);
 }
 
+void check_args(const ProjectHeadsArgs& args) {
+  check_args(args.product);
+  check_args(args.heads);
+  // Side by side, and the same memory as the heads.
+  const PlaceHeadsArgs& heads = args.heads;
+  const auto* begin = static_cast<const float*>(heads.q.data);
+  const float* next = begin;
+  for (const TensorView& part : {heads.q, heads.k, heads.v}) {
+    CHECK(part.data == next && part.row_stride == heads.q.row_stride);
+    next += part.row_elements();
+  }
+  const std::int64_t width = next - begin;
+  next = begin;
+  for (const LinearTarget& target : args.product.targets) {
+    CHECK(target.out.data == next && target.out.row_stride == heads.q.row_stride);
+    next += target.out.dims[1];
+  }
+  CHECK(next - begin == width);
+}
+
 void check_args(const SoftmaxArgs& args) {
   CHECK(is(args.x, DType::F32, 2));
   CHECK(is_matrix(args.out, args.x.dims[0], args.x.dims[1]));

@@ -24,6 +24,7 @@ void check_args(const DrawArgs& args);
 void check_args(const ChooseArgs& args);
 void check_args(const NormLinearArgs& args);
 void check_args(const PlaceHeadsArgs& args);
+void check_args(const ProjectHeadsArgs& args);
 void check_args(const MlpInArgs& args);
 
 }  // namespace llorch::compute

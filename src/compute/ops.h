@@ -214,6 +214,12 @@ struct PlaceHeadsArgs {
   KvLayer cache;
 };
 
+// Both of these in one: projections of norm(x), and what place_heads makes of them.
+struct ProjectHeadsArgs {
+  NormLinearArgs product;  // its targets' outputs stand side by side: q, k and v of `heads`
+  PlaceHeadsArgs heads;
+};
+
 // The rows that want them through the last norm and the output matrix, capped where the model says.
 struct LogitsArgs {
   TensorView x;        // (rows, dim)

@@ -314,13 +314,7 @@ void Transformer::prepare(const Step& step, const BatchPlan& plan) const {
 
 void Transformer::attention_block(const Step& step, std::int32_t layer) const {
   const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
-  observe_norm(step, weights.attn_norm, "attn_norm", layer);
-  backend_.norm_linear({.x = step.hidden,
-                        .norm = row_norm(weights.attn_norm),
-                        .normed = step.normed,
-                        .targets = Targets(weights.qkv, step.qkv).all()});
-  step.observe("qkv", layer, step.qkv);
-
+  const Targets targets(weights.qkv, step.qkv);
   const TensorView q = step.qkv.columns(0, config_.q_width()).split_heads(config_.num_heads);
   const TensorView k =
       step.qkv.columns(config_.q_width(), config_.kv_width()).split_heads(config_.num_kv_heads);
@@ -328,8 +322,17 @@ void Transformer::attention_block(const Step& step, std::int32_t layer) const {
                            .split_heads(config_.num_kv_heads);
   const LayerAttention attention = config_.layer_attention(layer);
   const compute::KvLayer& cache = step.cache.layer(layer);
-  compute::PlaceHeadsArgs heads{
-      .q = q, .k = k, .v = v, .epsilon = config_.norm_epsilon, .slots = step.slots, .cache = cache};
+  compute::ProjectHeadsArgs project{.product = {.x = step.hidden,
+                                                .norm = row_norm(weights.attn_norm),
+                                                .normed = step.normed,
+                                                .targets = targets.all()},
+                                    .heads = {.q = q,
+                                              .k = k,
+                                              .v = v,
+                                              .epsilon = config_.norm_epsilon,
+                                              .slots = step.slots,
+                                              .cache = cache}};
+  compute::PlaceHeadsArgs& heads = project.heads;
   if (config_.qk_norm) {
     heads.q_norm = weights.q_norm.weight;
     heads.k_norm = weights.k_norm.weight;
@@ -339,8 +342,15 @@ void Transformer::attention_block(const Step& step, std::int32_t layer) const {
     heads.angles = step.angles[rope].first_rows(step.hidden.rows());
     heads.style = weights_.ropes[rope].style;
   }
-  backend_.place_heads(heads);
-  step.observe("attn_in", layer, step.qkv);
+  if (step.observer == nullptr) {
+    backend_.project_heads(project);
+  } else {
+    observe_norm(step, weights.attn_norm, "attn_norm", layer);
+    backend_.norm_linear(project.product);
+    step.observe("qkv", layer, step.qkv);
+    backend_.place_heads(heads);
+    step.observe("attn_in", layer, step.qkv);
+  }
   backend_.attention({.q = q,
                       .cache = cache,
                       .positions = step.positions,

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "compute/check_args.h"
@@ -251,13 +252,25 @@ class CudaBackend final : public Backend {
     const NormLinearArgs& product = args.product;
     const bool inside = norms_inside(product);
     if (!inside) norm(product.x, product.norm, product.normed);
-    const cuda::PackedForm form = form_of(product.targets.front());
     cuda::ProductArgs both = product_of(product.targets, inside ? product.x : product.normed,
                                         inside ? &product.norm : nullptr);
     both.is_gated = true;
     both.activation = args.kind;
     both.rounded = round_too(args.out.columns(0, args.out.dims[1] / 2));
-    cuda::launch_product(form, both, queue_);
+    cuda::launch_product(both, queue_);
+  }
+  void project_heads(const ProjectHeadsArgs& args) override {
+    check_args(args);
+    const std::optional<cuda::HeadPlaces> places = find_places(args);
+    if (!places) return Backend::project_heads(args);
+    use_device();
+    const NormLinearArgs& product = args.product;
+    if (norms_inside(product)) {
+      rounded_ = {};
+      return multiply(product.targets, product.x, &product.norm, *places);
+    }
+    norm(product.x, product.norm, product.normed);
+    multiply(product.targets, product.normed, nullptr, *places);
   }
   void activation(const ActivationArgs& args) override {
     begin_op(args);
@@ -432,8 +445,35 @@ class CudaBackend final : public Backend {
            cuda::block_bits_for(args.out.rows(), cores_.wgmma) == 0 && args.out.rows() > 0;
   }
 
-  // Neighbouring targets of one form are one launch. With `norm`, each computes norm(x) by itself.
-  void multiply(std::span<const LinearTarget> targets, const TensorView& x, const RowNorm* norm) {
+  // Where few rows of packed products can place heads by themselves.
+  std::optional<cuda::HeadPlaces> find_places(const ProjectHeadsArgs& args) const {
+    const std::int64_t rows = args.heads.q.rows();
+    if (rows == 0 || cuda::block_bits_for(rows, cores_.wgmma) != 0) return std::nullopt;
+    for (const LinearTarget& target : args.product.targets) {
+      if (form_of(target) == cuda::PackedForm::None) return std::nullopt;
+    }
+    return cuda::find_head_places(args);
+  }
+
+  // Whether target `next` can be in one launch with those before it: of the same form, or behind
+  // them as the second form of a mixture.
+  bool goes_along(std::span<const LinearTarget> targets, std::size_t next,
+                  std::int64_t rows) const {
+    const cuda::PackedForm first = form_of(targets.front());
+    const cuda::PackedForm before = form_of(targets[next - 1]);
+    const cuda::PackedForm form = form_of(targets[next]);
+    if (form == first) return before == first;
+    if (!cuda::are_mixed(first, form) || (before != first && before != form)) return false;
+    return cuda::block_bits_for(rows, cores_.wgmma) == 0 &&
+           std::ranges::all_of(targets.first(next + 1), [](const LinearTarget& target) {
+             return target.weight->rows % cuda::kMixedOutputs == 0;
+           });
+  }
+
+  // Neighbouring targets of one form, or of two that mix, are one launch. With `norm`, each
+  // computes norm(x) by itself; `places`: what becomes of the outputs, all of packed forms.
+  void multiply(std::span<const LinearTarget> targets, const TensorView& x, const RowNorm* norm,
+                cuda::HeadPlaces places = {}) {
     while (!targets.empty()) {
       const cuda::PackedForm form = form_of(targets.front());
       if (form == cuda::PackedForm::None) {
@@ -443,10 +483,14 @@ class CudaBackend final : public Backend {
       }
       std::size_t count = 1;
       while (count < targets.size() && count < cuda::kProductPartsMax &&
-             form_of(targets[count]) == form)
+             goes_along(targets, count, x.rows()))
         ++count;
-      if (x.rows() > 0)
-        cuda::launch_product(form, product_of(targets.first(count), x, norm), queue_);
+      if (x.rows() > 0) {
+        cuda::ProductArgs product = product_of(targets.first(count), x, norm);
+        product.heads = places;
+        places.first_output += product.output_tiles * cuda::kTileOutputs;
+        cuda::launch_product(product, queue_);
+      }
       targets = targets.subspan(count);
     }
   }
@@ -456,6 +500,7 @@ class CudaBackend final : public Backend {
     for (const LinearTarget& target : targets) {
       CHECK(target.weight->use != WeightUse::LookUp);
       args.parts[args.num_parts++] = {
+          .form = form_of(target),
           .weight = static_cast<const std::uint8_t*>(target.weight->data),
           .bias = static_cast<const float*>(target.bias.data),
           .out = static_cast<float*>(target.out.data),

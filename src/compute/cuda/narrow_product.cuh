@@ -3,7 +3,7 @@
 // the two computes a row, and beside which others, does not show in its bits.
 #pragma once
 
-#include "compute/cuda/activate.cuh"
+#include "compute/cuda/finish_product.cuh"
 #include "compute/cuda/launch.cuh"
 #include "compute/cuda/packed.cuh"
 #include "compute/cuda/products.h"
@@ -11,129 +11,14 @@
 
 namespace llorch::compute::cuda {
 
-inline constexpr int kPartialStride = 20;  // floats of one row's 16 outputs: no two lanes on a bank
-inline constexpr int kSharedRowPad = 32;   // 16-bit numbers between rows in shared memory: likewise
-
-// The part of a product that a tile of outputs belongs to.
-__device__ inline const ProductPart& part_of_tile(const ProductArgs& args, int tile) {
-  int part = 0;
-  while (part + 1 < args.num_parts && tile >= args.parts[part + 1].first_tile) ++part;
-  return args.parts[part];
-}
-
-__device__ inline void store_output(const ProductPart& part, std::int64_t row, int output,
-                                    float sum) {
-  if (output >= part.outputs) return;
-  if (part.bias != nullptr) sum += part.bias[output];
-  float* at = part.out + row * part.out_stride + output;
-  *at = part.accumulate ? *at + sum : sum;
-}
-
-// How a product spreads: warps of a block, tiles of weights in flight per warp, blocks that must
-// fit on a multiprocessor.
-template <int Warps, int Ring, int Blocks>
-struct Spread {
-  static constexpr int kWarps = Warps;
-  static constexpr int kRing = Ring;
-  static constexpr int kBlocks = Blocks;
-  static_assert(kSliceTiles % kRing == 0);
-};
-
-// Warps that share the slices of one tile of outputs; a block's other warps take further tiles. Of
-// gate and up a block has the same tile both.
-__host__ __device__ inline int warps_per_output_tile(const ProductArgs& args, int warps) {
-  const int tiles = args.tiles;
-  int width = args.is_gated ? warps / 2 : warps;
-  while (width / 2 >= slices_of(tiles) && width > 1) width /= 2;
-  return width;
-}
-
-template <int Blocks8, class Shape>
-__host__ __device__ int partial_bytes(const ProductArgs& args) {
-  const int per_block = Shape::kWarps / warps_per_output_tile(args, Shape::kWarps);
-  return slices_of(args.tiles) * per_block * Blocks8 * 8 * kPartialStride * 4;
-}
-
-// Which tile of outputs is tile `index` of the grid: of gate and up they take turns.
-__device__ inline int output_tile_at(const ProductArgs& args, int index) {
-  return args.is_gated ? index / 2 + index % 2 * args.parts[1].first_tile : index;
-}
-
-// Adds the slices of a tile ascending, for one row and output j and j + 8.
-__device__ inline float2 sum_slices(const float* at, int slices, int stride) {
-  float low = 0;
-  float high = 0;
-#pragma unroll 8
-  for (int slice = 0; slice < slices; ++slice) {
-    low += at[0];
-    high += at[8];
-    at += stride;
-  }
-  return make_float2(low, high);
-}
-
-// What becomes of gate and up.
-__device__ inline void store_gated(const ProductArgs& args, int row, int output, float gate,
-                                   float up) {
-  const ProductPart& first = args.parts[0];
-  const ProductPart& second = args.parts[1];
-  if (output >= first.outputs) return;
-  if (first.bias != nullptr) gate += first.bias[output];
-  if (second.bias != nullptr) up += second.bias[output];
-  const float value = activate(args.activation, gate) * up;
-  first.out[row * first.out_stride + output] = value;
-  if (args.rounded.data != nullptr) RoundedRows{args.rounded}.put(row, output, value);
-}
-
-template <int Blocks8, class Shape>
-__device__ void finish_gated(const ProductArgs& args, const float* partial) {
-  const int per_block = Shape::kWarps / warps_per_output_tile(args, Shape::kWarps);
-  const int first_row = static_cast<int>(blockIdx.y) * Blocks8 * 8;
-  const int stride = per_block * Blocks8 * 8 * kPartialStride;
-  for (int i = threadIdx.x; i < per_block / 2 * Blocks8 * 64; i += Shape::kWarps * 32) {
-    const int j = i % 8;
-    const int row = i / 8 % (Blocks8 * 8);
-    const int in_block = i / 8 / (Blocks8 * 8) * 2;
-    const int tile = (static_cast<int>(blockIdx.x) * per_block + in_block) / 2;
-    if (first_row + row >= args.rows || tile >= args.output_tiles / 2) continue;
-    const float* at = partial + (in_block * Blocks8 * 8 + row) * kPartialStride + j;
-    const int slices = slices_of(args.tiles);
-    const float2 gate = sum_slices(at, slices, stride);
-    const float2 up = sum_slices(at + Blocks8 * 8 * kPartialStride, slices, stride);
-    store_gated(args, first_row + row, tile * kTileOutputs + j, gate.x, up.x);
-    store_gated(args, first_row + row, tile * kTileOutputs + j + 8, gate.y, up.y);
-  }
-}
-
-// Adds the slices of a block's tiles and hands the sums on.
-template <int Blocks8, class Shape>
-__device__ void finish_tiles(const ProductArgs& args, const float* partial) {
-  if (args.is_gated) return finish_gated<Blocks8, Shape>(args, partial);
-  const int per_block = Shape::kWarps / warps_per_output_tile(args, Shape::kWarps);
-  const int first_row = static_cast<int>(blockIdx.y) * Blocks8 * 8;
-  for (int i = threadIdx.x; i < per_block * Blocks8 * 64; i += Shape::kWarps * 32) {
-    const int j = i % 8;
-    const int row = i / 8 % (Blocks8 * 8);
-    const int in_block = i / 8 / (Blocks8 * 8);
-    const int tile = static_cast<int>(blockIdx.x) * per_block + in_block;
-    if (first_row + row >= args.rows || tile >= args.output_tiles) continue;
-    const float* at = partial + (in_block * Blocks8 * 8 + row) * kPartialStride + j;
-    const float2 sums =
-        sum_slices(at, slices_of(args.tiles), per_block * Blocks8 * 8 * kPartialStride);
-    const ProductPart& part = part_of_tile(args, tile);
-    const int output = (tile - part.first_tile) * kTileOutputs + j;
-    store_output(part, first_row + row, output, sums.x);
-    store_output(part, first_row + row, output + 8, sums.y);
-  }
-}
+// 16-bit numbers between rows in shared memory: no two lanes on a bank.
+inline constexpr int kSharedRowPad = 32;
 
 // A warp takes slices w, w + W, … of one tile of 16 outputs, keeps kRing tiles of 64 inputs in
 // flight in registers, and leaves each slice's sums in shared memory. One function, and its pieces
 // lambdas: as a class of small ones the same instructions came out in an order that cost 4 to 28 %.
 template <class Format, int Blocks8, class Shape, bool NormInside>
-__global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
-    narrow_product(const __grid_constant__ ProductArgs args) {
-  extern __shared__ __align__(128) unsigned char memory[];
+__device__ __forceinline__ void multiply_narrow(const ProductArgs& args, unsigned char* memory) {
   constexpr int kRing = Shape::kRing;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -160,7 +45,13 @@ __global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
 #pragma unroll
   for (int i = 0; i < kRing; ++i) load(ring[i], mine * kSliceTiles + i);
   [[maybe_unused]] const Gains gains(args.gain, NormInside ? args.dim : 0);
+  touch(args);
   after_previous();
+  // What the sums will meet in memory is fetched now where registers allow.
+  constexpr bool kFetchesFirst = Shape::kWarps * Shape::kBlocks <= 16;
+  const Finish<Blocks8, Shape> finish(args);
+  TwoOutputs item;
+  if constexpr (kFetchesFirst) item = finish.fetch(static_cast<int>(threadIdx.x));
 
   auto* partial = reinterpret_cast<float*>(memory);
   const std::uint16_t* x[Blocks8];
@@ -244,8 +135,37 @@ __global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
     }
     leave(sums, slice);
   }
-  __syncthreads();
-  finish_tiles<Blocks8, Shape>(args, partial);
+  if constexpr (!kFetchesFirst) item = finish.fetch(static_cast<int>(threadIdx.x));
+  finish_tiles<Blocks8, Shape>(finish, item, partial);
+}
+
+// Parts of two forms in one launch: a block's tiles are all of one.
+template <class FirstFormat, class SecondFormat>
+struct Mixed {
+  using First = FirstFormat;
+  using Second = SecondFormat;
+  static constexpr int kBytes = First::kBytes;
+};
+template <class Format>
+concept IsMixed = requires {
+  typename Format::Second;
+};
+
+template <class Format, int Blocks8, class Shape, bool NormInside>
+__global__ void __launch_bounds__(Shape::kWarps * 32, Shape::kBlocks)
+    narrow_product(const __grid_constant__ ProductArgs args) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  if constexpr (IsMixed<Format>) {
+    const int per_block = Shape::kWarps / warps_per_output_tile(args, Shape::kWarps);
+    const int first = output_tile_at(args, static_cast<int>(blockIdx.x) * per_block);
+    if (part_of_tile(args, first).form == Format::Second::kForm) {
+      multiply_narrow<typename Format::Second, Blocks8, Shape, NormInside>(args, memory);
+    } else {
+      multiply_narrow<typename Format::First, Blocks8, Shape, NormInside>(args, memory);
+    }
+  } else {
+    multiply_narrow<Format, Blocks8, Shape, NormInside>(args, memory);
+  }
 }
 
 template <class Format, int Blocks8, class Shape, bool NormInside = false>

@@ -3,7 +3,13 @@
 
 namespace llorch::compute::cuda {
 
-void launch_product(PackedForm form, const ProductArgs& args, const Queue& queue) {
+void launch_product(const ProductArgs& args, const Queue& queue) {
+  const PackedForm form = args.parts[0].form;
+  if (const PackedForm last = args.parts[args.num_parts - 1].form; last != form) {
+    CHECK(are_mixed(form, last) && args.block_bits == 0);
+    return form == PackedForm::Q4 ? launch_product_q4_and_q6(args, queue)
+                                  : launch_product_q5_and_q6(args, queue);
+  }
   switch (form) {
     case PackedForm::F16:
       return launch_product_f16(args, queue);

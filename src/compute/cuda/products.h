@@ -1,6 +1,7 @@
 // Products with packed weights, as launches.
 #pragma once
 
+#include "compute/cuda/head_places.h"
 #include "compute/cuda/packed_layout.h"
 #include "compute/cuda/queue.h"
 #include "compute/ops.h"
@@ -32,9 +33,10 @@ struct RoundedTarget {
   int stride = 0;                 // columns, in whole tiles
 };
 
-// At most three matrices of one packed form that share an input.
+// At most three matrices that share an input: of one packed form, or of two that are mixed.
 inline constexpr int kProductPartsMax = 3;
 struct ProductPart {
+  PackedForm form = PackedForm::None;
   const std::uint8_t* weight = nullptr;
   const float* bias = nullptr;
   float* out = nullptr;
@@ -65,6 +67,9 @@ struct ProductArgs {
   bool is_gated = false;
   Activation activation = Activation::Silu;
   RoundedTarget rounded;
+  // The outputs are queries, keys and values of up to 16 rows: they are turned, and stored in the
+  // cache too.
+  HeadPlaces heads;
 };
 inline constexpr int kNormInside = 2048;
 // Whether a product is better off computing the norm of its rows by itself.
@@ -72,7 +77,13 @@ constexpr bool norms_inside(std::int64_t rows, std::int64_t dim, std::int64_t ou
   return rows <= 4 && dim <= kNormInside && dim % kTileInputs == 0 && output_tiles <= 800;
 }
 
-void launch_product(PackedForm form, const ProductArgs& args, const Queue& queue);
+// What the quantiser's mixtures give neighbours. Narrow products alone, and parts in whole blocks.
+constexpr bool are_mixed(PackedForm first, PackedForm second) {
+  return (first == PackedForm::Q4 || first == PackedForm::Q5) && second == PackedForm::Q6;
+}
+inline constexpr int kMixedOutputs = 256;  // parts of mixtures have a multiple of these
+
+void launch_product(const ProductArgs& args, const Queue& queue);
 
 // Each in a file of its own: they take the compiler long.
 void launch_product_f16(const ProductArgs& args, const Queue& queue);
@@ -80,6 +91,8 @@ void launch_product_q8(const ProductArgs& args, const Queue& queue);
 void launch_product_q4(const ProductArgs& args, const Queue& queue);
 void launch_product_q5(const ProductArgs& args, const Queue& queue);
 void launch_product_q6(const ProductArgs& args, const Queue& queue);
+void launch_product_q4_and_q6(const ProductArgs& args, const Queue& queue);
+void launch_product_q5_and_q6(const ProductArgs& args, const Queue& queue);
 
 // What the compiled code and the device have together.
 struct TensorCores {
