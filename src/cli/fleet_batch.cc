@@ -36,6 +36,7 @@ constexpr std::size_t kLineBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kAheadMax = 1024;
 constexpr milliseconds kFullPause{500};  // before a full queue is asked again
 constexpr milliseconds kTick{100};
+constexpr milliseconds kTellEvery{60'000};  // why the next prompt has to wait
 
 struct Prompt {
   std::size_t index = 0;
@@ -81,18 +82,21 @@ class Batch {
     }
   }
 
-  struct Counts {
-    std::size_t begun = 0;
-    std::size_t done = 0;
-    std::size_t failed = 0;
-    std::size_t cancelled = 0;
-    bool is_unwritable = false;
-
-    std::size_t answered() const { return done - failed - cancelled; }
-  };
-  Counts counts() const {
+  // Why this prompt must wait before it is taken; empty: it need not.
+  void note_refusal(std::size_t index, const std::string& why) {
     const base::MutexLock lock(mutex_);
-    return {begun_, done_, failed_, cancelled_, is_unwritable_};
+    if (why.empty()) {
+      refused_.erase(index);
+    } else {
+      refused_[index] = why;
+    }
+  }
+
+  BatchCounts counts() const {
+    const base::MutexLock lock(mutex_);
+    return {begun_,         done_,
+            failed_,        cancelled_,
+            is_unwritable_, refused_.empty() ? std::string() : refused_.begin()->second};
   }
 
  private:
@@ -118,6 +122,7 @@ class Batch {
   std::size_t written_ LLORCH_GUARDED_BY(mutex_) = 0;
   bool is_over_ LLORCH_GUARDED_BY(mutex_) = false;
   bool is_unwritable_ LLORCH_GUARDED_BY(mutex_) = false;
+  std::map<std::size_t, std::string> refused_ LLORCH_GUARDED_BY(mutex_);
 };
 
 json::Array texts_json(const std::vector<std::string>& texts) {
@@ -127,19 +132,23 @@ json::Array texts_json(const std::vector<std::string>& texts) {
 }
 
 // Waits for room in the queue as long as it is full, and for an orchestrator that is started again.
-// `word` keeps a submission whose answer was lost from being a second job.
-Result<contract::TaskAccepted> submit_patiently(const FleetClient& client, const json::Object& body,
-                                                const std::string& word, std::stop_token stop) {
+// A word of its own keeps a submission whose answer was lost from being a second job.
+Result<contract::TaskAccepted> submit_patiently(const FleetClient& client, Batch& batch,
+                                                const json::Object& body, std::size_t index,
+                                                std::stop_token stop) {
+  const std::string word = fmt::format("{}-{}", batch.word(), index);
   std::optional<FleetClient> moved;
   auto heard = std::chrono::steady_clock::now();
   for (;;) {
     Result<contract::TaskAccepted> accepted = submit_job(moved ? *moved : client, body, stop, word);
-    if (accepted.ok()) return accepted;
-    const bool is_full = accepted.error().code == ErrorCode::QueueFull;
     const auto now = std::chrono::steady_clock::now();
+    const bool is_full = !accepted.ok() && accepted.error().code == ErrorCode::QueueFull;
     if (is_full) heard = now;
-    const bool is_away = may_return(accepted.error()) && now - heard < kReturnPatience;
-    if (!is_full && !is_away) return accepted;
+    const bool is_away =
+        !accepted.ok() && may_return(accepted.error()) && now - heard < kReturnPatience;
+    const bool waits = is_full || is_away;
+    batch.note_refusal(index, waits ? accepted.error().message : std::string());
+    if (!waits) return accepted;
     if (!base::real_clock().sleep_for(kFullPause, stop))
       return Error{ErrorCode::Cancelled, "interrupted"};
     if (std::optional<FleetClient> found = (moved ? *moved : client).find_again())
@@ -147,13 +156,13 @@ Result<contract::TaskAccepted> submit_patiently(const FleetClient& client, const
   }
 }
 
-Status ask_one(const FleetClient& client, const Batch& batch, const Prompt& prompt,
+Status ask_one(const FleetClient& client, Batch& batch, const Prompt& prompt,
                const SubmitArguments& arguments, std::stop_token stop, json::Object& result) {
   const Result<PromptLine> line = read_prompt_line(prompt.line, arguments.question);
   if (!line.ok()) return line.error();
   if (!line->id.is_null()) result["id"] = line->id;
   const Result<contract::TaskAccepted> accepted =
-      submit_patiently(client, line->body, fmt::format("{}-{}", batch.word(), prompt.index), stop);
+      submit_patiently(client, batch, line->body, prompt.index, stop);
   if (!accepted.ok()) return accepted.error();
   result["job_id"] = accepted->job_id;
   result["status"] = accepted->status;
@@ -197,7 +206,17 @@ std::size_t count_prompts(const std::string& file) {
   return count;
 }
 
-std::string progress_text(const Batch::Counts& counts, std::size_t total, double seconds) {
+// What an interrupt left: cut off, and not begun.
+std::string unanswered_text(const BatchCounts& counts, std::size_t total) {
+  std::string text;
+  if (counts.cancelled > 0) text += fmt::format(", {} cancelled", counts.cancelled);
+  if (counts.begun < total) text += fmt::format(", {} not begun", total - counts.begun);
+  return text;
+}
+
+}  // namespace
+
+std::string batch_progress(const BatchCounts& counts, std::size_t total, double seconds) {
   const double fraction =
       total > 0 ? static_cast<double>(counts.done) / static_cast<double>(total) : 1;
   std::string text = fmt::format("{} {}/{}", base::progress_bar(fraction, 24), counts.done, total);
@@ -207,16 +226,6 @@ std::string progress_text(const Batch::Counts& counts, std::size_t total, double
     text += fmt::format(", about {} more", duration_text(seconds / fraction - seconds));
   return text;
 }
-
-// What an interrupt left: cut off, and not begun.
-std::string unanswered_text(const Batch::Counts& counts, std::size_t total) {
-  std::string text;
-  if (counts.cancelled > 0) text += fmt::format(", {} cancelled", counts.cancelled);
-  if (counts.begun < total) text += fmt::format(", {} not begun", total - counts.begun);
-  return text;
-}
-
-}  // namespace
 
 Result<PromptLine> read_prompt_line(std::string_view line, const FleetQuestion& question) {
   if (line.size() > kLineBytesMax) {
@@ -276,14 +285,22 @@ int submit_file(const FleetClient& client, const SubmitArguments& arguments, boo
         --running;
       }));
     }
+    std::optional<std::chrono::steady_clock::time_point> told;
     while (running > 0) {
-      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
-      line.show(progress_text(batch.counts(), total, elapsed.count()));
+      const auto now = std::chrono::steady_clock::now();
+      const BatchCounts counts = batch.counts();
+      if (!counts.refused.empty() && (!told || now - *told > kTellEvery)) {
+        line.clear();
+        write_err(fmt::format("it waits to be taken: {}\n", base::printable(counts.refused)));
+        told = now;
+      }
+      const std::chrono::duration<double> elapsed = now - started;
+      line.show(batch_progress(counts, total, elapsed.count()));
       std::this_thread::sleep_for(kTick);
     }
   }
   line.clear();
-  const Batch::Counts counts = batch.counts();
+  const BatchCounts counts = batch.counts();
   if (counts.is_unwritable) return fail({ErrorCode::Internal, "the results cannot be written"});
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
   if (json_output && file) {

@@ -240,7 +240,7 @@ TEST(FleetCommand, AFileIsAnsweredInItsOrder) {
   fake.on(http::Method::Post, "/v2/tasks",
           [&jobs](const http::Request& request) -> Result<http::Response> {
             // A full queue is asked again.
-            if (jobs++ == 0) return Error{ErrorCode::QueueFull, "full"};
+            if (jobs++ == 0) return Error{ErrorCode::QueueFull, "50 tokens a day"};
             const std::string prompt(json::parse(request.body)->at("prompt").as_string());
             return http::Response(
                 202, "application/json",
@@ -261,6 +261,7 @@ TEST(FleetCommand, AFileIsAnsweredInItsOrder) {
                                            "--out", out.string(), "--parallel", "3"});
   EXPECT_EQ(outcome.exit_code, 1) << "one line is wrong";
   EXPECT_THAT(outcome.err, HasSubstr("3 of 4 done, 1 failed"));
+  EXPECT_THAT(outcome.err, HasSubstr("it waits to be taken: 50 tokens a day\n"));
   std::ifstream in(out);
   std::vector<std::string> texts;
   for (std::string line; std::getline(in, line);) {

@@ -2,6 +2,7 @@
 // cli/.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,6 +38,20 @@ struct PromptLine {
   bool is_chat = false;
 };
 Result<PromptLine> read_prompt_line(std::string_view line, const FleetQuestion& question);
+
+// How far a file of prompts is.
+struct BatchCounts {
+  std::size_t begun = 0;
+  std::size_t done = 0;
+  std::size_t failed = 0;
+  std::size_t cancelled = 0;
+  bool is_unwritable = false;
+  std::string refused;  // why the first that waits is not taken yet; empty: none waits
+
+  std::size_t answered() const { return done - failed - cancelled; }
+};
+// The line that shows it on a terminal.
+std::string batch_progress(const BatchCounts& counts, std::size_t total, double seconds);
 
 // Asks every line of the file and writes the results in its order; where those go to a file,
 // `json_output` prints their numbers. The exit code.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/terminal.h"
 #include "base/utf8.h"
 #include "cli/ask_fleet.h"
 #include "cli/fleet_jobs.h"
@@ -140,6 +141,14 @@ TEST(FleetJobs, NoticesAreSentences) {
   EXPECT_EQ(text("loading", "nonsense"), "loading");
   EXPECT_EQ(notice_line({.text = "loading", .progress = 0.5}),
             "[##########          ]  50 %  loading");
+}
+
+TEST(FleetJobs, ABatchShowsHowFarItIs) {
+  EXPECT_EQ(batch_progress({}, 0, 0), base::progress_bar(1, 24) + " 0/0");
+  EXPECT_EQ(batch_progress({.begun = 3, .done = 1, .failed = 1}, 4, 10),
+            base::progress_bar(0.25, 24) + " 1/4, 2 under way, 1 failed, about " +
+                duration_text(30) + " more");
+  EXPECT_EQ(batch_progress({.begun = 4, .done = 4}, 4, 10), base::progress_bar(1, 24) + " 4/4");
 }
 
 TEST(FleetJobs, LinesOfAFileAreTextsOrObjects) {
