@@ -49,48 +49,51 @@ __global__ void layer_norm_kernel(Rows rows, const float* weight, const float* b
   }
 }
 
-// Up to Hold · 256 values stay in registers between the two passes; 0: they are read twice.
+// Up to Hold · 1,024 values stay in registers between the two passes; 0: they are read twice. The
+// blocks of a row each have the sum of all of it, in the one order, and take turns at what is
+// stored.
 template <int Hold>
 __global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon, bool accumulate,
                                 RoundedRows rounded) {
+  const auto dim = static_cast<int>(rows.dim);
+  const auto is_mine = [&](int h) { return h % gridDim.y == blockIdx.y && norm_place(h) < dim; };
   // Gains are weights: there before any kernel.
-  float gains[Hold > 0 ? Hold : 1];
+  float4 gains[Hold > 0 ? Hold : 1];
 #pragma unroll
   for (int h = 0; h < Hold; ++h) {
-    const int i = static_cast<int>(threadIdx.x) + h * kNormThreads;
-    gains[h] = i < rows.dim ? weight[i] : 0.0F;
+    if (is_mine(h)) gains[h] = load_norm(weight, norm_place(h), dim);
   }
   after_previous();
   const float* x = rows.x + blockIdx.x * rows.x_stride;
   float* out = rows.out + blockIdx.x * rows.out_stride;
-  const auto store = [&](std::int64_t i, float value, float root, float gain) {
-    value = value / root * gain;
-    out[i] = accumulate ? out[i] + value : value;
-    if (rounded.data != nullptr)
-      rounded.put(static_cast<int>(blockIdx.x), static_cast<int>(i), value);
+  const auto store = [&](int i, const float4& four, const Root& root, const float4& gain) {
+    const float4 normed = norm_four(four, root, gain);
+    const float values[4] = {normed.x, normed.y, normed.z, normed.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (i + j >= dim) break;
+      out[i + j] = accumulate ? out[i + j] + values[j] : values[j];
+      if (rounded.data != nullptr) rounded.put(static_cast<int>(blockIdx.x), i + j, values[j]);
+    }
   };
   float squares = 0;
   if constexpr (Hold > 0) {
-    float held[Hold];
+    float4 held[Hold];
+#pragma unroll
+    for (int h = 0; h < Hold; ++h) held[h] = load_norm(x, norm_place(h), dim);
+#pragma unroll
+    for (int h = 0; h < Hold; ++h) squares = add_squares(squares, held[h]);
+    const Root root(rms_root(squares, dim, epsilon));
 #pragma unroll
     for (int h = 0; h < Hold; ++h) {
-      const int i = static_cast<int>(threadIdx.x) + h * kNormThreads;
-      held[h] = i < rows.dim ? x[i] : 0.0F;
-    }
-#pragma unroll
-    for (int h = 0; h < Hold; ++h) squares = fmaf(held[h], held[h], squares);
-    const float root = rms_root(squares, rows.dim, epsilon);
-#pragma unroll
-    for (int h = 0; h < Hold; ++h) {
-      const int i = static_cast<int>(threadIdx.x) + h * kNormThreads;
-      if (i < rows.dim) store(i, held[h], root, gains[h]);
+      if (is_mine(h)) store(norm_place(h), held[h], root, gains[h]);
     }
   } else {
-    for (std::int64_t i = threadIdx.x; i < rows.dim; i += kNormThreads)
-      squares = fmaf(x[i], x[i], squares);
-    const float root = rms_root(squares, rows.dim, epsilon);
-    for (std::int64_t i = threadIdx.x; i < rows.dim; i += kNormThreads)
-      store(i, x[i], root, weight[i]);
+    for (int i = norm_place(0); i < dim; i += kNormStep)
+      squares = add_squares(squares, load_norm(x, i, dim));
+    const Root root(rms_root(squares, dim, epsilon));
+    for (int i = norm_place(0); i < dim; i += kNormStep)
+      store(i, load_norm(x, i, dim), root, load_norm(weight, i, dim));
   }
 }
 
@@ -166,11 +169,16 @@ void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, cons
   rows.dim = args.x.dims[args.x.rank - 1];
   const auto* weight = static_cast<const float*>(args.weight.data);
   if (args.x.rank == 2) {
-    const auto kernel = rows.dim <= 4 * kNormThreads    ? rms_norm_kernel<4>
-                        : rows.dim <= 16 * kNormThreads ? rms_norm_kernel<16>
-                                                        : rms_norm_kernel<0>;
-    return launch("rms_norm", kernel, queue, args.x.rows(), 1, kNormThreads, rows, weight,
-                  args.epsilon, args.accumulate, RoundedRows{rounded});
+    CHECK(rows.dim <= INT32_MAX - kNormStep);
+    const int hold = rows.dim <= kNormStep ? 1 : rows.dim <= 4 * kNormStep ? 4 : 0;
+    const auto kernel = hold == 1   ? rms_norm_kernel<1>
+                        : hold == 4 ? rms_norm_kernel<4>
+                                    : rms_norm_kernel<0>;
+    // Few rows leave most of the device idle. In place, a row's blocks would read what others
+    // wrote.
+    const bool is_shared = args.x.rows() <= kNarrowRows && args.x.data != args.out.data;
+    return launch("rms_norm", kernel, queue, args.x.rows(), is_shared ? std::max(1, hold) : 1,
+                  kNormThreads, rows, weight, args.epsilon, args.accumulate, RoundedRows{rounded});
   }
   const std::int64_t heads = args.x.dims[1];
   launch("head_norm", head_norm_kernel, queue,

@@ -208,12 +208,19 @@ __device__ inline uint4 load_once(const void* global) {
   return v;
 }
 
+// Four neighbours: one load where they lie well.
+__device__ inline float4 load_four(const float* at) {
+  if (reinterpret_cast<std::uintptr_t>(at) % sizeof(float4) == 0)
+    return *reinterpret_cast<const float4*>(at);
+  return make_float4(at[0], at[1], at[2], at[3]);
+}
+
 // A float as 16 bits, rounded to nearest; finite values beyond the range of halves become the
 // largest of them.
 __device__ inline std::uint16_t half_bits(float v) {
-  constexpr float kLargest = 65504.0F;
-  if (v > kLargest && v < INFINITY) v = kLargest;
-  if (v < -kLargest && v > -INFINITY) v = -kLargest;
-  return __half_as_ushort(__float2half_rn(v));
+  constexpr unsigned kInfinity = 0x7C00;  // the largest is one less
+  const unsigned half = __half_as_ushort(__float2half_rn(v));
+  const bool is_beyond = (half & 0x7FFFU) == kInfinity && fabsf(v) < INFINITY;
+  return static_cast<std::uint16_t>(is_beyond ? half - 1 : half);
 }
 }  // namespace llorch::compute::cuda
