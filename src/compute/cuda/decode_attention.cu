@@ -86,6 +86,7 @@ class DecodeSplit {
 
   __device__ void add(Sums& running) {
     const auto& sums = shared();
+#pragma unroll 1
     for (int i = 0; i * kKeyTile < count_; ++i) {
       const auto pair = [&](const float(&of)[4][16], int head, float(&to)[2]) {
         to[0] = of[2 * i][head];
@@ -147,17 +148,37 @@ class DecodeSplit {
     return sums;
   }
 
+  // Keys and values `from` …, one look at the block table for both; those from `end` on become
+  // zero.
   __device__ void copy(int from, int count, int end) {
+    constexpr int kPieces = Dim / 8;
     const int kv_head = static_cast<int>(blockIdx.y);
-    const int offset = (from - first_) * Shape::kRowStride;
-    copy_rows<Dim, Shape::kRowStride, kDecodeThreads>(keys_ + offset, args_.keys, args_, sequence_,
-                                                      kv_head, from, count, end);
-    copy_rows<Dim, Shape::kRowStride, kDecodeThreads>(values_ + offset, args_.values, args_,
-                                                      sequence_, kv_head, from, count, end);
+#pragma unroll 2
+    for (int i = static_cast<int>(threadIdx.x); i < count * kPieces; i += kDecodeThreads) {
+      const int key = from + i / kPieces;
+      const int column = i % kPieces * 8;
+      const int to = (key - first_) * Shape::kRowStride + column;
+      if (key < end) {
+        const std::int64_t at = cache_at<Dim>(args_, sequence_, kv_head, key) + column;
+        copy_async16(keys_ + to, args_.keys + at);
+        copy_async16(values_ + to, args_.values + at);
+      } else {
+        *reinterpret_cast<uint4*>(keys_ + to) = make_uint4(0, 0, 0, 0);
+        *reinterpret_cast<uint4*>(values_ + to) = make_uint4(0, 0, 0, 0);
+      }
+    }
   }
   __device__ void copy_own() {
+    static_assert(Dim / 8 <= kDecodeThreads);
     __syncthreads();  // its row was zero until now
-    if (present && position - first_ < kSplitKeys) copy(position, 1, position + 1);
+    if (const int column = static_cast<int>(threadIdx.x) * 8;
+        present && position - first_ < kSplitKeys && column < Dim) {
+      const std::int64_t at =
+          cache_at<Dim>(args_, sequence_, static_cast<int>(blockIdx.y), position) + column;
+      const int to = (position - first_) * Shape::kRowStride + column;
+      copy_async16(keys_ + to, args_.keys + at);
+      copy_async16(values_ + to, args_.values + at);
+    }
     copy_async_commit();
     copy_async_wait<0>();
     __syncthreads();
@@ -167,6 +188,7 @@ class DecodeSplit {
   __device__ void leave_weights(Part& s, Shared& sums) {
     float max0 = -INFINITY;
     float max8 = -INFINITY;
+#pragma unroll 1
     for (int i = 0; i <= warp_ / 2 * 2 + 1; ++i) {
       max0 = fmaxf(max0, sums.max[i][g_]);
       max8 = fmaxf(max8, sums.max[i][g_ + 8]);
@@ -220,12 +242,14 @@ __device__ void merge_cluster(const Attend& args, const DecodeSplit<Dim>& split,
                               const float* parts) {
   const int first_column = static_cast<int>(blockIdx.y) * args.group * Dim;
   cluster_sync();
+#pragma unroll 1
   for (int i = static_cast<int>(blockIdx.x * kDecodeThreads + threadIdx.x); i < args.group * Dim;
        i += static_cast<int>(gridDim.x) * kDecodeThreads) {
     const float* part = parts + i / Dim * DecodeShape<Dim>::kPart;
     float m = -INFINITY;
     float l = 0;
     float value = 0;
+#pragma unroll 1
     for (int s = split.first_split; s <= split.last_split; ++s) {
       const float2 factors = merge_factors(m, load_remote(part, s));
       l = merge(l, load_remote(part + 1, s), factors);
@@ -290,6 +314,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
   extern __shared__ __align__(128) unsigned char memory[];
   DecodeSplit<Dim> split(args, first_row, memory);
   split.copy_earlier();
+  touch(args);
   after_previous();
   if (!Clustered && !split.present) return;
   typename DecodeSplit<Dim>::Sums running;

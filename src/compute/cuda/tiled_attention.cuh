@@ -75,19 +75,33 @@ __device__ inline std::uint32_t two_halves(float a, float b) {
 }
 
 // Query fragments of rows g and g + 8, given where they begin.
-template <int Dim>
+template <int Dim, class Four>
 __device__ inline void load_queries(std::uint32_t (&q)[Dim / 16][4], const float* row0,
-                                    const float* row8) {
+                                    const float* row8, const Four& four) {
 #pragma unroll
   for (int chunk = 0; chunk < Dim / 32; ++chunk) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int at = chunk * 32 + half * 4;
-      q[chunk * 2 + half][0] = two_halves(row0[at], row0[at + 1]);
-      q[chunk * 2 + half][1] = two_halves(row8[at], row8[at + 1]);
-      q[chunk * 2 + half][2] = two_halves(row0[at + 2], row0[at + 3]);
-      q[chunk * 2 + half][3] = two_halves(row8[at + 2], row8[at + 3]);
+      const float4 a = four(row0 + chunk * 32 + half * 4);
+      const float4 b = four(row8 + chunk * 32 + half * 4);
+      q[chunk * 2 + half][0] = two_halves(a.x, a.y);
+      q[chunk * 2 + half][1] = two_halves(b.x, b.y);
+      q[chunk * 2 + half][2] = two_halves(a.z, a.w);
+      q[chunk * 2 + half][3] = two_halves(b.z, b.w);
     }
+  }
+}
+template <int Dim>
+__device__ inline void load_queries(std::uint32_t (&q)[Dim / 16][4], const float* row0,
+                                    const float* row8) {
+  const std::uintptr_t bits =
+      reinterpret_cast<std::uintptr_t>(row0) | reinterpret_cast<std::uintptr_t>(row8);
+  if (bits % sizeof(float4) == 0) {
+    load_queries<Dim>(q, row0, row8,
+                      [](const float* at) { return *reinterpret_cast<const float4*>(at); });
+  } else {
+    load_queries<Dim>(q, row0, row8,
+                      [](const float* at) { return make_float4(at[0], at[1], at[2], at[3]); });
   }
 }
 
@@ -105,9 +119,29 @@ struct Seen {
   }
 };
 
+// Caps scores, which are scaled already. Apart from the rest: most models have no cap, and code
+// that is skipped value by value is fetched all the same.
+__device__ __noinline__ inline float cap_score(float score, float cap) {
+  return __fmul_rn(cap, tanhf(__fdiv_rn(score, cap)));
+}
+__device__ inline void scale_scores(Part& s, const Attend& args) {
+#pragma unroll
+  for (int n = 0; n < kPartBlocks; ++n) {
+#pragma unroll
+    for (float& score : s[n]) score = __fmul_rn(score, args.scale);
+  }
+  if (args.softcap <= 0) return;
+#pragma unroll
+  for (int n = 0; n < kPartBlocks; ++n) {
+#pragma unroll
+    for (float& score : s[n]) score = cap_score(score, args.softcap);
+  }
+}
+
 // Scales, caps, masks what each row does not see, and raises the rows' maxima (of the whole quad).
 __device__ inline void mask(Part& s, int first_key, const Attend& args, const Seen& row0,
                             const Seen& row8, float& max0, float& max8) {
+  scale_scores(s, args);
   const int column = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int n = 0; n < kPartBlocks; ++n) {
@@ -115,9 +149,7 @@ __device__ inline void mask(Part& s, int first_key, const Attend& args, const Se
     for (int i = 0; i < 4; ++i) {
       const int key = column + n * 8 + i % 2;
       const Seen& row = i < 2 ? row0 : row8;
-      float score = __fmul_rn(s[n][i], args.scale);
-      if (args.softcap > 0) score = __fmul_rn(args.softcap, tanhf(__fdiv_rn(score, args.softcap)));
-      s[n][i] = key >= row.first && key <= row.last ? __fmul_rn(score, kLog2E) : -INFINITY;
+      s[n][i] = key >= row.first && key <= row.last ? __fmul_rn(s[n][i], kLog2E) : -INFINITY;
       if (i < 2) {
         max0 = fmaxf(max0, s[n][i]);
       } else {
