@@ -283,6 +283,10 @@ TEST(FleetUp, AHostWhereOnlySshdRuns) {
   EXPECT_EQ(both.exit_code, 0) << both.err << both.out;
   EXPECT_THAT(both.out, HasSubstr("testhost  "));
   EXPECT_THAT(both.out, HasSubstr("HOST      RESULT"));
+  const json::Value all = home.json({"pool", "models", "list", "--host", "all"});
+  ASSERT_EQ(all.at("hosts").as_array().size(), 2U) << json::serialize(all);
+  for (const json::Value& host : all.at("hosts").as_array())
+    EXPECT_TRUE(host.at("answer").as_object().contains("models")) << json::serialize(host);
   const ProgramOutcome plan = home.llorch({"plan", "builtin"});
   EXPECT_EQ(plan.exit_code, 0) << plan.err << plan.out;
   EXPECT_THAT(plan.out, HasSubstr("testhost"));
