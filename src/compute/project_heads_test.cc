@@ -140,8 +140,8 @@ class ProjectHeads : public Conformance {
 INSTANTIATE_TEST_SUITE_P(Every, ProjectHeads, testing::ValuesIn(backends_under_test()), label_of);
 
 TEST_P(ProjectHeads, EveryNumberOfRowsAndSizeOfHeads) {
-  for (const std::int64_t head_dim : {32, 64, 80, 128}) {
-    for (const std::int64_t rows : {1, 5, 8, 9, 16, 17}) {
+  for (const std::int64_t head_dim : {32, 80, 128}) {
+    for (const std::int64_t rows : {1, 9, 17}) {
       expect_parts("halves", {.rows = rows, .head_dim = head_dim, .turned = head_dim});
       expect_parts(
           "neighbours",
