@@ -105,8 +105,10 @@ json::Object error_event_json(const Error& error) {
 
 RenderedError render_error(const Error& error, std::string_view correlation_id,
                            std::span<const json::FieldError> errors) {
-  const ErrorBody body{
-      {error_event(error), std::string(correlation_id), {errors.begin(), errors.end()}}};
+  ErrorBody body{{error_event(error), std::string(correlation_id), {errors.begin(), errors.end()}}};
+  // An invalid request lists its failures; what no field is to blame for is the request's.
+  if (error.code == ErrorCode::InvalidArgument && body.error.errors.empty())
+    body.error.errors.push_back({"request", "valid request", error.message, {}});
   return {error_row(error.code).status, json::serialize(write_fields(body))};
 }
 

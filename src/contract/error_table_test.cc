@@ -79,6 +79,16 @@ TEST(RenderError, ListsFieldErrors) {
       R"({"field":"prompt","constraint":"required","message":"is required"}]}})");
 }
 
+TEST(RenderError, ListsWhatIsWrongInEveryInvalidRequest) {
+  const RenderedError rendered = render_error({ErrorCode::InvalidArgument, "no JSON"}, "c");
+  EXPECT_EQ(
+      rendered.body,
+      R"({"error":{"code":"INVALID_REQUEST","message":"no JSON","retriable":false,"correlation_id":"c","errors":[)"
+      R"({"field":"request","constraint":"valid request","message":"no JSON"}]}})");
+  EXPECT_EQ(render_error({ErrorCode::NotFound, "no job"}, "c").body.find("errors"),
+            std::string::npos);
+}
+
 TEST(RenderError, IsValidJsonWhateverTheMessageHolds) {
   const RenderedError rendered =
       render_error({ErrorCode::NotFound, "no file \"a\xff\n\""}, "c\xfe");

@@ -90,6 +90,13 @@ http::Response answer_fields(const RequestText& request, Answer answer) {
       request, [](const json::FieldReader&, const T&) {}, answer);
 }
 
+http::Response refuse_tokens(const RequestText& request, const Error& error) {
+  std::vector<json::FieldError> errors;
+  if (error.code == ErrorCode::InvalidArgument)
+    errors.push_back({"tokens", "ids of the vocabulary", error.message, {}});
+  return error_response(error, request.correlation_id, errors);
+}
+
 std::string sse(std::string_view event, const json::Object& data) {
   return http::format_event(event, json::serialize(data));
 }
@@ -332,7 +339,7 @@ http::Response answer_detokenize(const Service& service, const RequestText& requ
         if (const Status begins = limit.check(); !begins.ok())
           return error_response(begins.error(), request.correlation_id, {});
         Result<std::string> text = service.backend.detokenize(wanted.tokens);
-        if (!text.ok()) return error_response(text.error(), request.correlation_id, {});
+        if (!text.ok()) return refuse_tokens(request, text.error());
         return json_response(200, contract::write_fields(contract::DetokenizeAnswer{text.take()}));
       });
 }

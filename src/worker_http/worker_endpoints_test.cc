@@ -183,7 +183,9 @@ TEST(Tokenize, BothWays) {
   EXPECT_EQ(body_of(worker.post("/detokenize", R"({"tokens":[1,2]})")), R"({"text":"<1><2>"})");
   for (const char* bad : {R"({"tokens":[-1]})", R"({"tokens":["1"]})", R"({"tokens":[1.5]})",
                           R"({"tokens":7})", R"({})", R"([])", "{"}) {
-    EXPECT_EQ(status_of(worker.post("/detokenize", bad)), 400) << bad;
+    const std::string refused = worker.post("/detokenize", bad);
+    EXPECT_EQ(status_of(refused), 400) << bad;
+    EXPECT_THAT(refused, HasSubstr(R"("errors":[{"field":)")) << bad;
   }
   worker.backend.info = nullptr;
   EXPECT_EQ(status_of(worker.post("/tokenize", R"({"text":"hello"})")), 503);
