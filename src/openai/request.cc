@@ -116,8 +116,10 @@ std::vector<std::pair<std::int32_t, float>> read_logit_bias(json::FieldReader& r
   for (const auto& entry : *object) {
     const std::string_view key = json::view(entry.key());
     std::int32_t id = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0) {
+    const auto error = std::from_chars(key.data(), key.data() + key.size(), id).ec;
+    // "05" would be a second name of 5.
+    const bool is_id = error == std::errc() && id >= 0 && key == fmt::format("{}", id);
+    if (!is_id) {
       nested.ignore(key);
       nested.fail(base::quoted(key), "token id", "must be named by a token id");
       continue;
@@ -127,6 +129,23 @@ std::vector<std::pair<std::int32_t, float>> read_logit_bias(json::FieldReader& r
   }
   reader.add(nested.finish());
   return biases;
+}
+
+// Any integer of 64 bits: OpenAI's have a sign, those of /execute have none.
+std::optional<std::uint64_t> read_seed(json::FieldReader& reader) {
+  const json::Value* value = reader.optional_value("seed");
+  if (value == nullptr) return std::nullopt;
+  if (const std::uint64_t* number = value->if_uint64()) return *number;
+  constexpr double kTwoTo63 = 9223372036854775808.0;
+  const double* real = value->if_double();
+  if (real == nullptr || (*real >= -kTwoTo63 && *real < kTwoTo63)) {
+    const auto number =
+        reader.optional_integer("seed", std::numeric_limits<std::int64_t>::min(), kInt64Max);
+    if (number) return static_cast<std::uint64_t>(*number);
+    return std::nullopt;
+  }
+  reader.fail("seed", "-2^63..2^64-1", "must be an integer from -2^63 to 2^64-1");
+  return std::nullopt;
 }
 
 void read_stream(json::FieldReader& reader, TextBody& request) {
@@ -150,9 +169,7 @@ void read_common(json::FieldReader& reader, const BodyLimits& limits, TextBody& 
   contract::SamplingConfig& sampling = settings.sampling;
   contract::read_knobs(reader, sampling);
   sampling.stop = read_stop(reader);
-  if (const auto seed =
-          reader.optional_integer("seed", std::numeric_limits<std::int64_t>::min(), kInt64Max))
-    sampling.seed = static_cast<std::uint64_t>(*seed);
+  sampling.seed = read_seed(reader);
   contract::FieldTaker taker(reader);
   describe_penalties(taker, settings);
   settings.logit_bias = read_logit_bias(reader);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/utf8.h"
@@ -22,6 +23,17 @@ bool is_name(std::string_view name) {
          });
 }
 
+// Whether the schema of a call's arguments, where it says a type, lets them be an object.
+bool takes_object(const json::Value& parameters) {
+  const json::Object* schema = parameters.if_object();
+  const json::Value* type = schema != nullptr ? schema->if_contains("type") : nullptr;
+  if (type == nullptr) return true;
+  const json::Value object("object");
+  const json::Array* several = type->if_array();
+  return several != nullptr ? std::ranges::find(*several, object) != several->end()
+                            : *type == object;
+}
+
 std::optional<ToolSpec> read_tool(const json::Value& value, const std::string& where,
                                   json::FieldReader& reader) {
   const json::Object* tool = value.if_object();
@@ -39,6 +51,9 @@ std::optional<ToolSpec> read_tool(const json::Value& value, const std::string& w
   spec.strict = nested.optional_bool("strict").value_or(false);
   if (const json::Object* parameters = nested.optional_object("parameters"))
     spec.parameters = *parameters;
+  if (!takes_object(spec.parameters))
+    nested.fail("parameters.type", "object",
+                "must be \"object\": a call's arguments are one object, its properties theirs");
   if (!spec.name.empty() && !is_name(spec.name))
     nested.fail("name", "name",
                 fmt::format("must have 1..{} letters, digits, '_', '-' or '.'", kToolNameMax));
@@ -48,6 +63,29 @@ std::optional<ToolSpec> read_tool(const json::Value& value, const std::string& w
   reader.add(errors);
   if (!is_sound) return std::nullopt;
   return spec;
+}
+
+std::string_view name_of(const json::Value& tool) {
+  const json::Object* outer = tool.if_object();
+  const json::Value* function = outer != nullptr ? outer->if_contains("function") : nullptr;
+  const json::Object* inner = function != nullptr ? function->if_object() : nullptr;
+  const json::Value* name = inner != nullptr ? inner->if_contains("name") : nullptr;
+  return name != nullptr && name->is_string() ? json::view(name->get_string()) : "";
+}
+
+// A call names its tool, so no two may share a name.
+bool check_names_differ(const json::Array& tools, json::FieldReader& reader) {
+  std::map<std::string_view, std::size_t> first_with;
+  bool is_distinct = true;
+  for (std::size_t i = 0; i < tools.size(); ++i) {
+    const std::string_view name = name_of(tools[i]);
+    const auto [first, is_new] = first_with.try_emplace(name, i);
+    if (is_new || name.empty()) continue;
+    is_distinct = false;
+    reader.fail(fmt::format("tools[{}].function.name", i), "a name of its own",
+                fmt::format("is the name of tools[{}] too: give each tool its own", first->second));
+  }
+  return is_distinct;
 }
 
 // Null: there are none. Nothing: some were refused.
@@ -65,6 +103,8 @@ std::optional<std::shared_ptr<const ToolList>> read_list(json::FieldReader& read
     std::optional<ToolSpec> tool = read_tool((*tools)[i], fmt::format("tools[{}]", i), reader);
     if (tool) list->push_back(std::move(*tool));
   }
+  const bool is_distinct = check_names_differ(*tools, reader);
+  if (!is_distinct) return std::nullopt;
   if (list->size() < tools->size()) return std::nullopt;
   chat["tools"] = *tools;
   return list;

@@ -244,6 +244,8 @@ TEST(Chat, RefusesAndNames) {
        "stream_options.other"},
       {"{" + messages + R"(,"stop":["a","b","c","d","e"]})", "stop"},
       {"{" + messages + R"(,"logit_bias":{"x":1}})", R"(logit_bias."x")"},
+      {"{" + messages + R"(,"logit_bias":{"05":1}})", R"(logit_bias."05")"},
+      {"{" + messages + R"(,"logit_bias":{"-0":1}})", R"(logit_bias."-0")"},
       {"{" + messages + R"(,"logit_bias":{"5":101}})", "logit_bias.5"},
       {"{" + messages + R"(,"logit_bias":{"100":1}})", "logit_bias"},
       {"{" + messages + R"(,"response_format":{"type":"xml"}})", "response_format.type"},
@@ -265,6 +267,16 @@ TEST(Chat, RefusesAndNames) {
       {"{" + messages +
            R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f","x":1}}})",
        "tool_choice.function.x"},
+      {"{" + messages +
+           R"(,"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}]})",
+       "tools[1].function.name"},
+      {"{" + messages +
+           R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"string"}}}]})",
+       "tools[0].function.parameters.type"},
+      {"{" + messages + R"(,"seed":18446744073709551616})", "seed"},
+      {"{" + messages + R"(,"seed":-9223372036854775809})", "seed"},
+      {"{" + messages + R"(,"seed":0.5})", "seed"},
+      {"{" + messages + R"(,"seed":"1"})", "seed"},
       {"{" + messages +
            R"(,"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_object"}})",
        "response_format"},
@@ -294,6 +306,9 @@ TEST(Chat, RefusesAndNames) {
   EXPECT_THAT(wrong_tools, HasSubstr("tools[0].function.name must"));
   EXPECT_THAT(wrong_tools, HasSubstr("tools[1] must"));
   EXPECT_THAT(wrong_tools, Not(HasSubstr("there are no tools")));
+  EXPECT_THAT(
+      worker.post("/v1/chat/completions", "{" + messages + R"(,"seed":18446744073709551616})"),
+      HasSubstr("seed must be an integer from -2^63 to 2^64-1"));
   const std::string other =
       worker.post("/v1/chat/completions", "{" + messages + R"(,"model":"gpt"})");
   EXPECT_EQ(status_of(other), 404);

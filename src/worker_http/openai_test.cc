@@ -58,6 +58,18 @@ TEST(Completions, Whole) {
   EXPECT_EQ(request.job_id, json::view(body.at("id").get_string()));
 }
 
+TEST(Completions, SeedsAreThoseOfExecuteToo) {
+  TestWorker worker;
+  worker.backend.script = say_hello;
+  worker.post("/v1/completions", R"({"prompt":"x","seed":18446744073709551615})");
+  worker.post("/v1/completions", R"({"prompt":"x","seed":-9223372036854775808})");
+  worker.post("/v1/completions", R"({"prompt":"x","seed":7.0})");
+  ASSERT_EQ(worker.backend.num_jobs(), 3U);
+  EXPECT_EQ(worker.backend.job(0)->request.sampling.seed, ~std::uint64_t{0});
+  EXPECT_EQ(worker.backend.job(1)->request.sampling.seed, std::uint64_t{1} << 63);
+  EXPECT_EQ(worker.backend.job(2)->request.sampling.seed, 7U);
+}
+
 TEST(Completions, DefaultsAreOpenAis) {
   TestWorker worker;
   worker.backend.script = say_hello;
