@@ -214,6 +214,11 @@ Status write_backup(const Connection& source, const fs::path& file) {
   if (fs::exists(file, error))
     return Error{ErrorCode::Conflict,
                  fmt::format("{} is there already; name a file that is not", file.string())};
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  if (!fs::is_directory(folder, error))
+    return Error{
+        ErrorCode::NotFound,
+        fmt::format("there is no folder {}: make it, or name a file elsewhere", folder.string())};
   const fs::path part = file.string() + ".part";
   fs::remove(part, error);
   Status done = copy_whole(source, part);

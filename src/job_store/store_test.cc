@@ -355,6 +355,10 @@ TYPED_TEST(StoreTest, ABackupIsWholeWhileWritesGoOn) {
   const Status again = this->store_->backup(this->fixture_.backup_file());
   ASSERT_FALSE(again.ok());
   EXPECT_THAT(again.error().message, HasSubstr("is there already"));
+  const Status nowhere = this->store_->backup(this->fixture_.backup_file() / "x" / "copy.db");
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_EQ(nowhere.error().code, ErrorCode::NotFound);
+  EXPECT_THAT(nowhere.error().message, HasSubstr("there is no folder"));
 }
 
 }  // namespace
