@@ -1,5 +1,7 @@
 #include "orchestrator/answer_book.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/log.h"
@@ -149,6 +151,12 @@ http::Task<Status> AnswerBook::follow(fleet::JobId job, std::string last_event_i
     co_return Error{ErrorCode::Conflict,
                     "the answer of job " + fleet::text(job) +
                         " goes to the connection that asked for it, and to nobody else"};
+  const std::uint32_t choices = (*log)->form().choices;
+  if (last && last->told.size() > choices)
+    co_return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("Last-Event-ID: '{}' is a position in {} answers, and job {} has {}",
+                    last_event_id, last->told.size(), fleet::text(job), choices)};
   Follower follower(log.take(), follower_parts(), last);
   http::Headers headers;
   headers.add("Cache-Control", "no-store");

@@ -144,6 +144,7 @@ TEST(Relay, ARestartedFollowerMissesNothingAndSeesNothingTwice) {
     EXPECT_THAT(names_of(rest), Not(::testing::Contains("started")));
   }
   EXPECT_THAT(house.follow(job, "12.x").get(), HasSubstr("INVALID_REQUEST"));
+  EXPECT_THAT(house.follow(job, "1.2").get(), HasSubstr("is a position in 2 answers"));
   EXPECT_THAT(house.follow({1, 2}).get(), HasSubstr("NOT_FOUND"));
 }
 
