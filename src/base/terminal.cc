@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <span>
 
@@ -42,6 +43,13 @@ bool is_control(std::string_view sequence) {
   return lead == 0xc2 && static_cast<unsigned char>(sequence[1]) < 0xa0;
 }
 
+// A dumb one shows escape sequences as they are.
+bool takes_escapes(std::FILE* stream) {
+  const char* kind = std::getenv("TERM");
+  const bool is_dumb = kind != nullptr && std::string_view(kind) == "dumb";
+  return !is_dumb && isatty(fileno(stream)) == 1;
+}
+
 }  // namespace
 
 std::string progress_bar(double fraction, std::size_t width) {
@@ -50,8 +58,7 @@ std::string progress_bar(double fraction, std::size_t width) {
   return "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
 }
 
-StatusLine::StatusLine(std::FILE* stream)
-    : stream_(isatty(fileno(stream)) == 1 ? stream : nullptr) {}
+StatusLine::StatusLine(std::FILE* stream) : stream_(takes_escapes(stream) ? stream : nullptr) {}
 
 StatusLine::~StatusLine() {
   clear();
@@ -77,7 +84,7 @@ void StatusLine::clear() {
 
 bool wants_color(std::FILE* stream, const char* no_color) {
   const bool refused = no_color != nullptr && *no_color != '\0';
-  return !refused && isatty(fileno(stream)) == 1;
+  return !refused && takes_escapes(stream);
 }
 
 std::string paint(std::string_view text, Color color, bool enabled) {

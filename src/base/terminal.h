@@ -14,8 +14,8 @@ namespace llorch::base {
 
 enum class Color : std::uint8_t { None, Bold, Dim, Red, Green, Yellow };
 
-// Whether to colour what goes to `stream`: it is a terminal, and the user did not set NO_COLOR
-// (`no_color`: the value of that variable, null when unset) to anything.
+// Whether to colour what goes to `stream`: it is a terminal, no dumb one (TERM), and the user did
+// not set NO_COLOR (`no_color`: the value of that variable, null when unset) to anything.
 bool wants_color(std::FILE* stream, const char* no_color);
 
 // `text` in that colour when `enabled`, else as it is.

@@ -83,6 +83,9 @@ TEST(WantsColor, NeedsATerminalAndNoRefusal) {
     GTEST_SKIP() << "no pseudo-terminals on this machine (is /dev/pts mounted?)";
   std::FILE* terminal = std::fopen(ptsname(primary), "w");
   ASSERT_NE(terminal, nullptr);
+  ::setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(wants_color(terminal, nullptr));
+  ::setenv("TERM", "xterm", 1);
   EXPECT_TRUE(wants_color(terminal, nullptr));
   EXPECT_TRUE(wants_color(terminal, ""));
   EXPECT_FALSE(wants_color(terminal, "1"));

@@ -13,6 +13,7 @@
 #include "cli/fleet_command.h"
 #include "cli/fleet_tables.h"
 #include "cli/output.h"
+#include "cli/screen.h"
 
 namespace llorch::cli {
 namespace {
@@ -59,7 +60,8 @@ int status(const FleetContext& context, const StatusArguments& arguments) {
   if (!arguments.watch) return show(context, *client, "", {});
   std::stop_source stop;
   const base::InterruptWatch watch([&stop] { stop.request_stop(); });
-  const bool clears = ::isatty(STDOUT_FILENO) != 0 && !context.json_output;
+  const bool clears = ::isatty(STDOUT_FILENO) != 0 && !has_dumb_terminal(context.environment) &&
+                      !context.json_output;
   const auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(arguments.interval));
   while (!watch.interrupted()) {

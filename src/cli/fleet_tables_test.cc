@@ -198,6 +198,22 @@ TEST(TopView, KeysSelectSortAndCancel) {
   EXPECT_EQ(actions[1].kind, TopAction::Kind::Quit);
   const std::string small = top.render("u", view_at(80), 8);
   EXPECT_LE(std::count(small.begin(), small.end(), '\n'), 7);
+  for (const bool color : {false, true}) {
+    View view = view_at(20);
+    view.color = color;
+    std::string narrow = top.render("http://127.0.0.1:8080", view, 12);
+    for (std::size_t at = narrow.find('\x1b'); at != std::string::npos; at = narrow.find('\x1b'))
+      narrow.erase(at, narrow.find('m', at) - at + 1);
+    std::size_t rows = 0;
+    for (std::size_t begin = 0; begin <= narrow.size();) {
+      const std::size_t end = std::min(narrow.find('\n', begin), narrow.size());
+      rows += std::max<std::size_t>(
+          1, (base::count_scalars(narrow.substr(begin, end - begin)) + 19) / 20);
+      begin = end + 1;
+    }
+    EXPECT_LE(rows, 12U) << narrow << "the first line would leave the screen";
+    EXPECT_GT(rows, 6U) << narrow;
+  }
   status.tasks.clear();
   top.press("c");
   top.take(status);

@@ -17,6 +17,7 @@
 #include "cli/fleet_command.h"
 #include "cli/fleet_tables.h"
 #include "cli/output.h"
+#include "cli/screen.h"
 #include "cli/top_view.h"
 
 namespace llorch::cli {
@@ -72,8 +73,10 @@ class RawTerminal {
 
 int top(const FleetContext& context, double interval) {
   const bool has_terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
-  if (!has_terminal && !context.json_output) {
-    complain("top needs a terminal; `llorch status --watch` does not");
+  if ((!has_terminal || has_dumb_terminal(context.environment)) && !context.json_output) {
+    complain(has_terminal ? "top needs more than a dumb terminal (TERM=dumb); `llorch status "
+                            "--watch` does not"
+                          : "top needs a terminal; `llorch status --watch` does not");
     return kUsage;
   }
   const Result<FleetClient> client = find_orchestrator(target_of(context));

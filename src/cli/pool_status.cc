@@ -20,6 +20,7 @@
 #include "cli/output.h"
 #include "cli/pool_command.h"
 #include "cli/pool_tables.h"
+#include "cli/screen.h"
 #include "pool/devices.h"
 #include "pool/pool_manager.h"
 
@@ -164,7 +165,8 @@ int status(const PoolContext& context, const StatusArguments& arguments) {
   const pool::Devices devices;
   if (!arguments.watch) return show(context, devices, "");
   const base::InterruptWatch watch([] {});
-  const bool clears = ::isatty(STDOUT_FILENO) != 0 && !context.json_output;
+  const bool clears = ::isatty(STDOUT_FILENO) != 0 && !has_dumb_terminal(context.environment) &&
+                      !context.json_output;
   const auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(arguments.interval));
   while (!watch.interrupted()) {

@@ -7,18 +7,31 @@
 #include <utility>
 
 #include "base/terminal.h"
+#include "base/utf8.h"
 
 namespace llorch::cli {
 namespace {
 
 constexpr std::array<std::string_view, 4> kOrders = {"newest", "tokens", "model", "state"};
 
-// Text as its first `count` lines.
-std::string first_lines(const std::string& text, std::size_t count) {
+// Rows that a line takes on a terminal of so many columns; its colours take none.
+std::size_t rows_of(std::string_view line, std::size_t width) {
+  std::size_t columns = base::count_scalars(line);
+  for (std::size_t at = line.find('\x1b'); at != std::string_view::npos;
+       at = line.find('\x1b', at + 1))
+    columns -= line.find('m', at) - at + 1;
+  return std::max<std::size_t>(1, (columns + width - 1) / std::max<std::size_t>(1, width));
+}
+
+// Text as its first lines, as many as `rows` hold.
+std::string first_lines(const std::string& text, std::size_t rows, std::size_t width) {
   std::size_t end = 0;
-  for (std::size_t i = 0; i < count && end < text.size(); ++i) {
-    const std::size_t line = text.find('\n', end);
-    end = line == std::string::npos ? text.size() : line + 1;
+  while (end < text.size()) {
+    const std::size_t next = std::min(text.find('\n', end), text.size());
+    const std::size_t taken = rows_of(std::string_view(text).substr(end, next - end), width);
+    if (taken > rows) break;
+    rows -= taken;
+    end = std::min(next + 1, text.size());
   }
   return text.substr(0, end);
 }
@@ -125,8 +138,10 @@ std::string TopView::render(std::string_view url, const View& view, std::size_t 
                                  kOrders[static_cast<std::size_t>(order_)]);
   if (!note_.empty()) last = base::printable(note_);
   if (asks_) last = fmt::format("cancel {}? y: yes, any other key: no", base::printable(selected_));
-  const std::size_t room = height > 2 ? height - 2 : 1;
-  return first_lines(text, room) + "\n" + base::paint(last, base::Color::Dim, view.color);
+  const std::size_t below = 1 + rows_of(last, view.width);
+  const std::size_t room = height > below ? height - below : 1;
+  return first_lines(text, room, view.width) + "\n" +
+         base::paint(last, base::Color::Dim, view.color);
 }
 
 }  // namespace llorch::cli

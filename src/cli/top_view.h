@@ -26,7 +26,7 @@ class TopView {
   // Keys as a terminal sends them.
   std::vector<TopAction> press(std::string_view keys);
 
-  // At most `height` lines.
+  // At most `height` rows of the terminal: lines that it breaks count as several.
   std::string render(std::string_view url, const View& view, std::size_t height) const;
 
  private:
