@@ -94,7 +94,10 @@ Result<CatalogContent> read_file(const fs::path& file) {
   const Result<std::string> text = base::read_text_file(file, kCatalogBytesMax);
   if (!text.ok()) {
     if (text.error().code == ErrorCode::NotFound) return CatalogContent{};
-    return text.error().in("the catalog");
+    // A folder or a device in its place is nobody's request.
+    const bool is_no_file = text.error().code == ErrorCode::InvalidArgument;
+    return Error{is_no_file ? ErrorCode::Corrupt : text.error().code, text.error().message}.in(
+        "the catalog");
   }
   Result<CatalogContent> content = parse_catalog(*text);
   if (content.ok()) return content;

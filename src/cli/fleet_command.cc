@@ -5,6 +5,7 @@
 
 #include "base/settings.h"
 #include "base/terminal.h"
+#include "cli/parse_words.h"
 #include "contract/api_token.h"
 #include "http/url.h"
 
@@ -56,7 +57,8 @@ CLI::App* add_fleet_command(CLI::App& parent, FleetContext& context, const std::
   command
       ->add_option("--orchestrator", context.url,
                    "the orchestrator to ask, when it is not this home's own")
-      ->type_name("URL");
+      ->type_name("URL")
+      ->check(url_rule());
   command
       ->add_option("--ca-file", context.ca_file,
                    "PEM file of the authority of its certificate, where this home does not know it")

@@ -52,6 +52,10 @@ TEST(FleetCommand, WithoutAnOrchestratorTheNextStepIsNamed) {
   const ProgramOutcome typo = test::run_program(LLORCH, {"statsu"}, environment);
   EXPECT_EQ(typo.exit_code, 2);
   EXPECT_THAT(typo.err, HasSubstr("did you mean status"));
+  const ProgramOutcome address =
+      test::run_program(LLORCH, {"status", "--orchestrator", "zz"}, environment);
+  EXPECT_EQ(address.exit_code, 2);
+  EXPECT_THAT(address.err, HasSubstr("--orchestrator: URL 'zz' does not begin with http://"));
   const ProgramOutcome down = test::run_program(LLORCH, {"down"}, environment);
   EXPECT_EQ(down.exit_code, 0) << down.err;
   EXPECT_THAT(down.out, HasSubstr("no orchestrator is running"));
@@ -362,6 +366,8 @@ TEST(FleetCommand, KeysAreMadeListedAndRevoked) {
   const ProgramOutcome made = fake.run({"keys", "add", "laptop", "--rate", "60/min"});
   EXPECT_EQ(made.out, "llk_k1_secret\n") << made.err;
   EXPECT_EQ(json::parse(fake.bodies().front())->at("requests_per_minute"), 60);
+  fake.run({"keys", "add", "ci", "--models", "a*,b*", "--models", "c"});
+  EXPECT_EQ(json::serialize(json::parse(fake.bodies().back())->at("models")), R"(["a*","b*","c"])");
   EXPECT_EQ(fake.run({"keys", "add", "laptop", "--rate", "often"}).exit_code, 2);
   EXPECT_EQ(fake.run({"keys", "add", "laptop", "--rate", "0/min"}).exit_code, 2)
       << "that would be no bound at all";

@@ -102,8 +102,10 @@ void add_keys_commands(CLI::App& app, FleetContext& context) {
   add->add_option("--scope", request.scope,
                   "infer (default): ask models; admin: everything; join: a pool may join")
       ->check(CLI::IsMember({"infer", "admin", "join"}).description(""));
-  add->add_option("--models", request.models, "only models that match; may be repeated")
+  add->add_option("--models", request.models,
+                  "only models that match; several with commas, or repeated")
       ->type_name("GLOB")
+      ->delimiter(',')
       ->allow_extra_args(false);
   add->add_option("--tokens-per-day", request.tokens_per_day, "at most, of prompts and answers")
       ->type_name("N")

@@ -12,6 +12,7 @@
 #include "base/similar_names.h"
 #include "base/utf8.h"
 #include "cli/output.h"
+#include "http/url.h"
 
 namespace llorch::cli {
 namespace {
@@ -118,6 +119,14 @@ std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
       complain(mistake);
     return kUsage;
   }
+}
+
+CLI::Validator url_rule() {
+  return {[](const std::string& text) {
+            const Result<http::Url> url = http::parse_url(text);
+            return url.ok() ? std::string() : url.error().message;
+          },
+          ""};
 }
 
 std::vector<std::string> split_words(std::string_view text) {

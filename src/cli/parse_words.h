@@ -15,6 +15,9 @@ namespace llorch::cli {
 // with the nearest one.
 std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words);
 
+// Of an option whose value is the address of a daemon: an http://, https:// or unix: URL.
+CLI::Validator url_rule();
+
 // "a,b" as its words, in order; empty ones are left out.
 std::vector<std::string> split_words(std::string_view text);
 

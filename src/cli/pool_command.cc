@@ -87,7 +87,8 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   app.footer(kFooter);
   app.add_flag("--json", context.json_output, "print JSON for programs");
   app.add_option("--pool", context.pool_url, "the manager to ask, when it is not this host's own")
-      ->type_name("URL");
+      ->type_name("URL")
+      ->check(url_rule());
   app.add_option("--token-file", token_file, "file with the token that it wants")
       ->type_name("FILE");
   app.add_option("--ca-file", context.ca_file,

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/terminal.h"
+#include "catalog/describe.h"
 #include "catalog/registry.h"
 #include "cli/leftovers_note.h"
 #include "cli/model_store.h"
@@ -80,6 +81,16 @@ int refuse(const Error& error) {
   return error.code == ErrorCode::InvalidArgument ? kUsage : kFailure;
 }
 
+// The same where files were read: one that is damaged, or no file at all, is a failure; only what
+// was said about it can be a mistake.
+int refuse(const Error& error, const std::string& path) {
+  ModelEntry read;
+  const bool is_of_files = !path.empty() && error.code == ErrorCode::InvalidArgument &&
+                           !catalog::describe_files(path, read).ok();
+  const int code = refuse(error);
+  return is_of_files ? kFailure : code;
+}
+
 Color color_of(std::string_view state) {
   if (state == "missing" || state == "damaged") return Color::Red;
   if (state == "changed" || state == "unsupported") return Color::Yellow;
@@ -121,13 +132,13 @@ std::string summary_line(const ModelEntry& entry) {
   return text + ", runs on " + backends_text(entry) + "\n";
 }
 
-// After a change: the model as it is now, with its state.
+// After a change: the model as it is now, with its state. `path`: of the files that were read, or
+// empty.
 int print_changed(const PoolContext& context, ModelStore& store, std::string_view verb,
-                  const Result<ModelEntry>& entry) {
+                  const std::string& path, const Result<ModelEntry>& entry) {
   if (!entry.ok()) {
     // What a manager refuses was understood: that is no mistake on the command line.
-    const int code = refuse(entry.error());
-    return store.client() != nullptr ? kFailure : code;
+    return store.client() != nullptr ? fail(entry.error()) : refuse(entry.error(), path);
   }
   if (!context.json_output) return print(fmt::format("{} {}", verb, summary_line(*entry)));
   const Result<ListedModel> listed = store.find(entry->id);
@@ -137,14 +148,18 @@ int print_changed(const PoolContext& context, ModelStore& store, std::string_vie
 int register_model(const PoolContext& context, const catalog::RegisterRequest& request) {
   Result<ModelStore> store = ModelStore::open(context);
   if (!store.ok()) return refuse(store.error());
-  return print_changed(context, *store, "registered", store->add(request));
+  return print_changed(context, *store, "registered", request.path, store->add(request));
 }
 
 int update_model(const PoolContext& context, const std::string& id,
                  const catalog::UpdateRequest& request) {
   Result<ModelStore> store = ModelStore::open(context);
   if (!store.ok()) return refuse(store.error());
-  return print_changed(context, *store, "updated", store->update(id, request));
+  std::string path = request.path.value_or("");
+  if (path.empty() && store->client() == nullptr) {
+    if (const Result<ListedModel> before = store->find(id); before.ok()) path = before->entry.path;
+  }
+  return print_changed(context, *store, "updated", path, store->update(id, request));
 }
 
 int remove_model(const PoolContext& context, const std::string& id, bool files) {

@@ -183,6 +183,33 @@ TEST_F(PoolModelsTest, WhatWasMistypedIsNamedWithTheNearest) {
               HasSubstr("there is no option \"--sha265\"; did you mean --sha256?"));
 }
 
+TEST_F(PoolModelsTest, FilesThatAreNoModelAreFailuresNotMistakes) {
+  std::ofstream(dir / "damaged.gguf") << "GGUF, or so it says";
+  fs::create_symlink(dir / "loop", dir / "loop");
+  for (const std::string& path :
+       {(dir / "damaged.gguf").string(), (dir / "loop").string(), std::string("/dev/null")}) {
+    const test::ProgramOutcome outcome = run({"register", "x", "--path", path});
+    EXPECT_EQ(outcome.exit_code, 1) << path;
+    EXPECT_THAT(outcome.err, HasSubstr(path));
+  }
+  fs::create_directories(dir / "home/catalog.json");
+  const test::ProgramOutcome outcome = run({"register", "x", "--repo", "hf:a/b"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("not a regular file"));
+}
+
+TEST_F(PoolModelsTest, AnAddressThatIsNoneIsUsage) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"models", "list"}, {"worker", "list"}, {"health"}}) {
+    std::vector<std::string> arguments = {"LLORCH_HOME=" + (dir / "home").string(), LLORCH_POOL};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    arguments.insert(arguments.end(), {"--pool", "zz"});
+    const test::ProgramOutcome outcome = test::run_program("/usr/bin/env", std::move(arguments));
+    EXPECT_EQ(outcome.exit_code, 2) << command[0];
+    EXPECT_THAT(outcome.err, HasSubstr("--pool: URL 'zz' does not begin with http://"));
+  }
+}
+
 // Those that the list has forgotten are known by their logs.
 TEST_F(PoolModelsTest, WorkerListAllShowsWhatLeftALog) {
   fs::create_directories(dir / "home/logs");
