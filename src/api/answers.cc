@@ -20,7 +20,13 @@ json::Value query_value(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, number);
   if (!text.empty() && error == std::errc() && at == end) return number;
-  return json::Value(text);
+  if (error != std::errc::result_out_of_range || at != end) return json::Value(text);
+  // Too large for that, and still a number: whoever reads it says the range.
+  std::uint64_t large = 0;
+  if (std::from_chars(text.data(), end, large).ec == std::errc()) return large;
+  double larger = 0;
+  std::from_chars(text.data(), end, larger);
+  return larger;
 }
 
 }  // namespace

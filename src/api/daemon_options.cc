@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <sstream>
 
 #include "base/log_file.h"
@@ -32,6 +34,17 @@ std::optional<CommandEnd> parse_daemon_command(CLI::App& app, std::string_view p
   return std::nullopt;
 }
 
+int end_command(std::string_view program, const CommandEnd& end) {
+  if (end.exit_code != 0) {
+    std::fputs(end.text.c_str(), stderr);
+    return end.exit_code;
+  }
+  if (std::fputs(end.text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return 0;
+  const std::string reason = std::strerror(errno);
+  return report_failure(
+      program, {ErrorCode::Unavailable, fmt::format("the output cannot be written: {}", reason)});
+}
+
 base::LogFormat choose_log_format(std::string_view flag, bool is_terminal) {
   const bool is_json = flag.empty() ? !is_terminal : flag == "json";
   return is_json ? base::LogFormat::Json : base::LogFormat::Pretty;
@@ -47,6 +60,7 @@ void describe_daemon_flags(CLI::App& app, const DaemonWords& words, DaemonOption
       ->capture_default_str();
   app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
       ->type_name("N")
+      ->check(CLI::Range(0, 65'535).description(""))
       ->capture_default_str();
   app.add_flag("--any-port", options.any_port, "where that port is taken, a free one instead");
   describe_tls_flags(app, options.tls);

@@ -28,6 +28,10 @@ struct CommandEnd {
   std::string text;  // usage and version for stdout, what is wrong for stderr
 };
 
+// Prints it where it belongs. The exit code: kExitFailure, with a word on stderr, where stdout does
+// not take it.
+int end_command(std::string_view program, const CommandEnd& end);
+
 // Fills in what `app` describes. A flag wins over the environment, that over the file, that over
 // the default; a wrong value is told with the place it came from.
 std::optional<CommandEnd> parse_daemon_command(CLI::App& app, std::string_view program,
@@ -71,10 +75,7 @@ struct ParsedDaemon : CommandEnd {
 template <class Options, class Run>
 int run_daemon(std::string_view program, const ParsedDaemon<Options>& command,
                const base::Environment& environment, const Run& run) {
-  if (!command.options) {
-    std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
-    return command.exit_code;
-  }
+  if (!command.options) return end_command(program, command);
   const Result<base::Home> home = open_daemon(*command.options, environment);
   if (!home.ok()) return report_failure(program, home.error());
   return run(*command.options, *home);

@@ -49,6 +49,12 @@ std::string range_text(const NumberRange& range) {
   return fmt::format("{}..{}", range.min, range.max);
 }
 
+// "in 0..2", ">= 0".
+std::string within(std::string_view range) {
+  const bool is_open = range.starts_with('>') || range.starts_with('<');
+  return fmt::format("{}{}", is_open ? "" : "in ", range);
+}
+
 std::string range_text(std::int64_t min, std::int64_t max) {
   if (max == std::numeric_limits<std::int64_t>::max()) return fmt::format(">= {}", min);
   return fmt::format("{}..{}", min, max);
@@ -217,7 +223,7 @@ std::optional<std::int64_t> FieldReader::read_integer(std::string_view field, co
   if (number && *number >= min && *number <= max) return number;
   const std::string constraint = range_text(min, max);
   fail_value(field, *value, constraint,
-             fmt::format("must be an integer in {}, is {}", constraint, serialize(*value)));
+             fmt::format("must be an integer {}, is {}", within(constraint), serialize(*value)));
   return std::nullopt;
 }
 
@@ -233,7 +239,7 @@ std::optional<double> FieldReader::read_number(std::string_view field, const Val
   if (!low && number <= range.max) return number;
   const std::string constraint = range_text(range);
   fail_value(field, *value, constraint,
-             fmt::format("must be in {}, is {}", constraint, serialize(*value)));
+             fmt::format("must be {}, is {}", within(constraint), serialize(*value)));
   return std::nullopt;
 }
 

@@ -62,7 +62,7 @@ StartWorkerRequest parse_start_worker_request(const json::Object& body,
   describe(taker, request);
   if (request.gpu && request.backend == kCpu)
     reader.fail("gpu", "cuda only",
-                "a worker on the CPU has no GPU: leave gpu out or ask for cuda");
+                "is for workers on a GPU, and cpu was asked for: leave gpu out or ask for cuda");
   const std::string& chosen = request.chat_template;
   const bool is_name = std::ranges::find(kChatTemplates, chosen) != kChatTemplates.end();
   if (!chosen.empty() && !is_name && !chosen.starts_with('/')) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "api/daemon.h"
+#include "api/daemon_options.h"
 #include "base/job_border.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -82,8 +83,7 @@ void number_gpus_by_bus(const WorkerProgram& program) {
 int print_plan(const WorkerProgram& program, const WorkerOptions& options) {
   const Result<contract::MemoryNeed> need = plan_memory(options, devices_of(program, options));
   if (!need.ok()) return api::report_failure(program.name, need.error());
-  fmt::print("{}\n", json::serialize(contract::to_json(*need)));
-  return std::fflush(stdout) == 0 ? 0 : api::kExitFailure;
+  return api::end_command(program.name, {0, json::serialize(contract::to_json(*need)) + "\n"});
 }
 
 class Worker {
@@ -241,10 +241,7 @@ int run_worker(const WorkerProgram& program, int argc, char** argv,
                const Environment& environment) {
   const ParsedCommand command = parse_command(program, {argv + std::min(argc, 1), argv + argc},
                                               environment, ::isatty(STDERR_FILENO) != 0);
-  if (!command.options) {
-    std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
-    return command.exit_code;
-  }
+  if (!command.options) return api::end_command(program.name, {command.exit_code, command.text});
   keep_heap_tight();
   number_gpus_by_bus(program);
   base::configure_log({.format = command.options->log_format});

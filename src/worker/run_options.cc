@@ -70,6 +70,7 @@ void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerO
                  "a .gguf, .safetensors or PyTorch file, or a folder in Hugging Face layout")
       ->required();
   app.add_option("--port", options.port, "port to listen on; 0 takes a free one")
+      ->check(CLI::Range(0, 65'535).description(""))
       ->required(!is_plan);
   app.add_option("--alias", options.aliases,
                  "a further name that clients may use for the model; may be given several times")
