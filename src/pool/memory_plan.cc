@@ -162,6 +162,9 @@ Result<MemoryNeed> run_worker(const WorkerSurroundings& around, bool confine,
   if (!exit->success()) {
     const std::string name = worker.filename().string() + ": ";
     if (line.starts_with(name)) line.remove_prefix(name.size());
+    // What it says of a flag that came with the request is the request's, not the model's.
+    if (exit->signal == 0 && line.starts_with("--kv: "))
+      return Error{ErrorCode::InvalidArgument, base::printable(line)};
     return Error{exit->signal == 0 ? ErrorCode::LoadFailed : ErrorCode::Internal,
                  line.empty() || exit->signal != 0
                      ? fmt::format("{} {}", worker.string(), exit->describe())

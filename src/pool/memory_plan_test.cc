@@ -228,6 +228,16 @@ TEST_F(PlannerTest, AsksTheWorkerItself) {
   EXPECT_EQ(plan.need.kv_type, "f16");
 }
 
+TEST_F(PlannerTest, ACacheThatTheModelCannotHaveIsTheRequests) {
+  write_worker("echo 'worker-orcd: --kv: heads of 12 values; take f16' >&2; exit 1\n");
+  request_.gpu = 2;
+  request_.kv_type = "q8_0";
+  const auto plans = planner_.plan(model_, request_, host_);
+  ASSERT_FALSE(plans.ok());
+  EXPECT_EQ(plans.error().code, ErrorCode::InvalidArgument);
+  EXPECT_EQ(plans.error().message, "--kv: heads of 12 values; take f16");
+}
+
 TEST_F(PlannerTest, FindsTheContextThatFitsAndKeepsToTheLimit) {
   host_.memory_total_bytes = 64 * kMiB;
   host_.memory_free_bytes = 56 * kMiB;
