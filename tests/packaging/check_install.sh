@@ -61,7 +61,8 @@ for path in ./usr/bin/llorch ./usr/bin/orchestratord ./usr/share/man/man1/llorch
 done
 if grep -q 'fake-worker\|hub-simulator' "$work/contents"; then fail "a test's program is in the package"; fi
 if grep -qv ' root/root ' "$work/contents"; then fail "a file of the package is not root's"; fi
-dpkg-deb --ctrl-tarfile "$deb" | tar -tf - | grep -q '^./postinst$' || fail "the package makes no user"
+dpkg-deb --ctrl-tarfile "$deb" | tar -tf - > "$work/contents"  # grep -q would leave before tar has said everything
+grep -q '^./postinst$' "$work/contents" || fail "the package makes no user"
 tar -tzf "$work"/packages/llorch-*.tar.gz > "$work/contents"
 grep -q '/bin/llorch$' "$work/contents" || fail "the tarball lacks bin/llorch"
 echo "installed, packaged: $(basename "$deb")"
