@@ -141,9 +141,9 @@ def check_file(tables, path, text):
 
 
 def pages(root):
-    """Every document that tells people what to type."""
-    folders = (root / "docs", root / "docs/models", root / "packaging")
-    return [root / "README.md", *(path for folder in folders for path in sorted(folder.glob("*.md")))]
+    """Every document, by pages.txt. Not among them: CHANGELOG.md and docs/decisions, which tell what was, not what to type."""
+    patterns = (pathlib.Path(__file__).parent / "pages.txt").read_text().split()
+    return [path for pattern in patterns for path in sorted(root.glob(pattern))]
 
 
 def main():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the commands of the documents, block by block, as a reader would.
 
-On a page with marks every block of code (fenced, or indented by four) that holds a command has one in front of it:
+Every block of code (fenced, or indented by four) on every page of pages.txt has a mark in front of it, unless it is a drawing or its fence names
+another language than a shell's (```json, ```text):
 
     <!-- run -->               run it; it must end with 0
     <!-- run: exit 1 -->       the same, with another code
@@ -15,7 +16,9 @@ for anything. A line that starts a daemon is started in the background and waite
 allowed, one network of their own. In that folder lie tests/ and models/ of the repository, build/release/bin, and stand-ins for the
 files that pages speak of (model.gguf is the built-in model, chat-model.gguf the same with a chat template).
 
-Usage: run_documents.py ROOT BIN [--list] [PAGE…]
+--list shows the blocks, --marks only looks whether all have one.
+
+Usage: run_documents.py ROOT BIN [--list|--marks] [PAGE…]
 """
 import json
 import os
@@ -38,6 +41,7 @@ import hosts  # noqa: E402
 MARK = re.compile(r"<!-- (run|not run|prepare)(?:: (.+?))? -->")
 DAEMON = re.compile(r"^(?:\S*/)?(llorch-cpud|orchestratord|pool-managerd|llorch-pool serve)(?= |$)(?!.*--(?:plan-memory|version|help))")
 COMMANDS = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S*/)?(?:" + "|".join((*TABLES, *OTHERS, "worker-orcd", "curl", "make", "systemctl", "sudo")) + r")(?= |$)")
+SHELLS = ("", "sh", "bash", "console")
 PORTS = {"llorch-cpud": 8000, "orchestratord": 8080, "pool-managerd": 9200, "llorch-pool serve": 9200}
 PATIENCE_S = 300
 SLOW_S = 5
@@ -52,7 +56,7 @@ class Block:
 
 
 def blocks_of(text):
-    """Every marked block, every block with commands that has no mark (kind None), and every hidden preparation."""
+    """Every marked block, every block that needs a mark and has none (kind None), and every hidden preparation."""
     lines = text.splitlines()
     mark, at = None, 0
     while at < len(lines):
@@ -72,8 +76,9 @@ def blocks_of(text):
                 mark = (kind, word)
             at += 1
             continue
+        language = ""
         if line.strip().startswith("```"):
-            end = at + 1
+            language, end = line.strip()[3:].strip(), at + 1
             while end < len(lines) and not lines[end].strip().startswith("```"):
                 end += 1
             body, first = lines[at + 1:end], at + 2
@@ -92,12 +97,17 @@ def blocks_of(text):
                 mark = None
             at += 1
             continue
-        is_commands = any(COMMANDS.match(code.strip()) and not DRAWING.search(code) for code in body)
         if mark:
             yield Block(first, body, *mark)
-        elif is_commands:
+        elif needs_mark(language, body):
             yield Block(first, body, None, None)
         mark = None
+
+
+def needs_mark(language, body):
+    """Whether a block is there to be typed, for all that can be told: whatever is not said to be something else, and is no drawing."""
+    is_typed = any(COMMANDS.match(code.strip()) and not DRAWING.search(code) for code in body)
+    return language in SHELLS and (is_typed or not any(DRAWING.search(code) for code in body))
 
 
 def steps_of(lines):
@@ -235,23 +245,30 @@ class Scene:
                 time.sleep(0.02)
 
 
-def check_block(scene, block):
-    """None, or what is wrong."""
+def block_steps(block):
+    return [(command, None) for command in spans_of(block.lines)] if block.kind == "spans" else steps_of(block.lines)
+
+
+def check_mark(block):
+    """None, or what is wrong before anything is run."""
     if block.kind is None:
-        return "a block with commands and no mark; put <!-- run --> or <!-- not run: WHY --> in front of it"
+        return "a block with no mark: put <!-- run --> or <!-- not run: WHY --> in front of it, or name its language in its fence (```text)"
     if not block.lines and block.kind != "prepare":
         return "a mark without a block behind it"
     if block.kind == "not run":
         return None if block.word else "not run, and no reason"
-    code = 0
-    if block.kind == "run" and block.word:
-        found = re.fullmatch(r"exit (\d+)", block.word)
-        if not found:
-            return f"a mark that nobody knows: run: {block.word}"
-        code = int(found.group(1))
-    steps = [(command, None) for command in spans_of(block.lines)] if block.kind == "spans" else steps_of(block.lines)
-    if not steps:
-        return "nothing to run"
+    if block.kind == "run" and block.word and not re.fullmatch(r"exit \d+", block.word):
+        return f"a mark that nobody knows: run: {block.word}"
+    return None if block_steps(block) else "nothing to run"
+
+
+def check_block(scene, block):
+    """None, or what is wrong."""
+    problem = check_mark(block)
+    if problem or block.kind == "not run":
+        return problem
+    code = int(block.word.split()[1]) if block.kind == "run" and block.word else 0
+    steps = block_steps(block)
     for number, (command, expected) in enumerate(steps, 1):
         began = time.monotonic()
         try:
@@ -270,8 +287,6 @@ def check_block(scene, block):
 
 def run_page(root, bin_folder, path, totals):
     blocks = list(blocks_of(path.read_text()))
-    if all(block.kind is None for block in blocks):
-        return []  # a page without marks: none of it is run
     problems = []
     with tempfile.TemporaryDirectory(prefix="llorch-docs-") as folder:
         scene = Scene(root, bin_folder, pathlib.Path(folder))
@@ -294,6 +309,13 @@ def list_left(root, wanted):
             print(f"{path.relative_to(root)}:{block.line}: {block.kind or 'NO MARK'}{': ' + block.word if block.word else ''}")
 
 
+def check_marks(root, wanted):
+    blocks = [(path, block) for path in wanted for block in blocks_of(path.read_text())]
+    problems = [f"{path.relative_to(root)}:{block.line}: {problem}" for path, block in blocks if (problem := check_mark(block))]
+    print("\n".join(problems) if problems else f"{len(blocks)} blocks on {len(wanted)} pages have their marks")
+    raise SystemExit(1 if problems or not blocks else 0)
+
+
 def ports_are_free():
     for port in sorted(set(PORTS.values())):
         with socket.socket() as probe:
@@ -307,13 +329,15 @@ def ports_are_free():
 
 
 def main():
-    words = [word for word in sys.argv[1:] if word != "--list"]
+    words = [word for word in sys.argv[1:] if word not in ("--list", "--marks")]
     if len(words) < 2:
         raise SystemExit(__doc__)
     root, bin_folder = pathlib.Path(words[0]).resolve(), pathlib.Path(words[1]).resolve()
     wanted = [root / word for word in words[2:]] or pages(root)
     if "--list" in sys.argv:
         return list_left(root, wanted)
+    if "--marks" in sys.argv:
+        check_marks(root, wanted)
     if shutil.which("curl") is None:
         print("skipped: curl is not here", file=sys.stderr)
         raise SystemExit(SKIP)

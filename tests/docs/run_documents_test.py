@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """That run_documents.py finds what it should run, and fails where a page is wrong."""
+import contextlib
+import io
 import pathlib
 import tempfile
 import unittest
@@ -20,10 +22,13 @@ class Blocks(unittest.TestCase):
                          [("run", "exit 1", ["llorch status", "", "llorch top"])])
         self.assertEqual(kinds("<!-- not run: a card -->\n\n    make cuda\n"), [("not run", "a card", ["make cuda"])])
 
-    def test_commands_without_a_mark_are_found_and_other_blocks_left_alone(self):
+    def test_blocks_without_a_mark_are_found_and_what_is_no_command_left_alone(self):
         self.assertEqual(kinds("x\n\n    llorch status\n")[0][0], None)
         self.assertEqual(kinds("```\n$ curl -s localhost:1\n```\n")[0][0], None)
-        self.assertEqual(kinds("```\n  12  end to end   0  pass\n```\n"), [])
+        self.assertEqual(kinds("x\n\n    podman load -i image.tar\n")[0][0], None)
+        self.assertEqual(kinds("```sh\nscripts/anything.sh ─► x\nllorch status\n```\n")[0][0], None)
+        self.assertEqual(kinds("```text\n  12  end to end   0  pass\n```\n"), [])
+        self.assertEqual(kinds("x\n\n    llorch ─► orchestratord\n    its store\n"), [])
         self.assertEqual(kinds("* a list\n    llorch status goes on here\n"), [])
 
     def test_a_mark_without_a_block(self):
@@ -38,6 +43,22 @@ class Blocks(unittest.TestCase):
         steps = runner.steps_of(["$ curl x \\", "    -d '{", "  }'", "{\"a\":1}", "$ true"])
         self.assertEqual(steps, [("curl x \\\n    -d '{\n  }'", "{\"a\":1}"), ("true", None)])
         self.assertEqual(runner.steps_of(["a", "b"]), [("a\nb", None)])
+
+
+class Pages(unittest.TestCase):
+    def test_all_of_the_repository_are_looked_at(self):
+        found = {str(path.relative_to(ROOT)) for path in runner.pages(ROOT)}
+        self.assertLessEqual({"README.md", "CONTRIBUTING.md", "docs/portable.md", "docs/models/llama.md", "packaging/README.md", "models/builtin/README.md",
+                              "src/tools/README.md", "src/compute/cuda/README.md", "tests/fleet_hosts/README.md"}, found)
+
+    def test_a_page_without_any_mark_is_a_failure(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "page.md"
+            page.write_text("x\n\n    ls\n")
+            with contextlib.redirect_stdout(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
+                runner.check_marks(pathlib.Path(folder), [page])
+        self.assertEqual(ended.exception.code, 1)
+        self.assertIn("page.md:3: a block with no mark", said.getvalue())
 
 
 class Shape(unittest.TestCase):
