@@ -6,11 +6,11 @@ another language than a shell's (```json, ```text):
 
     <!-- run -->               run it; it must end with 0
     <!-- run: exit 1 -->       the same, with another code
-    <!-- run: spans -->        every span of code up to the next empty line that begins with one of our programs, or curl
+    <!-- run: spans -->        every span of code up to the next empty line that begins with one of our programs, curl or ss
     <!-- not run: WHY -->      not run, for this reason
     <!-- prepare: COMMAND -->  run, and not seen by readers: what a page takes for granted
 
-Within a span-by-span run, `<!-- not run: WHY -->` behind a span leaves out the spans of its line. Lines that begin with `$ ` are commands, and what
+Within a span-by-span run, `<!-- not run: WHY -->` behind a span leaves out the spans of its line; a row of a table without either is a failure. Lines that begin with `$ ` are commands, and what
 follows up to the next, where there is something, is what they must print, in its shape: numbers, the texts in JSON and white space may differ, `…` stands
 for anything. A line that starts a daemon is started in the background and waited for. The blocks of a page share one folder, one home and, where that is
 allowed, one network of their own. In that folder lie tests/ and models/ of the repository, build/release/bin, and stand-ins for the
@@ -135,8 +135,22 @@ def spans_of(lines):
         if MARK.search(line):
             continue
         for code in re.findall(r"`([^`]+)`", line):
-            if (PROGRAM.match(code) or code.startswith("curl ")) and "…" not in code:
+            if (PROGRAM.match(code) or code.startswith(("curl ", "ss "))) and "…" not in code:
                 yield code.replace("\\|", "|")
+
+
+def rows_left(lines):
+    """Rows below a table's heading of which nothing is run, and that do not say why."""
+    is_body = False
+    for line in lines:
+        if not line.startswith("|"):
+            is_body = False
+        elif not line.strip("|-: "):
+            is_body = True
+        elif is_body:
+            found = MARK.search(line)
+            if not (found and found.group(1) == "not run" and found.group(2)) and not list(spans_of([line])):
+                yield line
 
 
 def shape(text):
@@ -259,6 +273,8 @@ def check_mark(block):
         return None if block.word else "not run, and no reason"
     if block.kind == "run" and block.word and not re.fullmatch(r"exit \d+", block.word):
         return f"a mark that nobody knows: run: {block.word}"
+    for row in rows_left(block.lines) if block.kind == "spans" else ():
+        return f"a row without a command that is run; put <!-- not run: WHY --> into it: {row}"
     return None if block_steps(block) else "nothing to run"
 
 

@@ -39,6 +39,14 @@ class Blocks(unittest.TestCase):
         (kind, _, lines), = kinds(text)
         self.assertEqual((kind, list(runner.spans_of(lines))), ("spans", ["llorch a"]))
 
+    def test_rows_of_which_nothing_is_run_say_why(self):
+        head = "| proof |\n|---|\n"
+        for row, is_left in (("| `ss -ltnp` |", False), ("| `systemctl x` <!-- not run: no systemd --> |", False), ("| `systemctl x` |", True),
+                             ("| [a page](x.md) |", True), ("| `llorch …` |", True), ("| `llorch a` <!-- not run --> |", True), ("| `make x` <!-- run --> |", True)):
+            self.assertEqual(list(runner.rows_left((head + row).splitlines())), [row] if is_left else [], row)
+        (block,) = runner.blocks_of("<!-- run: spans -->\n" + head + "| `llorch a` |\n| `make x` |\n")
+        self.assertIn("a row without a command", runner.check_mark(block))
+
     def test_prompts_part_commands_and_what_they_print(self):
         steps = runner.steps_of(["$ curl x \\", "    -d '{", "  }'", "{\"a\":1}", "$ true"])
         self.assertEqual(steps, [("curl x \\\n    -d '{\n  }'", "{\"a\":1}"), ("true", None)])
