@@ -109,11 +109,12 @@ void ask_for_everything(const WorkerFixture& worker, int context, std::string_vi
   ask("/tokenize", {{"text", text + text}});
 }
 
-// Starts what was planned, fills every slot, asks for everything, and compares.
+// Starts what was planned, fills every slot, asks for everything, and compares. The line that it
+// prints, with the model's `name`, is what docs/data/memory.txt keeps.
 void expect_as_planned(const std::string& model, const std::vector<std::string>& flags,
-                       std::string_view prompt = "Once upon a time") {
+                       std::string_view name, std::string_view prompt = "Once upon a time") {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers take memory of their own";
-  SCOPED_TRACE(model);
+  SCOPED_TRACE(name);
   const std::optional<MemoryNeed> need = plan(model, flags);
   ASSERT_TRUE(need);
   std::vector<std::string> exact = flags;
@@ -139,22 +140,23 @@ void expect_as_planned(const std::string& model, const std::vector<std::string>&
   const double found = peak - pages + kProgramPagesMiB;
   const double planned = static_cast<double>(need->device_bytes()) / kMiB;
   fmt::print(
-      "{}: planned {:.1f} MiB, at the start {:.1f}, with all slots used {:.1f}, peak {:.1f} "
-      "({:.1f} of the program)\n",
-      model, planned, at_start, filled, found, pages);
+      "{}, context {}, {} slots, {}: planned {:.1f} MiB, measured {:.1f} MiB ({:+.1f} %, {:+.1f} "
+      "MiB); at the start {:.1f} MiB, with all slots used {:.1f} MiB, {:.1f} MiB of the program\n",
+      name, need->context, need->slots, need->kv_type, planned, found,
+      100 * (planned - found) / found, planned - found, at_start, filled, pages);
   EXPECT_NEAR(planned, found, std::max(kFloorMiB, kTolerance * found));
   // Nothing is left for later: an answer does not make a worker grow.
   EXPECT_LT(peak - at_start, std::max(2 * kFloorMiB, 0.02 * peak));
 }
 
 TEST(WorkerMemory, IsAsPlannedForTheBuiltInModel) {
-  expect_as_planned("builtin", {});
-  expect_as_planned("builtin", {"--ctx", "256", "--max-batch", "2"});
-  expect_as_planned("builtin", {"--max-batch", "40"});
+  expect_as_planned("builtin", {}, "built-in");
+  expect_as_planned("builtin", {"--ctx", "256", "--max-batch", "2"}, "built-in");
+  expect_as_planned("builtin", {"--max-batch", "40"}, "built-in");
 }
 
 TEST(WorkerMemory, IsAsPlannedForAQuantisedCache) {
-  expect_as_planned("builtin", {"--kv", "q8_0"});
+  expect_as_planned("builtin", {"--kv", "q8_0"}, "built-in");
   const std::optional<MemoryNeed> half = plan("builtin", {});
   const std::optional<MemoryNeed> quantised = plan("builtin", {"--kv", "q8_0"});
   ASSERT_TRUE(half && quantised);
@@ -167,7 +169,7 @@ TEST(WorkerMemory, IsAsPlannedForAQuantisedCache) {
 TEST(WorkerMemory, IsAsPlannedWhereWeightsAreCopied) {
   const TempDir folder;
   write_test_model(folder / "big", {.layers = 8, .hidden = 512, .heads = 8, .context = 1024});
-  expect_as_planned((folder / "big").string(), {"--max-batch", "4"});
+  expect_as_planned((folder / "big").string(), {"--max-batch", "4"}, "GPT-2, random");
 }
 
 // Small models of every family, with a vocabulary that fits theirs.
@@ -190,7 +192,7 @@ TEST(WorkerMemory, IsAsPlannedForEveryFamily) {
     const json::Object model{{"type", "BPE"}, {"vocab", vocab}, {"merges", json::Array()}};
     std::ofstream(folder / "tokenizer.json")
         << json::serialize(json::Object{{"added_tokens", json::Array()}, {"model", model}});
-    expect_as_planned(folder.path().string(), {"--max-batch", "4"}, first);
+    expect_as_planned(folder.path().string(), {"--max-batch", "4"}, family, first);
   }
 }
 
@@ -200,10 +202,11 @@ TEST(WorkerMemory, IsAsPlannedForRealModels) {
         "stories15M/stories15M-Q8_0.gguf", "stories260K/gguf/stories260K-Q4_K_M.gguf"}) {
     const auto path = data_path(fmt::format("weights/{}", model));
     if (!path) GTEST_SKIP() << "no " << model;
-    expect_as_planned(path->string(), {"--ctx", "256", "--max-batch", "4"});
+    expect_as_planned(path->string(), {"--ctx", "256", "--max-batch", "4"}, model);
   }
-  const auto long_one = data_path("weights/minimind2-small/minimind2-small-Q4_K_M.gguf");
-  expect_as_planned(long_one->string(), {"--ctx", "2048", "--max-batch", "2"});
+  constexpr std::string_view kLongOne = "minimind2-small/minimind2-small-Q4_K_M.gguf";
+  const auto long_one = data_path(fmt::format("weights/{}", kLongOne));
+  expect_as_planned(long_one->string(), {"--ctx", "2048", "--max-batch", "2"}, kLongOne);
 }
 
 TEST(WorkerMemory, PlanningNeedsNoPortAndSaysWhyItCannot) {
