@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Holds the measured numbers of the documents to the files that programs wrote (docs/data, decision 44).
 
-On a page with one of these marks every block of text (up to an empty line) that has a number with a unit has one in front of it:
+On every page of pages.txt every block of text (up to an empty line) that has a number with a unit has one of these marks in front of it:
 
     <!-- from: relay.txt, fleet.json -->   every figure of the block stands in one of these files of docs/data
-    <!-- not from a file: WHY -->          it does not, for this reason: an aim, a limit, another's measurement
+    <!-- a limit -->                       it was not measured: our code or a format says so
+    <!-- not from a file: WHY -->          it does not, for this reason: an aim, a size of something, another's measurement
+    <!-- page not from a file: WHY -->     the same for all blocks of the page that have no mark of their own
+
+Pages that a program makes whole have none (check_numbers.py).
 
 A figure is a number with a unit of measurement, and in a marked table every number behind the first column. What follows ≤ or ≥ is an aim, and
 code is no text. A figure is in a file where a value there, rounded to the digits that are shown, is the same, and the units agree: those of a text are
@@ -17,8 +21,12 @@ import pathlib
 import re
 import sys
 
+from check_commands import pages
+
 DATA = "docs/data"
-MARK = re.compile(r"<!-- (from|not from a file): (.+?) -->")
+MADE_WHOLE = {"docs/MODEL_SUPPORT.md", "docs/PERFORMANCE_BENCHMARKS.md"}
+MARK = re.compile(r"<!-- (?:(from|not from a file): (.+?)|(a limit)) -->")
+PAGE_MARK = re.compile(r"^<!-- page not from a file: .+ -->$", re.M)
 # Dimension and size of a unit, as texts write it and, in lower case, as keys end.
 UNITS = {
     "ns": ("time", 1e-9), "µs": ("time", 1e-6), "us": ("time", 1e-6), "ms": ("time", 1e-3), "s": ("time", 1), "seconds": ("time", 1), "min": ("time", 60),
@@ -93,7 +101,7 @@ def blocks_of(page):
         line = lines[at]
         found = MARK.fullmatch(line.strip())
         if found:
-            mark, at = found.groups(), at + 1
+            mark, at = (found.group(1) or found.group(3), found.group(2)), at + 1
         elif line.startswith("```"):
             at += 1
             while at < len(lines) and not lines[at].startswith("```"):
@@ -142,13 +150,12 @@ def read_values(path):
 
 def check_page(text, read):
     """What is wrong on a page; `read` gives the values of a file of docs/data, or None where there is none."""
-    if not MARK.search(text):
-        return
+    is_excused = PAGE_MARK.search(text) is not None
     for line, lines, mark in blocks_of(text):
         found = figures_of(lines)
         measured = [figure for figure in found if figure.unit]
-        if measured and mark is None:
-            yield f"{line}: {measured[0]} says not where it comes from: <!-- from: FILE --> or <!-- not from a file: WHY -->"
+        if measured and mark is None and not is_excused:
+            yield f"{line}: {measured[0]} says not where it comes from: <!-- from: FILE -->, <!-- a limit --> or <!-- not from a file: WHY -->"
         if mark is None or mark[0] != "from":
             continue
         if not found:
@@ -165,7 +172,7 @@ def check_page(text, read):
 
 
 def files_of(text):
-    return {name for kind, names in MARK.findall(text) if kind == "from" for name in names.split(", ")}
+    return {name for kind, names, _ in MARK.findall(text) if kind == "from" for name in names.split(", ")}
 
 
 def main():
@@ -173,10 +180,10 @@ def main():
         raise SystemExit(__doc__)
     root = pathlib.Path(sys.argv[1])
     read = lambda name: read_values(root / DATA / name) if (root / DATA / name).is_file() else None
-    pages = [root / "README.md", *sorted(root.glob("docs/*.md")), *sorted(root.glob("docs/models/*.md"))]
-    problems = [f"{page.relative_to(root)}:{problem}" for page in pages for problem in check_page(page.read_text(), read)]
+    wanted = [page for page in pages(root) if str(page.relative_to(root)) not in MADE_WHOLE]
+    problems = [f"{page.relative_to(root)}:{problem}" for page in wanted for problem in check_page(page.read_text(), read)]
     # What check_numbers.py makes whole pages of needs no mark.
-    used = {"model_support.json", "performance_benchmarks.json"}.union(*(files_of(page.read_text()) for page in pages))
+    used = {"model_support.json", "performance_benchmarks.json"}.union(*(files_of(page.read_text()) for page in wanted))
     problems += [f"{DATA}/{path.name}: no page has a number of it" for path in sorted((root / DATA).glob("*.*")) if path.name not in used]
     print("\n".join(problems) if problems else "every figure is in its file")
     raise SystemExit(1 if problems else 0)

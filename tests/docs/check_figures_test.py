@@ -30,12 +30,20 @@ class Figures(unittest.TestCase):
 
 
 class Pages(unittest.TestCase):
-    def test_without_marks_are_left_alone(self):
-        self.assertEqual(problems("It takes 3 ms.", None), [])
+    def test_say_where_a_figure_is_from_or_that_it_is_a_limit(self):
+        self.assertEqual(len(problems("It takes 3 ms.", None)), 1)
+        self.assertEqual(problems("It is named 3.", None), [])
+        self.assertEqual(problems("<!-- a limit -->\nAt most 3 MiB.", None), [])
+        self.assertEqual(len(problems("<!-- a limit -->\nAt most 3 MiB.\n\nIt takes 3 ms.", None)), 1)
 
-    def test_with_one_mark_need_it_everywhere(self):
+    def test_may_be_excused_whole_but_for_what_names_a_file(self):
+        text = "<!-- page not from a file: told by people -->\n\nIt takes 3 ms.\n\nAnd 4 ms.\n\n<!-- from: a.json -->\n5 ms.\n"
+        self.assertEqual(problems(text, [(5.0, "ms")]), [])
+        self.assertEqual(problems(text, [(6.0, "ms")]), ["8: 5 ms is not in a.json"])
+
+    def test_need_their_mark_at_every_block(self):
         text = "<!-- from: a.json -->\nIt takes 3 ms.\n\nAnd 4 ms.\n\n    sleep 5 s\n\n```\n6 ms\n```\n"
-        self.assertEqual(problems(text, [(3.0, "ms")]), ["4: 4 ms says not where it comes from: <!-- from: FILE --> or <!-- not from a file: WHY -->"])
+        self.assertEqual(problems(text, [(3.0, "ms")]), ["4: 4 ms says not where it comes from: <!-- from: FILE -->, <!-- a limit --> or <!-- not from a file: WHY -->"])
 
     def test_have_tables_of_names_without_marks(self):
         text = "<!-- from: a.json -->\nIt takes 3 ms.\n\n| | who |\n|---|---|\n| none | Llama 2 |\n"
