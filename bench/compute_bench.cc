@@ -27,7 +27,9 @@ constexpr std::int64_t kWorkingSetBytes = std::int64_t{256} << 20;
 std::unique_ptr<Backend> make_cpu() {
   auto backend = compute::make_backend("cpu");
   CHECK(backend.ok(), backend.error().message);
-  CHECK(backend.value()->reserve({.rows = 64, .inputs = 16384, .context = 8192}).ok());
+  CHECK(backend.value()
+            ->reserve({.rows = 128, .inputs = 16384, .context = 8192, .head_dim = 128})
+            .ok());
   return backend.take();
 }
 
@@ -93,42 +95,65 @@ void linear(benchmark::State& state, DType dtype) {
   state.SetLabel(backend->name());
 }
 
-// 32 query heads on 8 key heads of 128; `rows` sequences of `context` tokens.
+struct HeadShape {
+  std::int64_t heads, kv_heads, head_dim, layers;
+};
+constexpr HeadShape kHeadShapes[] = {{14, 2, 64, 24}, {9, 3, 64, 30},   {32, 4, 64, 22},
+                                     {32, 8, 128, 4}, {12, 12, 64, 12}, {14, 2, 64, 1}};
+
+// Rows at the end of `context` tokens, all layers after each other, as a step reads its cache:
+// `rows` of one sequence each, or the last of one sequence where range(3) is 1.
 void attention(benchmark::State& state, DType dtype) {
-  const std::int64_t rows = state.range(0);
-  const std::int64_t context = state.range(1);
-  constexpr std::int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128, kBlockTokens = 16;
+  const HeadShape& shape = kHeadShapes[state.range(0)];
+  const std::int64_t rows = state.range(1);
+  const std::int64_t context = state.range(2);
+  const std::int64_t sequences = state.range(3) == 1 ? 1 : rows;
+  constexpr std::int64_t kBlockTokens = 16;
   const auto backend = make_cpu();
   const std::int64_t blocks = context / kBlockTokens;
-  const std::int64_t cache_elems = rows * blocks * kKvHeads * kBlockTokens * kHeadDim;
-  const std::int64_t cache_bytes = cache_elems * tensor::info(dtype).block_bytes;
-  const Buffer keys = allocate(*backend, cache_bytes);
-  const Buffer values = allocate(*backend, cache_bytes);
-  const Buffer q = allocate(*backend, rows * kHeads * kHeadDim * 4);
-  const Buffer out = allocate(*backend, rows * kHeads * kHeadDim * 4);
-  std::vector<std::int32_t> tables(static_cast<std::size_t>(rows * blocks));
-  for (std::size_t i = 0; i < tables.size(); ++i) tables[i] = static_cast<std::int32_t>(i);
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(rows),
-                                      static_cast<std::int32_t>(context - 1));
-  std::vector<std::int32_t> sequences(static_cast<std::size_t>(rows));
-  for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i] = static_cast<std::int32_t>(i);
-  const auto cache = [&](const Buffer& buffer) {
-    return TensorView(buffer.data(), dtype, {rows * blocks, kKvHeads, kBlockTokens, kHeadDim});
+  const std::int64_t side_elems =
+      sequences * blocks * shape.kv_heads * kBlockTokens * shape.head_dim;
+  const auto bytes_of = [&](std::int64_t elems) {
+    return tensor::storage_bytes(dtype, elems).value();
   };
-  const compute::AttentionArgs args = {
-      .q = TensorView(q.data(), DType::F32, {rows, kHeads, kHeadDim}),
-      .cache = {cache(keys), cache(values)},
-      .positions = TensorView(positions.data(), DType::I32, {rows}),
-      .sequences = TensorView(sequences.data(), DType::I32, {rows}),
-      .block_tables = TensorView(tables.data(), DType::I32, {rows, blocks}),
-      .scale = 0.088F,
-      .out = TensorView(out.data(), DType::F32, {rows, kHeads, kHeadDim}),
-      .scores = {}};
-  for (auto _ : state) backend->attention(args);
+  const std::int64_t cache_bytes = bytes_of(2 * shape.layers * side_elems);
+  const Buffer cache = allocate(*backend, cache_bytes);
+  const Buffer q = allocate(*backend, rows * shape.heads * shape.head_dim * 4);
+  const Buffer out = allocate(*backend, rows * shape.heads * shape.head_dim * 4);
+  std::vector<std::int32_t> tables(static_cast<std::size_t>(sequences * blocks));
+  for (std::size_t i = 0; i < tables.size(); ++i) tables[i] = static_cast<std::int32_t>(i);
+  std::vector<std::int32_t> positions;
+  std::vector<std::int32_t> of_rows;
+  std::vector<compute::SequenceRun> runs;
+  for (std::int32_t row = 0; row < rows; ++row) {
+    of_rows.push_back(sequences == 1 ? 0 : row);
+    positions.push_back(
+        static_cast<std::int32_t>(sequences == 1 ? context - rows + row : context - 1));
+    compute::add_row(runs, of_rows.back(), positions.back());
+  }
+  const auto side = [&](std::int64_t index) {
+    return TensorView(static_cast<std::byte*>(cache.data()) + bytes_of(index * side_elems), dtype,
+                      {sequences * blocks, shape.kv_heads, kBlockTokens, shape.head_dim});
+  };
+  for (auto _ : state) {
+    for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+      backend->attention(
+          {.q = TensorView(q.data(), DType::F32, {rows, shape.heads, shape.head_dim}),
+           .cache = {side(2 * layer), side(2 * layer + 1)},
+           .positions = TensorView(positions.data(), DType::I32, {rows}),
+           .sequences = TensorView(of_rows.data(), DType::I32, {rows}),
+           .block_tables = TensorView(tables.data(), DType::I32, {sequences, blocks}),
+           .runs = runs,
+           .scale = 0.088F,
+           .out = TensorView(out.data(), DType::F32, {rows, shape.heads, shape.head_dim}),
+           .scores = {}});
+    }
+  }
   const auto rate = benchmark::Counter::kIsIterationInvariantRate;
-  state.counters["GB/s"] = benchmark::Counter(2e-9 * static_cast<double>(cache_bytes), rate);
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(4e-9 * static_cast<double>(rows * kHeads * context * kHeadDim), rate);
+  state.counters["GB/s"] = benchmark::Counter(1e-9 * static_cast<double>(cache_bytes), rate);
+  state.counters["GFLOP/s"] = benchmark::Counter(
+      4e-9 * static_cast<double>(rows * shape.heads * context * shape.head_dim * shape.layers),
+      rate);
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {
@@ -141,7 +166,15 @@ void shapes(benchmark::internal::Benchmark* bench) {
 }
 
 void contexts(benchmark::internal::Benchmark* bench) {
-  bench->Args({1, 4096})->Args({16, 1024})->UseRealTime()->Unit(benchmark::kMicrosecond);
+  for (std::int64_t shape = 0; shape < std::ssize(kHeadShapes); ++shape) {
+    bench->Args({shape, 1, 4096, 0});
+    bench->Args({shape, 128, 512, 1});
+  }
+  bench->Args({5, 1, 1024, 0})
+      ->Args({0, 16, 1024, 0})
+      ->UseRealTime()
+      ->MeasureProcessCPUTime()
+      ->Unit(benchmark::kMicrosecond);
 }
 
 BENCHMARK(read_memory)->UseRealTime()->Unit(benchmark::kMicrosecond);
@@ -154,6 +187,7 @@ BENCHMARK_CAPTURE(linear, Q6_K, DType::Q6_K)->Apply(shapes);
 BENCHMARK_CAPTURE(linear, Q5_K, DType::Q5_K)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, F32, DType::F32)->Apply(contexts);
 BENCHMARK_CAPTURE(attention, F16, DType::F16)->Apply(contexts);
+BENCHMARK_CAPTURE(attention, Q8_0, DType::Q8_0)->Apply(contexts);
 
 }  // namespace
 
