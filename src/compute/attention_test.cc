@@ -193,7 +193,7 @@ TEST_P(Attention, EqualsTheReferenceForEveryHeadShape) {
 // tolerance is that of the other types.
 TEST_P(Attention, EqualsTheReferenceForAQuantisedCache) {
   for (const std::int64_t head_dim : {32, 64, 160}) {
-    for (const auto& [heads, kv_heads] : {std::pair{6, 2}, {3, 1}}) {
+    for (const auto& [heads, kv_heads] : {std::pair{6, 2}, {3, 1}, {16, 2}}) {
       for (const std::int64_t block_tokens : {5, 16}) {
         Case c;
         c.cache_dtype = DType::Q8_0;
@@ -333,7 +333,8 @@ TEST_P(Attention, AFutureOfNansChangesNothing) {
 TEST_P(Attention, APromptEqualsItsRowsOneByOne) {
   for (const DType dtype : {DType::F16, DType::Q8_0}) {
     for (const std::int32_t window : {0, 40}) {
-      for (const auto& [heads, kv_heads] : {std::pair{14, 2}, {2, 2}, {8, 2}, {70, 1}}) {
+      for (const auto& [heads, kv_heads] :
+           {std::pair{14, 2}, {16, 2}, {6, 1}, {2, 2}, {8, 2}, {70, 1}}) {
         Case c;
         c.cache_dtype = dtype;
         c.heads = heads;

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "compute/cpu/kernels.h"
 
@@ -22,6 +23,7 @@
 
 #include "compute/cpu/attention_few_inl.h"
 #include "compute/cpu/attention_keys_inl.h"
+#include "compute/cpu/attention_turned_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace llorch::compute {
@@ -310,6 +312,9 @@ HWY_INLINE void weigh_tile(const AttendTile& tile, const AttentionRoom& room, st
 template <class T>
 HWY_INLINE void attend_typed(const AttendTile& tile) {
   if (tile.sums_in_lanes && tile.rows * tile.heads <= kFewQueries) return attend_few<T>(tile);
+  if constexpr (!std::is_same_v<T, float>) {
+    if (attend_turned<T>(tile)) return;
+  }
   const AttentionRoom room = lay_out(tile);
   const std::int64_t queries = tile.rows * tile.heads;
   std::fill_n(room.queries, tile.head_dim * room.lanes, 0.0F);

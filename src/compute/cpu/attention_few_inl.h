@@ -55,9 +55,6 @@ HWY_INLINE Vec score_few(const float* query, const float* keys, std::int64_t dim
   return add_up_each(parts);
 }
 
-// Not Highway's Iota: gcc 12 at -O3 miscompiles what it is inlined into (softcaps came out wrong).
-HWY_ALIGN constexpr float kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
 // What one query has seen so far.
 struct FewSeen {
   float largest = -std::numeric_limits<float>::infinity();

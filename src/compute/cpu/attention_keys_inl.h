@@ -140,6 +140,9 @@ HWY_INLINE Vec tanh_of(Vec x) {
 }
 #endif
 
+// Not Highway's Iota: gcc 12 at -O3 miscompiles what it is inlined into (softcaps came out wrong).
+HWY_ALIGN constexpr float kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 // For checkpoints: scores as they are before they become exponentials. Those of one query stand
 // `key_stride` apart.
 HWY_INLINE void tell_scores(const AttendTile& tile, const float* scores, std::int64_t query_stride,
