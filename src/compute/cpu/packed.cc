@@ -289,35 +289,44 @@ void pack_quants(const WeightSource& source, std::int64_t first, std::int64_t la
   }
 }
 
-template <class Number>
+template <DType T>
+using Number = std::conditional_t<T == DType::F32, std::uint32_t, std::uint16_t>;
+
+template <DType T>
 void pack_numbers(const WeightSource& source, std::int64_t first, std::int64_t lanes,
                   std::uint8_t* out) {
   const std::byte* bytes = source.bytes.data();
-  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Number));
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Number<T>));
   constexpr std::int64_t kAtOnce = 64;
-  for (std::int64_t begin = 0; begin < source.cols; begin += kAtOnce) {
-    const std::int64_t end = std::min(begin + kAtOnce, source.cols);
+  // An odd last column of pairs has none beside it.
+  const std::int64_t cols = T == DType::BF16 ? (source.cols + 1) / 2 * 2 : source.cols;
+  for (std::int64_t begin = 0; begin < cols; begin += kAtOnce) {
+    const std::int64_t end = std::min(begin + kAtOnce, cols);
     for (std::int64_t lane = 0; lane < kTileRows; ++lane) {
       const std::byte* row = bytes + (first + lane) * source.row_stride * kBytes;
-      std::uint8_t* place = out + lane * kBytes;
       for (std::int64_t k = begin; k < end; ++k) {
-        Number number = 0;
-        if (lane < lanes)
+        Number<T> number = 0;
+        if (lane < lanes && k < source.cols)
           std::memcpy(&number, row + k * source.col_stride * kBytes, sizeof(number));
-        std::memcpy(place + k * kTileRows * kBytes, &number, sizeof(number));
+        std::memcpy(out + number_offset(T, k, lane), &number, sizeof(number));
       }
     }
   }
 }
 
-template <class Number>
+template <DType T>
 void unpack_numbers(const std::uint8_t* tile, std::int64_t lane, std::int64_t k,
                     std::uint8_t* out) {
-  for (std::int64_t i = 0; i < k; ++i) {
-    std::memcpy(out + i * static_cast<std::int64_t>(sizeof(Number)),
-                tile + (i * kTileRows + lane) * static_cast<std::int64_t>(sizeof(Number)),
-                sizeof(Number));
-  }
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Number<T>));
+  for (std::int64_t i = 0; i < k; ++i)
+    std::memcpy(out + i * kBytes, tile + number_offset(T, i, lane), sizeof(Number<T>));
+}
+
+template <class F>
+void with_plain_type(DType dtype, const F& visit) {
+  with_types<DType::F32, DType::F16, DType::BF16>([&](auto type) {
+    if (dtype == type()) visit(type);
+  });
 }
 
 }  // namespace
@@ -325,7 +334,7 @@ void unpack_numbers(const std::uint8_t* tile, std::int64_t lane, std::int64_t k,
 std::int64_t tile_bytes(DType dtype, std::int64_t k) {
   const QuantLayout layout = quant_layout(dtype);
   if (layout.opened) return k / code_block(dtype).elems * code_block(dtype).record_bytes();
-  if (layout.elems == 0) return k * kTileRows * tensor::info(dtype).block_bytes;
+  if (layout.elems == 0) return number_offset(dtype, dtype == DType::BF16 ? (k + 1) / 2 * 2 : k, 0);
   return k / layout.elems * layout.record_bytes();
 }
 
@@ -336,16 +345,15 @@ std::int64_t packed_bytes(DType dtype, std::int64_t rows, std::int64_t k) {
 void pack_tile(const WeightSource& source, std::int64_t tile, std::uint8_t* out) {
   const std::int64_t first = tile * kTileRows;
   const std::int64_t lanes = std::min(kTileRows, source.rows - first);
-  if (source.dtype == DType::F32) return pack_numbers<std::uint32_t>(source, first, lanes, out);
-  if (has_plain_tiles(source.dtype)) return pack_numbers<std::uint16_t>(source, first, lanes, out);
+  with_plain_type(source.dtype,
+                  [&](auto type) { pack_numbers<type()>(source, first, lanes, out); });
   if (has_codes(source.dtype)) return pack_codes(source, first, lanes, out);
   with_quant_type(source.dtype, [&](auto type) { pack_quants<type()>(source, first, lanes, out); });
 }
 
 void unpack_row(DType dtype, const std::uint8_t* tile, std::int64_t lane, std::int64_t k,
                 std::uint8_t* out) {
-  if (dtype == DType::F32) return unpack_numbers<std::uint32_t>(tile, lane, k, out);
-  if (has_plain_tiles(dtype)) return unpack_numbers<std::uint16_t>(tile, lane, k, out);
+  with_plain_type(dtype, [&](auto type) { unpack_numbers<type()>(tile, lane, k, out); });
   if (has_codes(dtype)) return unpack_codes(dtype, tile, lane, k, out);
   with_quant_type(dtype, [&](auto type) {
     constexpr QuantLayout kLayout = quant_layout(type());

@@ -1,8 +1,9 @@
 // Weights as the product kernels read them: tiles of 16 rows, lane r of every vector is row r of
 // the tile, so that no sum ever crosses lanes.
 //
-// A plain type (F32, F16, BF16) keeps 16 numbers for each k. A block type keeps records that follow
-// k, one per block of the file:
+// A plain type (F32, F16) keeps 16 numbers for each k; BF16 keeps 16 pairs for each two k, the
+// first one low, and zeros behind an odd last one. A block type keeps records that follow k, one
+// per block of the file:
 //
 //   step f16[16] | offset f16[16] where the type has one          blocks of 32: then the numbers
 //   then eight groups of 32 k                                     blocks of 256 only
@@ -158,6 +159,12 @@ inline constexpr std::uint8_t kIq4Levels[16] = {1,   24,  45,  63,  79,  93,  10
 constexpr bool has_plain_tiles(tensor::DType dtype) {
   using enum tensor::DType;
   return dtype == F32 || dtype == F16 || dtype == BF16;
+}
+
+// Where a tile of plain numbers keeps that of (k, lane).
+constexpr std::int64_t number_offset(tensor::DType dtype, std::int64_t k, std::int64_t lane) {
+  if (dtype == tensor::DType::BF16) return (k / 2 * kTileRows + lane) * 4 + k % 2 * 2;
+  return (k * kTileRows + lane) * (dtype == tensor::DType::F32 ? 4 : 2);
 }
 
 // Bytes of one tile of k columns.

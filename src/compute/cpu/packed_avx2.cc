@@ -11,26 +11,32 @@ namespace llorch::compute {
 namespace {
 
 struct Tiles : HalfTiles<false> {
-  template <DType T>
+  // Half of a tile's numbers of one of two k, whose own begin at p.
+  template <DType T, int parity>
   static LLORCH_INLINE __m256 load_numbers(const std::uint8_t* p) {
+    if constexpr (T == DType::BF16) {
+      const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+      return _mm256_castsi256_ps(parity == 0
+                                     ? _mm256_slli_epi32(pairs, 16)
+                                     : _mm256_and_si256(pairs, _mm256_set1_epi32(-0x10000)));
+    }
+    p += number_offset(T, parity, 0);
     if constexpr (T == DType::F32) return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
-    if constexpr (T == DType::F16) return load_halves(p);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(
-        _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+    return load_halves(p);
   }
 
   // `Rows` rows, 12 registers of sums at most.
   template <DType T, int Rows>
   static LLORCH_INLINE void half_numbers(const std::uint8_t* tile, const float* x,
                                          std::int64_t x_stride, std::int64_t k, float* out) {
-    constexpr std::int64_t kBytes = kTileRows * (T == DType::F32 ? 4 : 2);
+    constexpr std::int64_t kBytes = number_offset(T, 2, 0);
     __m256 even[std::size_t{Rows}], odd[std::size_t{Rows}];
     for (int r = 0; r < Rows; ++r) even[r] = odd[r] = _mm256_setzero_ps();
     std::int64_t i = 0;
-    for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
-      fetch_ahead<Rows, 2 * kBytes>(tile);
-      const __m256 a = load_numbers<T>(tile);
-      const __m256 b = load_numbers<T>(tile + kBytes);
+    for (; i + 2 <= k; i += 2, tile += kBytes) {
+      fetch_ahead<Rows, kBytes>(tile);
+      const __m256 a = load_numbers<T, 0>(tile);
+      const __m256 b = load_numbers<T, 1>(tile);
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r) {
         const float* row = x + r * x_stride + i;
@@ -39,7 +45,7 @@ struct Tiles : HalfTiles<false> {
       }
     }
     if (i < k) {
-      const __m256 a = load_numbers<T>(tile);
+      const __m256 a = load_numbers<T, 0>(tile);
       for (int r = 0; r < Rows; ++r)
         even[r] = _mm256_fmadd_ps(a, _mm256_set1_ps(x[r * x_stride + i]), even[r]);
     }
@@ -52,7 +58,7 @@ struct Tiles : HalfTiles<false> {
                       std::int64_t k, float* out) {
     constexpr int kFirst = Rows > 6 ? Rows / 2 : Rows;
     constexpr int kSecond = Rows - kFirst;
-    constexpr std::int64_t kHalf = kTileRows / 2 * (T == DType::F32 ? 4 : 2);
+    constexpr std::int64_t kHalf = number_offset(T, 0, kTileRows / 2);
     for (int half = 0; half < 2; ++half) {
       const std::uint8_t* bytes = tile + half * kHalf;
       half_numbers<T, kFirst>(bytes, x, x_stride, k, out + half * 8);
@@ -66,9 +72,19 @@ struct Tiles : HalfTiles<false> {
 template <DType T>
 void open_numbers(const std::uint8_t* tile, std::int64_t, std::int64_t, std::int64_t k,
                   float* opened) {
-  constexpr std::int64_t kBytes = kTileRows / 2 * (T == DType::F32 ? 4 : 2);
-  for (std::int64_t i = 0; i < 2 * k; ++i, tile += kBytes, opened += kTileRows / 2)
-    _mm256_store_ps(opened, Tiles::load_numbers<T>(tile));
+  constexpr std::int64_t kHalf = kTileRows / 2;
+  constexpr std::int64_t kHalfBytes = number_offset(T, 0, kHalf);
+  std::int64_t i = 0;
+  for (; i + 2 <= k; i += 2, tile += number_offset(T, 2, 0), opened += 2 * kTileRows) {
+    _mm256_store_ps(opened, Tiles::load_numbers<T, 0>(tile));
+    _mm256_store_ps(opened + kHalf, Tiles::load_numbers<T, 0>(tile + kHalfBytes));
+    _mm256_store_ps(opened + kTileRows, Tiles::load_numbers<T, 1>(tile));
+    _mm256_store_ps(opened + kTileRows + kHalf, Tiles::load_numbers<T, 1>(tile + kHalfBytes));
+  }
+  if (i < k) {
+    _mm256_store_ps(opened, Tiles::load_numbers<T, 0>(tile));
+    _mm256_store_ps(opened + kHalf, Tiles::load_numbers<T, 0>(tile + kHalfBytes));
+  }
 }
 
 // Three rows and both halves of a tile: 12 sums of the 16 registers.

@@ -25,26 +25,31 @@ struct Tiles {
     Products<T, Rows, 2>::multiply(tile, x, blocks, out);
   }
 
-  template <DType T>
+  // The numbers of one of two k, which begin at p.
+  template <DType T, int parity>
   static LLORCH_INLINE __m512 load_numbers(const std::uint8_t* p) {
-    if constexpr (T == DType::F32) return _mm512_loadu_ps(reinterpret_cast<const float*>(p));
-    if constexpr (T == DType::F16) return load_halves(p);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(
-        _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+    if constexpr (T == DType::BF16) {
+      const __m512i pairs = _mm512_loadu_si512(p);
+      return _mm512_castsi512_ps(parity == 0
+                                     ? _mm512_slli_epi32(pairs, 16)
+                                     : _mm512_and_si512(pairs, _mm512_set1_epi32(-0x10000)));
+    }
+    p += number_offset(T, parity, 0);
+    return T == DType::F32 ? load_floats(p) : load_halves(p);
   }
 
   template <DType T, int Rows>
   static void numbers(const std::uint8_t* tile, const float* x, std::int64_t x_stride,
                       std::int64_t k, float* out) {
-    constexpr std::int64_t kBytes = kTileRows * (T == DType::F32 ? 4 : 2);
+    constexpr std::int64_t kBytes = number_offset(T, 2, 0);
     __m512 even[std::size_t{Rows}], odd[std::size_t{Rows}];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) even[r] = odd[r] = _mm512_setzero_ps();
     std::int64_t i = 0;
-    for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
-      fetch_ahead<Rows, 2 * kBytes>(tile);
-      const __m512 a = load_numbers<T>(tile);
-      const __m512 b = load_numbers<T>(tile + kBytes);
+    for (; i + 2 <= k; i += 2, tile += kBytes) {
+      fetch_ahead<Rows, kBytes>(tile);
+      const __m512 a = load_numbers<T, 0>(tile);
+      const __m512 b = load_numbers<T, 1>(tile);
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r) {
         const float* row = x + r * x_stride + i;
@@ -53,7 +58,7 @@ struct Tiles {
       }
     }
     if (i < k) {
-      const __m512 a = load_numbers<T>(tile);
+      const __m512 a = load_numbers<T, 0>(tile);
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r)
         even[r] = _mm512_fmadd_ps(a, _mm512_set1_ps(x[r * x_stride + i]), even[r]);
@@ -67,11 +72,16 @@ struct Tiles {
 template <DType T>
 void open_numbers(const std::uint8_t* tile, std::int64_t tile_bytes, std::int64_t tiles,
                   std::int64_t k, float* opened) {
-  constexpr std::int64_t kBytes = kTileRows * (T == DType::F32 ? 4 : 2);
-  for (std::int64_t i = 0; i < k; ++i, tile += kBytes) {
-    for (std::int64_t t = 0; t < tiles; ++t, opened += kTileRows)
-      _mm512_store_ps(opened, Tiles::load_numbers<T>(tile + t * tile_bytes));
+  std::int64_t i = 0;
+  for (; i + 2 <= k; i += 2, tile += number_offset(T, 2, 0)) {
+    for (std::int64_t t = 0; t < tiles; ++t, opened += kTileRows) {
+      _mm512_store_ps(opened, Tiles::load_numbers<T, 0>(tile + t * tile_bytes));
+      _mm512_store_ps(opened + tiles * kTileRows, Tiles::load_numbers<T, 1>(tile + t * tile_bytes));
+    }
+    opened += tiles * kTileRows;
   }
+  for (std::int64_t t = 0; i < k && t < tiles; ++t, opened += kTileRows)
+    _mm512_store_ps(opened, Tiles::load_numbers<T, 0>(tile + t * tile_bytes));
 }
 
 // Every vector that is loaded serves as many products as registers allow: 24 sums of the 32.

@@ -277,12 +277,17 @@ struct Tiles {
     store<Rows>(sums, out);
   }
 
-  template <DType T>
+  // A quarter of a tile's numbers of one of two k, whose own begin at p.
+  template <DType T, int parity>
   static LLORCH_INLINE float32x4_t load_numbers(const std::uint8_t* p) {
+    if constexpr (T == DType::BF16) {
+      const uint32x4_t pairs = vreinterpretq_u32_u8(vld1q_u8(p));
+      return vreinterpretq_f32_u32(parity == 0 ? vshlq_n_u32(pairs, 16)
+                                               : vandq_u32(pairs, vdupq_n_u32(0xFFFF0000)));
+    }
+    p += number_offset(T, parity, 0);
     if constexpr (T == DType::F32) return vld1q_f32(reinterpret_cast<const float*>(p));
-    if constexpr (T == DType::F16) return load_four_halves(p);
-    const uint16x4_t halves = vreinterpret_u16_u8(vld1_u8(p));
-    return vreinterpretq_f32_u32(vshll_n_u16(halves, 16));
+    return load_four_halves(p);
   }
 
   template <DType T, int Rows>
@@ -299,28 +304,28 @@ struct Tiles {
   template <DType T, int Rows>
   [[gnu::noinline]] static void some_numbers(const std::uint8_t* tile, const float* x,
                                              std::int64_t x_stride, std::int64_t k, float* out) {
-    constexpr std::int64_t kQuarterBytes = kLanes * (T == DType::F32 ? 4 : 2);
-    constexpr std::int64_t kBytes = kQuarters * kQuarterBytes;
+    constexpr std::int64_t kQuarterBytes = number_offset(T, 0, kLanes);
+    constexpr std::int64_t kBytes = number_offset(T, 2, 0);
     Floats even[std::size_t{Rows}], odd[std::size_t{Rows}];
     clear<Rows>(even);
     clear<Rows>(odd);
-    const auto add = [&](const std::uint8_t* at, std::int64_t i, Floats* to)
+    const auto add = [&]<int parity>(const std::uint8_t* at, std::int64_t i, Floats* to)
         __attribute__((always_inline)) {
 #pragma GCC unroll 4
       for (int q = 0; q < kQuarters; ++q) {
-        const float32x4_t number = load_numbers<T>(at + q * kQuarterBytes);
+        const float32x4_t number = load_numbers<T, parity>(at + q * kQuarterBytes);
 #pragma GCC unroll 2
         for (int r = 0; r < Rows; ++r)
-          to[r].v[q] = vfmaq_n_f32(to[r].v[q], number, x[r * x_stride + i]);
+          to[r].v[q] = vfmaq_n_f32(to[r].v[q], number, x[r * x_stride + i + parity]);
       }
     };
     std::int64_t i = 0;
-    for (; i + 2 <= k; i += 2, tile += 2 * kBytes) {
-      fetch_ahead<Rows, 2 * kBytes>(tile);
-      add(tile, i, even);
-      add(tile + kBytes, i + 1, odd);
+    for (; i + 2 <= k; i += 2, tile += kBytes) {
+      fetch_ahead<Rows, kBytes>(tile);
+      add.template operator()<0>(tile, i, even);
+      add.template operator()<1>(tile, i, odd);
     }
-    if (i < k) add(tile, i, even);
+    if (i < k) add.template operator()<0>(tile, i, even);
 #pragma GCC unroll 2
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4

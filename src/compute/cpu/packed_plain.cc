@@ -154,11 +154,10 @@ struct Tiles {
   [[gnu::noinline]] static void multiply_numbers(const std::uint8_t* tile, const float* x,
                                                  std::int64_t x_stride, int rows, std::int64_t k,
                                                  float* out) {
-    constexpr int kBytes = T == DType::F32 ? 4 : 2;
     float sums[2][kPanelRows][kLanes] = {};
     for (std::int64_t i = 0; i < k; ++i) {
-      for (int lane = 0; lane < kLanes; ++lane, tile += kBytes) {
-        const float number = load_number<T>(tile);
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const float number = load_number<T>(tile + number_offset(T, i, lane));
         for (int r = 0; r < rows; ++r) {
           float& sum = sums[i % 2][r][lane];
           sum = std::fma(number, x[r * x_stride + i], sum);

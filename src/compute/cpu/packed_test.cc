@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -96,6 +97,38 @@ TEST(Packed, RowsComeOutAsTheyWentIn) {
                              static_cast<std::size_t>(r) * row_bytes;
       ASSERT_EQ(row, std::vector<std::uint8_t>(expected, expected + row_bytes))
           << tensor::name(dtype) << " row " << r;
+    }
+  }
+}
+
+// An odd width leaves half a pair over, which meets whatever stands beside the last input.
+TEST(Packed, PlainRowsOfAnyWidthComeOutAndNothingElseIsInTheirTiles) {
+  Random random(77);
+  constexpr std::int64_t kRows = 3;
+  for (const std::int64_t cols : {1, 2, 31, 64, 65, 515}) {
+    for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
+      SCOPED_TRACE(fmt::format("{} x {}", tensor::name(dtype), cols));
+      const std::vector<std::byte> bytes = random_weight(dtype, kRows * cols, random);
+      const WeightSource source = {.name = "w",
+                                   .dtype = dtype,
+                                   .rows = kRows,
+                                   .cols = cols,
+                                   .row_stride = cols,
+                                   .bytes = bytes};
+      std::vector<std::uint8_t> tile(static_cast<std::size_t>(tile_bytes(dtype, cols)), 0xFF);
+      pack_tile(source, 0, tile.data());
+      std::vector<std::uint8_t> row(bytes.size() / kRows);
+      for (std::int64_t lane = 0; lane < kTileRows; ++lane) {
+        unpack_row(dtype, tile.data(), lane, cols, row.data());
+        for (std::size_t i = 0; i < row.size(); ++i) {
+          const std::size_t at = static_cast<std::size_t>(lane) * row.size() + i;
+          ASSERT_EQ(row[i], at < bytes.size() ? static_cast<std::uint8_t>(bytes[at]) : 0);
+        }
+        if (dtype != DType::BF16 || cols % 2 == 0) continue;
+        std::uint16_t beside;
+        std::memcpy(&beside, tile.data() + number_offset(dtype, cols, lane), sizeof(beside));
+        EXPECT_EQ(beside, 0);
+      }
     }
   }
 }

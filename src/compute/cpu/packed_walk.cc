@@ -220,10 +220,9 @@ struct NumberStretch {
 void ask_for(const PackedRange& range, const NumberStretch& next, std::int64_t part,
              std::int64_t parts) {
   const std::int64_t bytes = tile_bytes(range.dtype, range.k);
-  const std::int64_t each = bytes / range.k;
-  const std::int64_t lines = next.count * each / kVectorBytes;
+  const std::int64_t lines = tile_bytes(range.dtype, next.count) / kVectorBytes;
   for (std::int64_t tile = next.tile; tile < next.tile + next.tiles; ++tile) {
-    const std::uint8_t* first = range.tiles + tile * bytes + next.begin * each;
+    const std::uint8_t* first = range.tiles + tile * bytes + tile_bytes(range.dtype, next.begin);
     for (std::int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
       __builtin_prefetch(first + line * kVectorBytes, 0, 2);
   }
@@ -241,7 +240,7 @@ void multiply_stretch(const PackedKernels& kernels, const PackedRange& range,
   for (std::int64_t tile = 0; tile < at.tiles; tile += blocks.tiles) {
     const std::int64_t tiles = std::min(blocks.tiles, at.tiles - tile);
     const std::uint8_t* first =
-        range.tiles + (at.tile + tile) * bytes + at.begin * (bytes / range.k);
+        range.tiles + (at.tile + tile) * bytes + tile_bytes(range.dtype, at.begin);
     blocks.open[static_cast<std::size_t>(range.dtype)](first, bytes, tiles, at.count, opened);
     for (std::int64_t p = 0; p < panels; ++p, ++step) {
       const std::int64_t row = band.rows * p / panels;
