@@ -66,7 +66,8 @@ class Backend {
       const = 0;  // "reference", "cpu (AVX2, 8 threads)", "cuda:0 (NVIDIA …)"
 
   // Two backends of one class and one build give the same bits for the same ops: "cpu-avx512",
-  // "cuda-sm90", "reference".
+  // "cuda-sm90", "reference". Asked for once the weights are loaded: it may follow from their
+  // types.
   virtual std::string device_class() const = 0;
 
   // Nothing where the host is the device.

@@ -42,6 +42,36 @@ TEST(MakeBackend, ForcesAnInstructionSet) {
   EXPECT_THAT(unknown.error().message, HasSubstr(std::string(available_isas().back().name)));
 }
 
+// Sets whose products of BF16 weights round differ from the others in those alone: a model without
+// them may move.
+TEST(MakeBackend, TheClassTellsProductsOfBf16OnceThereAreSome) {
+  const std::vector<std::byte> bytes(std::size_t{32} * 32 * 4);
+  const auto load = [&](Backend& backend, tensor::DType dtype, WeightUse use) {
+    const auto weight =
+        backend.load_weight({.name = "w",
+                             .dtype = dtype,
+                             .rows = 32,
+                             .cols = 32,
+                             .row_stride = 32,
+                             .use = use,
+                             .bytes = std::span(bytes).first(static_cast<std::size_t>(
+                                 tensor::storage_bytes(dtype, 32 * 32).value()))});
+    ASSERT_TRUE(weight.ok()) << weight.error().message;
+  };
+  for (const Isa& isa : available_isas()) {
+    const auto backend = make_backend("cpu", {.threads = 1, .isa = isa.name}).take();
+    const std::string plain = "cpu-" + std::string(isa.bits_of);
+    for (const tensor::DType dtype : {tensor::DType::F32, tensor::DType::F16, tensor::DType::Q8_0})
+      load(*backend, dtype, WeightUse::Multiply);
+    load(*backend, tensor::DType::BF16, WeightUse::LookUp);
+    EXPECT_EQ(backend->device_class(), plain);
+    load(*backend, tensor::DType::BF16, WeightUse::Multiply);
+    const bool rounds = backend->input_form(tensor::DType::BF16) == InputForm::BF16;
+    EXPECT_EQ(rounds, isa.packed->round != nullptr) << isa.name;
+    EXPECT_EQ(backend->device_class(), plain + (rounds ? "bf16" : ""));
+  }
+}
+
 TEST(MakeBackend, SaysWhatThereIsInsteadOfFallingBack) {
   const auto cuda = make_backend("cuda:99");
   ASSERT_FALSE(cuda.ok());

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "compute/cpu/cpu_backend.h"
 #include "compute/create.h"
 #include "compute/dequantize.h"
 #include "compute/test_tensors.h"
@@ -149,10 +150,12 @@ TEST(InputForm, IsDeclaredByEachBackend) {
        {Q8_0,  Q4_0,  Q4_1,    Q5_0,   Q5_1,  Q2_K,    Q3_K,  Q4_K,  Q5_K,  Q6_K,  IQ4_NL, IQ4_XS,
         IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, TQ1_0, TQ2_0, MXFP4, NVFP4})
     EXPECT_EQ(cpu->input_form(dtype), InputForm::Int8) << tensor::name(dtype);
-  for (const DType dtype : {F32, F16, BF16, F8E4M3})
+  for (const DType dtype : {F32, F16, F8E4M3})
     EXPECT_EQ(cpu->input_form(dtype), InputForm::F32) << tensor::name(dtype);
+  EXPECT_EQ(cpu->input_form(BF16), cpu_forms("", {}).has_bf16 ? InputForm::BF16 : InputForm::F32);
   const auto exact = make_backend("cpu", {.threads = 1, .input = InputForm::F32}).take();
   EXPECT_EQ(exact->input_form(Q4_K), InputForm::F32);
+  EXPECT_EQ(exact->input_form(BF16), InputForm::F32);
   const auto forced = make_backend("cpu", {.threads = 1, .input = InputForm::Int8}).take();
   EXPECT_THAT(forced->name(), HasSubstr("input int8"));
   EXPECT_EQ(forced->input_form(DType::Q8_0), InputForm::Int8);

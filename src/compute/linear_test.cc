@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "compute/conformance.h"
+#include "compute/quantize.h"
 
 namespace llorch::compute::test {
 namespace {
@@ -122,6 +125,51 @@ TEST_P(Linear, LinearRowsDoNotDependOnTheirNeighbours) {
   }
 }
 
+// Infinities, what is none, and finite values that the form rounds to an infinity.
+TEST_P(Linear, WhatIsNoNumberComesOutAsTheFormHasItAndOnlyInItsRow) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr std::int64_t kDim = 67;
+  constexpr std::int64_t kOutputs = 3;
+  const std::vector<float> odd = {
+      1, std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity, kLargest, 1e-39F};
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
+    for (const std::int64_t at : {0, 33, 66}) {
+      const auto op = [&](Device& device) {
+        Random random(36);
+        std::vector<float> weights = random.numbers(kOutputs * kDim);
+        for (float& weight : weights) weight = std::copysign(0.5F, weight);
+        std::vector<std::byte> bytes(
+            static_cast<std::size_t>(tensor::storage_bytes(dtype, kOutputs * kDim).value()));
+        CHECK(quantize(dtype, weights, bytes).ok());
+        std::vector<float> x;
+        for (const float value : odd) {
+          for (std::int64_t i = 0; i < kDim; ++i) x.push_back(i == at ? value : 0.25F);
+        }
+        const auto rows = std::ssize(odd);
+        const TensorView out = device.output(rows, kOutputs, Layout::Tight);
+        const LinearTarget target = {
+            .weight = device.weight(dtype, kOutputs, kDim, bytes), .bias = {}, .out = out};
+        device.backend().linear({.x = device.floats(x, {rows, kDim}), .targets = {&target, 1}});
+        return device.read(out);
+      };
+      Device reference(*reference_);
+      const std::vector<float> expected = op(reference);
+      const std::vector<float> found = run(op);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        SCOPED_TRACE(fmt::format("{} with {} at {}", tensor::name(dtype), odd[i / kOutputs], at));
+        if (std::isfinite(expected[i])) {
+          EXPECT_NEAR(found[i], expected[i], 1e-6 * std::max(1.0F, std::abs(expected[i])));
+        } else {
+          EXPECT_EQ(std::isnan(found[i]), std::isnan(expected[i]));
+          EXPECT_EQ(std::isinf(found[i]), std::isinf(expected[i]));
+          EXPECT_EQ(found[i] > 0, expected[i] > 0);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Linear, SeveralTargetsEqualOneCallEach) {
   const auto run_targets = [&](bool together) {
     return run([&](Device& device) {
@@ -132,7 +180,7 @@ TEST_P(Linear, SeveralTargetsEqualOneCallEach) {
       std::vector<std::vector<std::byte>> bytes;
       std::vector<LinearTarget> targets;
       for (const auto& [dtype, n] :
-           {std::pair{DType::F32, 40}, {DType::Q8_0, 1}, {DType::F16, 33}}) {
+           {std::pair{DType::F32, 40}, {DType::Q8_0, 1}, {DType::BF16, 18}, {DType::F16, 33}}) {
         bytes.push_back(random_weight(dtype, n * kDim, random));
         targets.push_back({.weight = device.weight(dtype, n, kDim, bytes.back()),
                            .bias = {},
@@ -148,7 +196,7 @@ TEST_P(Linear, SeveralTargetsEqualOneCallEach) {
       return all;
     });
   };
-  expect_same_bits(run_targets(true), run_targets(false), "three targets");
+  expect_same_bits(run_targets(true), run_targets(false), "four targets");
 }
 
 std::vector<float> multiply(Backend& backend, const WeightSource& source,

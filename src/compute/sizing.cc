@@ -96,7 +96,7 @@ class Sizing : public SizingBackend {
 
 class CpuSizing final : public Sizing {
  public:
-  CpuSizing(int threads, std::optional<InputForm> input) : threads_(threads), input_(input) {}
+  CpuSizing(int threads, const CpuForms& forms) : threads_(threads), forms_(forms) {}
 
   std::string name() const override { return "cpu (only counting)"; }
   std::string device_class() const override { return "counting"; }
@@ -105,7 +105,7 @@ class CpuSizing final : public Sizing {
   std::int64_t host_bytes() const override { return 0; }
 
   Result<Weight> load_weight(const WeightSource& source) override {
-    const Result<CpuPlacement> placement = place_cpu_weight(source, input_);
+    const Result<CpuPlacement> placement = place_cpu_weight(source, forms_);
     if (!placement.ok()) return placement.error();
     Weight weight = describe(source);
     if (placement->in_place) {
@@ -121,11 +121,11 @@ class CpuSizing final : public Sizing {
     return weight;
   }
   InputForm input_form(tensor::DType weight) const override {
-    return cpu_input_form(input_, weight);
+    return cpu_input_form(forms_, weight);
   }
   std::int32_t step_rows() const override { return kCpuStepRows; }
   Status reserve(const StepLimits& limits) override {
-    const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, threads_, input_);
+    const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, threads_, forms_);
     if (!workspace.ok()) return workspace.error();
     count(workspace->bytes());
     return ok_status();
@@ -135,7 +135,7 @@ class CpuSizing final : public Sizing {
   void count(std::int64_t bytes) override { bytes_ += std::max<std::int64_t>(bytes, 0); }
 
   int threads_;
-  std::optional<InputForm> input_;
+  CpuForms forms_;
   std::int64_t bytes_ = 0;
   std::unordered_set<const std::byte*> in_place_;
 };
@@ -193,7 +193,8 @@ Result<std::unique_ptr<SizingBackend>> make_sizing_backend(std::string_view name
                                                            const BackendOptions& options) {
   if (name == "cpu") {
     const int threads = options.threads > 0 ? options.threads : base::usable_cores();
-    return std::unique_ptr<SizingBackend>(std::make_unique<CpuSizing>(threads, options.input));
+    return std::unique_ptr<SizingBackend>(
+        std::make_unique<CpuSizing>(threads, cpu_forms(options.isa, options.input)));
   }
   if (name.starts_with("cuda:"))
     return std::unique_ptr<SizingBackend>(std::make_unique<CudaSizing>(std::string(name)));

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/host_limits.h"
+#include "compute/cpu/cpu_backend.h"
+#include "compute/cpu/kernels.h"
 
 namespace llorch::compute {
 namespace {
@@ -62,8 +64,8 @@ TEST(SizingBackend, CountsWeightsAsTheCpuBackendKeepsThem) {
 TEST(SizingBackend, CountsTilesAsTheCpuBackendMakesThem) {
   using enum tensor::DType;
   const auto real = make_backend("cpu", {.threads = 1}).take();
-  for (const tensor::DType dtype :
-       {F32, F16, Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, Q3_K, Q2_K, IQ2_XXS, IQ1_M, NVFP4, MXFP4}) {
+  for (const tensor::DType dtype : {F32, F16, BF16, Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, Q3_K, Q2_K,
+                                    IQ2_XXS, IQ1_M, NVFP4, MXFP4}) {
     for (const std::int64_t rows : {1, 16, 500}) {
       const std::vector<std::byte> bytes(
           static_cast<std::size_t>(tensor::storage_bytes(dtype, rows * 512).value()));
@@ -85,7 +87,8 @@ TEST(SizingBackend, ScratchFollowsThreadsAndLimits) {
   };
   // What is not each thread's own is there once.
   const std::int64_t shared = 2 * scratch(1, 1024, 0) - scratch(2, 1024, 0);
-  EXPECT_EQ(shared, 64 * 1024 * 2);
+  const bool has_bf16 = cpu_forms("", {}).has_bf16;
+  EXPECT_EQ(shared, 64 * 1024 * (has_bf16 ? 4 : 2));
   EXPECT_EQ(scratch(3, 1024, 0) - shared, 3 * (scratch(1, 1024, 0) - shared));
   EXPECT_GT(scratch(1, 1024, 256), scratch(1, 1024, 64));
   EXPECT_EQ(scratch(0, 1024, 0) - shared, base::usable_cores() * (scratch(1, 1024, 0) - shared));
@@ -93,20 +96,27 @@ TEST(SizingBackend, ScratchFollowsThreadsAndLimits) {
   EXPECT_FALSE(backend->reserve({.rows = 1, .inputs = -1}).ok());
 }
 
-// Half of the floats' room as blocks, unless another form was asked for.
+// Half of the floats' room as blocks, and once more as BF16 where the instruction set multiplies
+// those, unless another form was asked for.
 TEST(SizingBackend, CountsTheRoomForAPreparedInput) {
-  const auto bytes = [](std::optional<InputForm> input, std::int64_t rows) {
-    const auto backend = make_sizing_backend("cpu", {.threads = 2, .input = input}).take();
-    EXPECT_TRUE(backend->reserve({.rows = rows, .inputs = 1024}).ok());
-    return backend->bytes();
-  };
-  const auto of_a_row = [&](std::optional<InputForm> input) {
-    return (bytes(input, 64) - bytes(input, 32)) / 32;
-  };
-  EXPECT_EQ(of_a_row({}), 1024 * 2);
-  EXPECT_EQ(of_a_row(InputForm::F32), 0);
-  EXPECT_EQ(of_a_row(InputForm::F16), 1024 * 4);
-  EXPECT_EQ(of_a_row(InputForm::Int8), 1024 * 6);
+  for (const Isa& isa : available_isas()) {
+    SCOPED_TRACE(isa.name);
+    const auto bytes = [&](std::optional<InputForm> input, std::int64_t rows) {
+      const auto backend =
+          make_sizing_backend("cpu", {.threads = 2, .isa = isa.name, .input = input}).take();
+      EXPECT_TRUE(backend->reserve({.rows = rows, .inputs = 1000}).ok());
+      return backend->bytes();
+    };
+    const auto of_a_row = [&](std::optional<InputForm> input) {
+      return (bytes(input, 64) - bytes(input, 32)) / 32;
+    };
+    const std::int64_t bf16 = isa.packed->round != nullptr ? 1024 * 2 : 0;
+    EXPECT_EQ(of_a_row({}), 1000 * 2 + bf16);
+    EXPECT_EQ(of_a_row(InputForm::F32), 0);
+    EXPECT_EQ(of_a_row(InputForm::F16), 1000 * 4);
+    EXPECT_EQ(of_a_row(InputForm::BF16), 1000 * 4 + bf16);
+    EXPECT_EQ(of_a_row(InputForm::Int8), 1000 * 6);
+  }
 }
 
 TEST(SizingBackend, AGpuHasItsOwnGranularityAndOverhead) {

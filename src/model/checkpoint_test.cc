@@ -51,7 +51,8 @@ class CheckpointTest : public testing::TestWithParam<Subject> {
         climbed[fmt::format("{} {}", GetParam().path, GetParam().backend)];
     if (!results.empty()) return results;
     const Trace reference = Golden(GetParam().golden).trace();
-    const auto backend = test_backend(GetParam().backend);
+    // As transformers computes: float input, whatever the weights.
+    const auto backend = test_backend(GetParam().backend, compute::InputForm::F32);
     const auto model = load_golden_model(GetParam().path, *backend);
     const auto greedy =
         static_cast<std::int32_t>(reference.greedy_ids.size() - reference.ids.size());
@@ -176,6 +177,21 @@ void expect_first_failure(int rung, const std::function<void(BrokenBackend&)>& b
     EXPECT_TRUE(ladder[static_cast<std::size_t>(below - 1)].passed) << "checkpoint " << below;
   }
   model.expect_fails(rung, ours);
+}
+
+// Where products with BF16 weights round their input: the same ids, and logits that stay close.
+TEST(Bf16Weights, ContinueAlikeInTheFormThatIsDeclared) {
+  constexpr std::string_view kPath = "tests/golden/gpt2_bf16";
+  const Trace reference = Golden("gpt2_bf16").trace();
+  const auto backend = test_backend("cpu");
+  const auto model = load_golden_model(kPath, *backend);
+  const auto greedy = static_cast<std::int32_t>(reference.greedy_ids.size() - reference.ids.size());
+  const Trace ours = record_trace(model, *backend, reference.ids, greedy).take();
+  EXPECT_EQ(ours.greedy_ids, reference.greedy_ids);
+  const std::vector<float>& found = ours.tensors.at("logits").values;
+  const std::vector<float>& expected = reference.tensors.at("logits").values;
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 0.15) << i;
 }
 
 // The decorator itself changes nothing.

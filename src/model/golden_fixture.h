@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -100,8 +101,10 @@ class Golden {
   formats::WeightFile file_;
 };
 
-inline std::unique_ptr<compute::Backend> test_backend(std::string_view name) {
-  return compute::make_backend(name, {.threads = 2}).take();
+// Without an input form: what the backend declares.
+inline std::unique_ptr<compute::Backend> test_backend(
+    std::string_view name, std::optional<compute::InputForm> input = {}) {
+  return compute::make_backend(name, {.threads = 2, .input = input}).take();
 }
 
 inline std::shared_ptr<const LoadedModel> load_golden_model(std::string_view path,

@@ -129,7 +129,7 @@ std::filesystem::path write_gguf(const test::TempDir& dir, const GgufOptions& op
 
 std::vector<float> logits_of(const std::filesystem::path& path,
                              std::string_view backend_name = "cpu") {
-  const auto backend = test_backend(backend_name);
+  const auto backend = test_backend(backend_name, compute::InputForm::F32);
   const auto model = load_model(path, *backend);
   CHECK(model.ok(), model.error().message);
   const std::vector<std::int32_t> ids = Golden("gpt2_tiny").ids("ids");

@@ -165,8 +165,8 @@ void announce(std::string_view what) {
 Result<Outcome> climb(const Options& options) {
   Outcome outcome;
   Result<std::unique_ptr<compute::Backend>> backend =
-      // Products of block types with float input: where a backend rounds its input to whole
-      // numbers, the last bit of the norm before decides to which, and no tolerance is both right
+      // Products with float input: where a backend rounds its input to whole numbers or to
+      // bfloat16, the last bit of the norm before decides to which, and no tolerance is both right
       // and small.
       compute::make_backend(options.backend,
                             {.threads = options.threads, .input = compute::InputForm::F32});

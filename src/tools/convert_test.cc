@@ -55,7 +55,9 @@ struct Answer {
 };
 
 Answer ask(const fs::path& path, std::span<const std::int32_t> prompt, std::int32_t count) {
-  const auto backend = compute::make_backend("cpu", {.threads = 1}).take();
+  // With float input: what differs is what was written.
+  const auto backend =
+      compute::make_backend("cpu", {.threads = 1, .input = compute::InputForm::F32}).take();
   auto loaded = model::load_model(path, *backend);
   CHECK(loaded.ok(), loaded.error().message);
   auto trace = model::record_trace(loaded.value(), *backend, prompt, count);

@@ -332,7 +332,6 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   const contract::BackendKind& kind = *contract::find_device_kind(devices.front());
   info.backend = kind.name;
   info.device = device_names(model->compute);
-  info.device_class = device_class(model->compute, options, config);
   info.build = build_id();
   info.memory_type = kind.memory_type;
   info.vocab_size = opened->plan.config.vocab_size;
@@ -358,6 +357,7 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
         return progress(kOpened + (kLoaded - kOpened) * share);
       });
   if (!parts.ok()) return parts.error();
+  info.device_class = device_class(model->compute, options, config);
   info.parameters = model::count_parameters(opened->plan);
   if (Status started = start_engine(options, *parts, *model); !started.ok()) return started.error();
   if (!progress(kLoaded)) return Error{ErrorCode::Cancelled, "loading was given up"};

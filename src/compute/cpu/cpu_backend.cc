@@ -9,7 +9,7 @@
 namespace llorch::compute {
 
 Status CpuBackend::reserve(const StepLimits& limits) {
-  const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, pool_.num_threads(), input_);
+  const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, pool_.num_threads(), forms_);
   if (!workspace.ok()) return workspace.error();
   Result<Buffer> buffer = allocate_host(workspace->bytes());
   if (!buffer.ok()) return buffer.error().in("scratch");
@@ -111,22 +111,34 @@ void CpuBackend::argmax(const ArgmaxArgs& args) {
   });
 }
 
-InputForm cpu_input_form(std::optional<InputForm> wish, tensor::DType weight) {
-  if (wish) return form_for(*wish, weight);
+CpuForms cpu_forms(std::string_view isa, std::optional<InputForm> wish) {
+  const std::span<const Isa> isas = available_isas();
+  const auto found = std::ranges::find(isas, isa, &Isa::name);
+  return {wish, (found == isas.end() ? isas.front() : *found).packed->round != nullptr};
+}
+
+InputForm cpu_input_form(const CpuForms& forms, tensor::DType weight) {
+  if (forms.wish) return form_for(*forms.wish, weight);
+  if (forms.has_bf16 && weight == tensor::DType::BF16) return InputForm::BF16;
   return quant_layout(weight).elems > 0 ? InputForm::Int8 : InputForm::F32;
 }
 
-bool cpu_has_tiles(std::optional<InputForm> wish, tensor::DType weight, WeightUse use) {
+bool cpu_has_tiles(const CpuForms& forms, tensor::DType weight, WeightUse use) {
   if (use == WeightUse::LookUp) return false;
   return has_plain_tiles(weight) ||
-         (quant_layout(weight).elems > 0 && cpu_input_form(wish, weight) == InputForm::Int8);
+         (quant_layout(weight).elems > 0 && cpu_input_form(forms, weight) == InputForm::Int8);
 }
 
-Result<CpuPlacement> place_cpu_weight(const WeightSource& source, std::optional<InputForm> input) {
+bool cpu_multiplies_bf16(const CpuForms& forms, tensor::DType weight) {
+  return forms.has_bf16 && weight == tensor::DType::BF16 &&
+         cpu_input_form(forms, weight) == InputForm::BF16;
+}
+
+Result<CpuPlacement> place_cpu_weight(const WeightSource& source, const CpuForms& forms) {
   const Result<HostPlacement> host = place_host_weight(source);
   if (!host.ok()) return host.error();
   CpuPlacement placement{.in_place = host->in_place, .bytes = host->bytes};
-  if (!cpu_has_tiles(input, source.dtype, source.use)) return placement;
+  if (!cpu_has_tiles(forms, source.dtype, source.use)) return placement;
   placement.tiled = true;
   placement.in_place = false;
   placement.bytes = packed_bytes(source.dtype, source.rows, source.cols);
@@ -135,7 +147,7 @@ Result<CpuPlacement> place_cpu_weight(const WeightSource& source, std::optional<
 
 // Tiles are made by all threads; each writes, and so gets, the memory of its own.
 Result<Weight> CpuBackend::load_weight(const WeightSource& source) {
-  const Result<CpuPlacement> placement = place_cpu_weight(source, input_);
+  const Result<CpuPlacement> placement = place_cpu_weight(source, forms_);
   if (!placement.ok()) return placement.error();
   if (!placement->tiled) {
     Result<Weight> weight = load_host_weight(source);
@@ -158,6 +170,7 @@ Result<Weight> CpuBackend::load_weight(const WeightSource& source) {
     }
   });
   load_meetings_ += pool_.num_meetings() - meetings;
+  has_bf16_products_ |= cpu_multiplies_bf16(forms_, source.dtype);
   Weight weight{.dtype = source.dtype, .use = source.use, .rows = source.rows, .cols = source.cols};
   weight.data = tiles;
   weight.storage = storage.take();
@@ -165,7 +178,7 @@ Result<Weight> CpuBackend::load_weight(const WeightSource& source) {
 }
 
 Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_threads,
-                                        std::optional<InputForm> input) {
+                                        const CpuForms& forms) {
   constexpr std::int64_t kRowsMax = std::int64_t{1} << 20;
   constexpr std::int64_t kFloatsMax = std::int64_t{1} << 36;
   const auto within = [](std::int64_t value, std::int64_t max) {
@@ -177,12 +190,15 @@ Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_thread
                  fmt::format("cannot reserve {} rows of {} values and {} tokens of context",
                              limits.rows, limits.inputs, limits.context)};
   }
-  const bool has_blocks = input.value_or(InputForm::Int8) == InputForm::Int8;
-  const bool has_rounded = input.value_or(InputForm::F32) != InputForm::F32;
+  const bool has_blocks = forms.wish.value_or(InputForm::Int8) == InputForm::Int8;
+  const bool has_bf16 = cpu_multiplies_bf16(forms, tensor::DType::BF16);
+  const bool has_rounded = forms.wish.value_or(InputForm::F32) != InputForm::F32;
   // Blocks take half of what the floats take.
   static_assert(2 * sizeof(InputBlock) == kInputBlock * sizeof(float));
+  static_assert(sizeof(RoundedBlock) == sizeof(InputBlock));
   const std::int64_t floats = limits.rows * limits.inputs;
   const std::int64_t block_floats = rows_of_blocks(limits.rows) * limits.inputs / 2;
+  const std::int64_t bf16_floats = limits.rows * rounded_blocks(limits.inputs) * kInputBlock / 2;
   return CpuWorkspace{
       .inputs = limits.inputs,
       .rows = limits.rows,
@@ -190,12 +206,14 @@ Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_thread
       .decoded =
           std::max(padded_floats(kTileCols * limits.inputs), attention_floats(limits.head_dim)),
       .own_plain = padded_floats(kEachFloats),
-      // Few rows are filled up to at most twice as many.
-      .own_blocks = has_blocks ? padded_floats(kEachFloats) : 0,
-      .own_rounded = has_rounded ? padded_floats(kEachFloats) : 0,
+      // Few rows are filled up to at most twice as many blocks of whole numbers.
+      .own = {.blocks = has_blocks ? padded_floats(kEachFloats) : 0,
+              .bf16 = has_bf16 ? padded_floats(kEachFloats / 2) : 0,
+              .rounded = has_rounded ? padded_floats(kEachFloats) : 0},
       .opened = padded_floats(room_for_opened(limits.inputs) / 4),
-      .blocks = has_blocks ? padded_floats(block_floats) : 0,
-      .rounded = has_rounded ? padded_floats(floats) : 0,
+      .shared = {.blocks = has_blocks ? padded_floats(block_floats) : 0,
+                 .bf16 = has_bf16 ? padded_floats(bf16_floats) : 0,
+                 .rounded = has_rounded ? padded_floats(floats) : 0},
   };
 }
 

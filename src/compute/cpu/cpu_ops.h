@@ -37,12 +37,13 @@ inline const std::uint8_t* weight_row(const Weight& weight, std::int64_t row) {
   return static_cast<const std::uint8_t*>(weight.data) + row * row_bytes(weight);
 }
 
-// The rows of a product: as they are; in the form that was wished for; as blocks of whole numbers.
-// What nobody wants is null.
+// The rows of a product: as they are; in the form that was wished for; as blocks of whole numbers;
+// as bfloat16 numbers. What nobody wants is null.
 struct ProductInput {
   TensorView plain;
   TensorView rounded;
   InputBlock* blocks = nullptr;
+  RoundedBlock* bf16 = nullptr;
 };
 
 inline const std::uint8_t* tile_of(const Weight& weight, std::int64_t row) {
@@ -53,23 +54,27 @@ inline const std::uint8_t* tile_of(const Weight& weight, std::int64_t row) {
 class CpuBackend final : public HostBackend {
  public:
   CpuBackend(const Isa& isa, int num_threads, std::optional<InputForm> input)
-      : isa_(isa), kernels_(*isa.kernels), pool_(num_threads), input_(input) {}
+      : isa_(isa),
+        kernels_(*isa.kernels),
+        pool_(num_threads),
+        forms_{input, isa.packed->round != nullptr} {}
 
   std::string name() const override {
     return fmt::format("cpu ({}, {} thread{}{}{})", isa_.label, pool_.num_threads(),
-                       pool_.num_threads() == 1 ? "" : "s", input_ ? ", input " : "",
-                       input_ ? compute::name(*input_) : "");
+                       pool_.num_threads() == 1 ? "" : "s", forms_.wish ? ", input " : "",
+                       forms_.wish ? compute::name(*forms_.wish) : "");
   }
 
-  // How many threads there are changes no bit.
+  // How many threads there are changes no bit. Other models than those with BF16 weights get the
+  // same bits with and without products for those.
   std::string device_class() const override {
-    return fmt::format("cpu-{}{}{}", isa_.bits_of, input_ ? "-" : "",
-                       input_ ? compute::name(*input_) : "");
+    return fmt::format("cpu-{}{}{}{}", isa_.bits_of, has_bf16_products_ ? "bf16" : "",
+                       forms_.wish ? "-" : "", forms_.wish ? compute::name(*forms_.wish) : "");
   }
 
   Result<Weight> load_weight(const WeightSource& source) override;
   InputForm input_form(tensor::DType weight) const override {
-    return cpu_input_form(input_, weight);
+    return cpu_input_form(forms_, weight);
   }
   // Floats with what the cache decodes to, whatever its type.
   AttentionForm attention_form(tensor::DType) const override { return {}; }
@@ -118,11 +123,12 @@ class CpuBackend final : public HostBackend {
     return reinterpret_cast<std::uint8_t*>(place);
   }
   bool is_tiled(const Weight& weight) const {
-    return cpu_has_tiles(input_, weight.dtype, weight.use);
+    return cpu_has_tiles(forms_, weight.dtype, weight.use);
   }
   struct Wanted {
     bool rounded = false;
     bool blocks = false;
+    bool bf16 = false;
   };
   Wanted wanted_by(std::span<const LinearTarget> targets) const;
   void prepare_row(const ProductInput& input, std::int64_t row) const;
@@ -148,11 +154,12 @@ class CpuBackend final : public HostBackend {
   const Isa isa_;
   const Kernels& kernels_;
   ThreadPool pool_;
-  const std::optional<InputForm> input_;
+  const CpuForms forms_;
+  bool has_bf16_products_ = false;  // since a weight for them was loaded
   CpuWorkspace workspace_;
   std::int64_t load_meetings_ = 0;
   WeightArena arena_;
-  Buffer memory_;  // each thread's part, then the blocks and the rounded input
+  Buffer memory_;  // each thread's part, then the prepared input
 };
 
 }  // namespace llorch::compute

@@ -55,6 +55,8 @@ std::vector<Isa> list_isas() {
 #if HWY_TARGETS & HWY_AVX3
   if (const PackedKernels* amx = packed_amx())
     add(HWY_AVX3, {"amx", "AVX-512 and AMX", "avx512", &N_AVX3::kKernels, amx});
+  if (const PackedKernels* bf16 = packed_avx512bf16())
+    add(HWY_AVX3, {"avx512bf16", "AVX-512 and BF16", "avx512", &N_AVX3::kKernels, bf16});
   add(HWY_AVX3,
       {"avx512", "AVX-512", "avx512", &N_AVX3::kKernels, first_of(packed_avx512(), avx2)});
 #endif

@@ -107,8 +107,8 @@ struct Kernels {
 struct Isa {
   std::string_view name;   // as BackendOptions::isa spells it: "avx2"
   std::string_view label;  // as people write it: "AVX2"
-  // The set that gives the same bits in every op; its own name but for those that only differ in
-  // products.
+  // The set that gives the same bits in every op, products of BF16 weights left out; its own name
+  // but for those that only differ in products.
   std::string_view bits_of;
   const Kernels* kernels;
   const PackedKernels* packed;

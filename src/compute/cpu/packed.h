@@ -202,6 +202,14 @@ static_assert(sizeof(InputBlock) == 64);
 // 32 values by the definition, whatever they are.
 void quantize_block(const float* x, InputBlock& block);
 
+// 32 values of a product's input rounded to bfloat16; zeros beyond the last one of a row.
+struct alignas(64) RoundedBlock {
+  std::uint16_t values[32];
+};
+constexpr std::int64_t rounded_blocks(std::int64_t k) {
+  return (k + kInputBlock - 1) / kInputBlock;
+}
+
 // How the rows of a product are cut: into panels of nearly equal size, or, where they are wide, of
 // 16 each, the last one filled up with blocks whose sums nobody looks at. Within a panel the blocks
 // of one k stand side by side, `stride` of them.
@@ -235,8 +243,9 @@ struct PackedRange {
   std::int64_t k;
   std::int64_t begin, end;
   std::int64_t rows;
-  const InputBlock* blocks;  // block types: panels of k / 32 blocks a row
-  const float* x;            // plain types: (rows, k)
+  const InputBlock* blocks;     // block types: panels of k / 32 blocks a row
+  const RoundedBlock* rounded;  // BF16 where it is multiplied so: panels as cut_rounded() has them
+  const float* x;               // plain types: (rows, k)
   std::int64_t x_stride;
   const float* bias;  // (all weight rows), or null
   bool accumulate;
@@ -290,23 +299,30 @@ using OpenNumbers = void (*)(const std::uint8_t* tile, std::int64_t tile_bytes, 
 // first of its two vectors, odd k to the second. k begins at an even one.
 using OpenedNumbers = void (*)(const float* opened, const float* x, std::int64_t x_stride,
                                std::int64_t k, bool first, float* sums);
+// The same of BF16 tiles as they are, `tile_bytes` apart, with a panel of rounded rows: even pairs
+// of k to the first vector, odd ones to the second. k begins at a multiple of 32. To a sum goes
+// first the product of a pair's second numbers, then that of its first; each time it is rounded,
+// and what is no normal number becomes zero, as it does in the numbers.
+using RoundedNumbers = void (*)(const std::uint8_t* tile, std::int64_t tile_bytes,
+                                const RoundedBlock* x, std::int64_t k, bool first, float* sums);
 // Both vectors together: out[r] of sums[r · stride], a row's two vectors being the unit.
 using FinishNumbers = void (*)(const float* sums, std::int64_t stride, std::int64_t rows,
                                float* out);
 inline constexpr int kNumberRows = 6;  // the most that a set takes at once, and of tiles
 inline constexpr int kNumberTiles = 2;
-// How a set multiplies opened plain tiles.
+// How a set multiplies opened plain tiles, and BF16 ones with rounded input.
 struct NumberBlocks {
   std::int64_t from = 0;  // rows from which opening pays; 0: never
   std::int64_t rows = 0;  // of x, and tiles, whose sums fit the registers
   std::int64_t tiles = 0;
   OpenNumbers open[tensor::kNumDTypes] = {};
   OpenedNumbers multiply[kNumberTiles][kNumberRows] = {};  // by tiles, by rows, less one each
+  RoundedNumbers multiply_rounded[kNumberTiles][kNumberRows] = {};  // null where no set can
   FinishNumbers finish = nullptr;
 };
 
 // The functions of one instruction set, each in a file compiled for it and in nothing else. All
-// sets give the same bits.
+// sets give the same bits; with BF16 tiles those that round their input give others.
 struct PackedKernels {
   // By type, then by rows of the panel less one; null where the type has no tiles. Of opened codes:
   // they add to the sums.
@@ -330,6 +346,10 @@ struct PackedKernels {
   // speeds are held against.
   std::int64_t (*spin_int8)(std::int64_t rounds);
   std::int64_t (*spin_float)(std::int64_t rounds);
+  // As quantize, to bfloat16: to nearest, ties to even; what is no normal number becomes zero.
+  // Null, as spin_bf16, where the set does not multiply such numbers.
+  void (*round)(const float* x, std::int64_t k, RoundedBlock* out, std::int64_t stride);
+  std::int64_t (*spin_bf16)(std::int64_t rounds);
   // The sum of count words, count a multiple of 8, read one after the other as fast as the set can.
   // Null: as plain C++ does.
   std::uint64_t (*sum_words)(const std::uint64_t* words, std::int64_t count);
@@ -392,6 +412,9 @@ inline bool opens_tiles(const PackedKernels& kernels, std::int64_t rows) {
 inline Panels cut_rows(const PackedKernels& kernels, std::int64_t rows) {
   return {rows, opens_tiles(kernels, rows), kernels.panel_rows};
 }
+inline Panels cut_rounded(const PackedKernels& kernels, std::int64_t rows) {
+  return {rows, false, kernels.blocks.rows};
+}
 void multiply_packed(const PackedKernels& kernels, const PackedRange& range);
 
 extern const PackedKernels kPackedPlain;
@@ -399,6 +422,8 @@ extern const PackedKernels kPackedPlain;
 const PackedKernels* packed_avx2();
 const PackedKernels* packed_avxvnni();
 const PackedKernels* packed_avx512();
+// AVX-512 with products of BF16 numbers.
+const PackedKernels* packed_avx512bf16();
 const PackedKernels* packed_neon();
 // Asks the kernel for the tile registers.
 const PackedKernels* packed_amx();

@@ -263,7 +263,8 @@ bool has_amx() {
 }  // namespace
 
 const PackedKernels* packed_amx() {
-  const PackedKernels* avx512 = packed_avx512();
+  const PackedKernels* bf16 = packed_avx512bf16();
+  const PackedKernels* avx512 = bf16 != nullptr ? bf16 : packed_avx512();
   if (avx512 == nullptr || !has_amx()) return nullptr;
   static const PackedKernels kernels = make_kernels(*avx512);
   return &kernels;

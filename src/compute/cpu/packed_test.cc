@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -192,6 +193,33 @@ TEST(Packed, InputIsQuantisedByTheDefinition) {
   }
 }
 
+// The sets that multiply bfloat16 numbers round as the definition does, and take as zero what their
+// products would.
+TEST(Packed, InputIsRoundedByTheDefinition) {
+  std::vector<float> x;
+  for (std::uint32_t high = 0; high < 1U << 16; ++high) {
+    for (const std::uint32_t low : {0x0000U, 0x0001U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU})
+      x.push_back(std::bit_cast<float>(high << 16 | low));
+  }
+  for (const Isa& isa : available_isas()) {
+    if (isa.packed->round == nullptr) continue;
+    for (const std::size_t left_out : {0U, 1U, 15U, 16U, 31U}) {
+      constexpr std::size_t kStride = 2;
+      const std::size_t count = x.size() - left_out;
+      std::vector<RoundedBlock> blocks((count + 31) / 32 * kStride);
+      std::memset(blocks.data(), 0xFF, blocks.size() * sizeof(RoundedBlock));
+      isa.packed->round(x.data(), static_cast<std::int64_t>(count), blocks.data(), kStride);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        std::uint16_t expected = 0;
+        if (i < count) expected = tensor::float_to_bfloat16(x[i]);
+        if (std::fpclassify(x[i]) == FP_SUBNORMAL) expected = std::signbit(x[i]) ? 0x8000 : 0;
+        if (i >= count) expected = 0;
+        ASSERT_EQ(blocks[i / 32 * kStride].values[i % 32], expected) << isa.name << " " << x[i];
+      }
+    }
+  }
+}
+
 // Every exponent with every mantissa that a half keeps, and ties and their neighbours between them:
 // numbers, infinities and what is none.
 TEST(Kernels, HalvesAreRoundedByTheDefinition) {
@@ -241,17 +269,55 @@ std::vector<float> product(const BackendConfig& config, DType dtype, std::int64_
   return device.read(out);
 }
 
+// The same with BF16 weights and rounded input, as RoundedNumbers says.
+std::vector<float> rounded_product(std::int64_t k, std::int64_t n, std::span<const float> x,
+                                   std::int64_t rows) {
+  Random random(73);
+  const std::vector<std::byte> bytes = random_weight(DType::BF16, n * k, random);
+  const auto width = static_cast<std::size_t>(k);
+  std::vector<float> weights(bytes.size() / 2);
+  CHECK(dequantize(DType::BF16, bytes, weights).ok());
+  std::vector<float> out;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+    std::vector<float> rounded(width);
+    round_input(InputForm::BF16, x.subspan(row * width, width), rounded.data());
+    for (std::size_t c = 0; c < static_cast<std::size_t>(n); ++c) {
+      const float* weight = weights.data() + c * width;
+      float sums[2] = {};
+      for (std::size_t i = 0; i < width; i += 2) {
+        float& sum = sums[i / 2 % 2];
+        if (i + 1 < width) sum = std::fma(weight[i + 1], rounded[i + 1], sum);
+        sum = std::fma(weight[i], rounded[i], sum);
+      }
+      out.push_back(sums[0] + sums[1]);
+    }
+  }
+  return out;
+}
+
+// The best set that multiplies BF16 weights as floats.
+std::string float_set() {
+  for (const Isa& isa : available_isas()) {
+    if (isa.packed->round == nullptr) return std::string(isa.name);
+  }
+  return "";
+}
+
 // From one row to 512, in panels of every size, on one thread and on several, with every
-// instruction set: the same bits. Wide enough for several groups of tiles.
+// instruction set: the same bits, those of the definition where BF16 weights meet rounded input.
+// Wide enough for several groups of tiles.
 TEST(Packed, TheSameBitsFromOneRowTo512OnEveryInstructionSet) {
   constexpr std::int64_t kCols = 768;
   constexpr std::int64_t kOutputs = 37;
   constexpr std::int64_t kRows = 512;
   const std::vector<float> x = Random(74).numbers(kRows * kCols, 2.0F);
   for (const DType dtype : tiled_types()) {
-    const BackendConfig best = {.label = "", .backend = "cpu", .isa = "", .threads = 1};
-    const std::vector<float> all = product(best, dtype, kCols, kOutputs, x, kRows);
+    const BackendConfig best = {.label = "", .backend = "cpu", .isa = float_set(), .threads = 1};
+    const std::vector<float> floats = product(best, dtype, kCols, kOutputs, x, kRows);
+    const std::vector<float> rounded = rounded_product(kCols, kOutputs, x, kRows);
     for (const Isa& isa : available_isas()) {
+      const bool rounds = dtype == DType::BF16 && isa.packed->round != nullptr;
+      const std::vector<float>& all = rounds ? rounded : floats;
       for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 27, 64, 99, 512}) {
         if (rows > 9 && isa.packed == &kPackedPlain) continue;  // panels are panels
         const BackendConfig config = {.label = "",
@@ -270,12 +336,15 @@ TEST(Packed, TheSameBitsFromOneRowTo512OnEveryInstructionSet) {
 TEST(Packed, PlainNumbersOfOddWidthsHaveTheSameBitsToo) {
   constexpr std::int64_t kOutputs = 85;
   constexpr std::int64_t kRows = 140;
-  for (const std::int64_t cols : {1, 31, 257, 515}) {
+  for (const std::int64_t cols : {1, 31, 257, 515, 1090}) {
     const std::vector<float> x = Random(75).numbers(kRows * cols, 2.0F);
     for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
       const BackendConfig plain = {.label = "", .backend = "cpu", .isa = "scalar", .threads = 1};
-      const std::vector<float> all = product(plain, dtype, cols, kOutputs, x, kRows);
+      const std::vector<float> floats = product(plain, dtype, cols, kOutputs, x, kRows);
+      const std::vector<float> rounded = rounded_product(cols, kOutputs, x, kRows);
       for (const Isa& isa : available_isas()) {
+        const bool rounds = dtype == DType::BF16 && isa.packed->round != nullptr;
+        const std::vector<float>& all = rounds ? rounded : floats;
         for (const std::int64_t rows : {1, 8, 11, 12, 13, 17, 132, 133, 140}) {
           const BackendConfig config = {.label = "",
                                         .backend = "cpu",

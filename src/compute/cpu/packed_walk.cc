@@ -201,10 +201,13 @@ void multiply_codes(const PackedKernels& kernels, const PackedRange& range) {
 
 // Plain numbers: inputs in stretches, so that two opened tiles of one stay in the first cache while
 // the rows pass by, and rows in bands whose sums stay in the second.
+// BF16 tiles that meet rounded rows stay as they are, which is half of that.
 constexpr std::int64_t kStretch = 320;
+constexpr std::int64_t kRoundedStretch = 512;
+constexpr std::int64_t kFewRounded = 32;  // rows that wait for memory
 constexpr std::int64_t kBandRows = 132;
 constexpr std::int64_t kBlockTiles = 4;  // that share a stretch of x
-static_assert(kStretch % 2 == 0);
+static_assert(kStretch % 2 == 0 && kRoundedStretch % kInputBlock == 0);
 constexpr std::int64_t kNumberSums = 2 * kTileRows;  // of a row with a tile
 constexpr std::int64_t kNumberRoom =
     (kStretch * kBlockTiles * kTileRows + kBandRows * kBlockTiles * kNumberSums) *
@@ -216,45 +219,83 @@ struct NumberStretch {
   std::int64_t begin, count;
 };
 
-// Asks for a part of what will be opened next.
-void ask_for(const PackedRange& range, const NumberStretch& next, std::int64_t part,
-             std::int64_t parts) {
-  const std::int64_t bytes = tile_bytes(range.dtype, range.k);
-  const std::int64_t lines = tile_bytes(range.dtype, next.count) / kVectorBytes;
-  for (std::int64_t tile = next.tile; tile < next.tile + next.tiles; ++tile) {
-    const std::uint8_t* first = range.tiles + tile * bytes + tile_bytes(range.dtype, next.begin);
-    for (std::int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
-      __builtin_prefetch(first + line * kVectorBytes, 0, 2);
+// Asks for what will be multiplied next, all of it in so many parts.
+class NextLines {
+ public:
+  NextLines(const PackedRange& range, const NumberStretch& next, std::int64_t parts)
+      : tile_bytes_(tile_bytes(range.dtype, range.k)),
+        lines_(tile_bytes(range.dtype, next.count) / kVectorBytes),
+        part_((lines_ * next.tiles + parts - 1) / parts),
+        tiles_(next.tiles),
+        tile_(range.tiles + next.tile * tile_bytes_ + tile_bytes(range.dtype, next.begin)) {}
+
+  void ask() {
+    for (std::int64_t i = 0; i < part_ && tiles_ > 0; ++i) {
+      __builtin_prefetch(tile_ + line_ * kVectorBytes, 0, 2);
+      if (++line_ < lines_) continue;
+      line_ = 0;
+      --tiles_;
+      tile_ += tile_bytes_;
+    }
   }
+
+ private:
+  std::int64_t tile_bytes_, lines_, part_, tiles_;
+  std::int64_t line_ = 0;
+  const std::uint8_t* tile_;
+};
+
+// Some panels of a product's rows.
+struct Band {
+  Panel panels[kBandRows];
+  std::int64_t count;
+  Panel rows;  // of all of them
+
+  Band(const Panels& all, std::int64_t begin, std::int64_t end) : count(end - begin) {
+    for (std::int64_t p = begin; p < end; ++p) panels[p - begin] = all.at(p);
+    const Panel last = panels[count - 1];
+    rows = {panels[0].begin, last.begin + last.rows - panels[0].begin, 0};
+    CHECK(rows.rows <= kBandRows);
+  }
+};
+
+// A panel's rounded rows from an input on.
+const RoundedBlock* rounded_at(const PackedRange& range, Panel panel, std::int64_t begin) {
+  return range.rounded + panel.begin * rounded_blocks(range.k) + begin / kInputBlock * panel.stride;
 }
 
-// The rows of a band with one stretch of a few tiles, in twos where the set takes two.
+// A band with one stretch of a few tiles, in twos where the set takes two.
 void multiply_stretch(const PackedKernels& kernels, const PackedRange& range,
-                      const NumberStretch& at, const NumberStretch& next, Panel band, float* sums) {
+                      const NumberStretch& at, const NumberStretch& next, const Band& band,
+                      float* sums) {
   const NumberBlocks& blocks = kernels.blocks;
   auto* opened = reinterpret_cast<float*>(range.room);
   const std::int64_t bytes = tile_bytes(range.dtype, range.k);
-  const std::int64_t panels = (band.rows + blocks.rows - 1) / blocks.rows;
-  const std::int64_t steps = (at.tiles + blocks.tiles - 1) / blocks.tiles * panels;
-  std::int64_t step = 0;
+  NextLines ahead(range, next, (at.tiles + blocks.tiles - 1) / blocks.tiles * band.count);
   for (std::int64_t tile = 0; tile < at.tiles; tile += blocks.tiles) {
     const std::int64_t tiles = std::min(blocks.tiles, at.tiles - tile);
     const std::uint8_t* first =
         range.tiles + (at.tile + tile) * bytes + tile_bytes(range.dtype, at.begin);
-    blocks.open[static_cast<std::size_t>(range.dtype)](first, bytes, tiles, at.count, opened);
-    for (std::int64_t p = 0; p < panels; ++p, ++step) {
-      const std::int64_t row = band.rows * p / panels;
-      const std::int64_t rows = band.rows * (p + 1) / panels - row;
-      ask_for(range, next, step, steps);
-      blocks.multiply[tiles - 1][rows - 1](
-          opened, range.x + (band.begin + row) * range.x_stride + at.begin, range.x_stride,
-          at.count, at.begin == 0, sums + (tile * band.rows + row * tiles) * kNumberSums);
+    if (range.rounded == nullptr)
+      blocks.open[static_cast<std::size_t>(range.dtype)](first, bytes, tiles, at.count, opened);
+    for (std::int64_t p = 0; p < band.count; ++p) {
+      const Panel panel = band.panels[p];
+      ahead.ask();
+      if (range.rounded != nullptr) {
+        blocks.multiply_rounded[tiles - 1][panel.rows - 1](
+            first, bytes, rounded_at(range, panel, at.begin), at.count, at.begin == 0, sums);
+      } else {
+        blocks.multiply[tiles - 1][panel.rows - 1](
+            opened, range.x + panel.begin * range.x_stride + at.begin, range.x_stride, at.count,
+            at.begin == 0, sums);
+      }
+      sums += panel.rows * tiles * kNumberSums;
     }
     opened += tiles * at.count * kTileRows;
   }
 }
 
-// Even and odd k of a band's sums together, and out. Opened tiles are no longer needed.
+// Both vectors of a band's sums together, and out. Opened tiles are no longer needed.
 void finish_numbers(const PackedKernels& kernels, const PackedRange& range, std::int64_t first,
                     std::int64_t count, Panel band, const float* sums) {
   static_assert(kBandRows <= kStretch * kBlockTiles);
@@ -268,17 +309,24 @@ void finish_numbers(const PackedKernels& kernels, const PackedRange& range, std:
   }
 }
 
-void open_and_multiply_numbers(const PackedKernels& kernels, const PackedRange& range) {
+// Of nearly equal lengths, all but the last even, or whole blocks of rounded input.
+std::int64_t stretch_of(const PackedRange& range) {
+  const bool rounded = range.rounded != nullptr;
+  const std::int64_t most = rounded ? kRoundedStretch : kStretch;
+  const std::int64_t unit = rounded ? kInputBlock : 2;
+  const std::int64_t parts = (range.k + most - 1) / most;
+  return (range.k + parts * unit - 1) / (parts * unit) * unit;
+}
+
+void multiply_in_stretches(const PackedKernels& kernels, const PackedRange& range) {
   CHECK(range.room != nullptr);
   auto* sums = reinterpret_cast<float*>(range.room) + kStretch * kBlockTiles * kTileRows;
   const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
+  const Panels panels = {range.rows, false, kernels.blocks.rows};
   const std::int64_t bands = (range.rows + kBandRows - 1) / kBandRows;
-  // Of nearly equal lengths, all but the last even.
-  const std::int64_t parts = 2 * ((range.k + kStretch - 1) / kStretch);
-  const std::int64_t stretch = 2 * ((range.k + parts - 1) / parts);
+  const std::int64_t stretch = stretch_of(range);
   for (std::int64_t b = 0; b < bands; ++b) {
-    const std::int64_t row = range.rows * b / bands;
-    const Panel band = {row, range.rows * (b + 1) / bands - row, 0};
+    const Band band(panels, panels.count() * b / bands, panels.count() * (b + 1) / bands);
     for (std::int64_t first = range.begin / kTileRows; first < last; first += kBlockTiles) {
       const std::int64_t count = std::min(kBlockTiles, last - first);
       for (std::int64_t begin = 0; begin < range.k; begin += stretch) {
@@ -289,8 +337,32 @@ void open_and_multiply_numbers(const PackedKernels& kernels, const PackedRange& 
         const NumberStretch at = {first, count, begin, std::min(stretch, range.k - begin)};
         multiply_stretch(kernels, range, at, next, band, sums);
       }
-      finish_numbers(kernels, range, first, count, band, sums);
+      finish_numbers(kernels, range, first, count, band.rows, sums);
     }
+  }
+}
+
+// Few rows with rounded input: one tile after the other from memory, where the first panel asks for
+// what the others find in the first cache.
+void multiply_few_rounded(const PackedKernels& kernels, const PackedRange& range) {
+  alignas(64) float sums[kFewRounded * kNumberSums];
+  alignas(64) float whole[kFewRounded * kTileRows];
+  const std::int64_t bytes = tile_bytes(range.dtype, range.k);
+  const Panels panels = cut_rounded(kernels, range.rows);
+  const Band band(panels, 0, panels.count());
+  for (std::int64_t tile = range.begin / kTileRows; tile * kTileRows < range.end; ++tile) {
+    for (std::int64_t begin = 0; begin < range.k; begin += kRoundedStretch) {
+      const std::uint8_t* first = range.tiles + tile * bytes + tile_bytes(range.dtype, begin);
+      const std::int64_t count = std::min(kRoundedStretch, range.k - begin);
+      for (std::int64_t p = 0; p < band.count; ++p) {
+        const Panel panel = band.panels[p];
+        kernels.blocks.multiply_rounded[0][panel.rows - 1](
+            first, bytes, rounded_at(range, panel, begin), count, begin == 0,
+            sums + panel.begin * kNumberSums);
+      }
+    }
+    kernels.blocks.finish(sums, 1, range.rows, whole);
+    store_sums(range, band.rows, tile, whole);
   }
 }
 
@@ -315,8 +387,11 @@ std::int64_t room_for_opened(std::int64_t k) {
 void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
   const bool has_quants = kernels.quants[static_cast<std::size_t>(range.dtype)] != nullptr;
   if (has_quants && opens_tiles(kernels, range.rows)) return open_and_multiply(kernels, range);
-  if (!has_quants && kernels.blocks.from > 0 && range.rows >= kernels.blocks.from)
-    return open_and_multiply_numbers(kernels, range);
+  if (range.rounded != nullptr && range.rows <= kFewRounded)
+    return multiply_few_rounded(kernels, range);
+  const bool opens_numbers = kernels.blocks.from > 0 && range.rows >= kernels.blocks.from;
+  if (range.rounded != nullptr || (!has_quants && opens_numbers))
+    return multiply_in_stretches(kernels, range);
   if (has_codes(range.dtype)) return multiply_codes(kernels, range);
   const std::int64_t first = range.begin / kTileRows;
   const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;

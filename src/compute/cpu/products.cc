@@ -44,22 +44,35 @@ std::int64_t num_pieces(std::int64_t rows, std::span<const LinearTarget> targets
 CpuBackend::Wanted CpuBackend::wanted_by(std::span<const LinearTarget> targets) const {
   Wanted wanted;
   for (const LinearTarget& target : targets) {
-    const bool int8 = is_tiled(*target.weight) && !has_plain_tiles(target.weight->dtype);
+    const DType dtype = target.weight->dtype;
+    const bool int8 = is_tiled(*target.weight) && !has_plain_tiles(dtype);
+    const bool bf16 = cpu_multiplies_bf16(forms_, dtype);
     wanted.blocks |= int8;
-    wanted.rounded |= !int8 && input_form(target.weight->dtype) != InputForm::F32;
+    wanted.bf16 |= bf16;
+    wanted.rounded |= !int8 && !bf16 && input_form(dtype) != InputForm::F32;
   }
   return wanted;
 }
 
 // A row's other forms, from the plain one.
 void CpuBackend::prepare_row(const ProductInput& input, std::int64_t row) const {
-  if (input.rounded) round_input(*input_, row_of(input.plain, row), input.rounded.row<float>(row));
-  if (input.blocks == nullptr) return;
+  const auto* x = input.plain.row<float>(row);
   const std::int64_t cols = input.plain.dims[1];
-  const Panel panel = cut_rows(*isa_.packed, input.plain.rows()).of(row);
-  isa_.packed->quantize(input.plain.row<float>(row), cols,
-                        input.blocks + panel.begin * (cols / kInputBlock) + (row - panel.begin),
-                        panel.stride);
+  const std::int64_t rows = input.plain.rows();
+  if (input.rounded)
+    round_input(*forms_.wish, row_of(input.plain, row), input.rounded.row<float>(row));
+  if (input.blocks != nullptr) {
+    const Panel panel = cut_rows(*isa_.packed, rows).of(row);
+    isa_.packed->quantize(x, cols,
+                          input.blocks + panel.begin * (cols / kInputBlock) + (row - panel.begin),
+                          panel.stride);
+  }
+  if (input.bf16 != nullptr) {
+    const Panel panel = cut_rounded(*isa_.packed, rows).of(row);
+    isa_.packed->round(x, cols,
+                       input.bf16 + panel.begin * rounded_blocks(cols) + (row - panel.begin),
+                       panel.stride);
+  }
 }
 
 // Shares out [0, count) as work(input, thread, begin, end) on rows that are prepared once for all
@@ -72,11 +85,14 @@ void CpuBackend::with_input(const TensorView& plain, std::span<const LinearTarge
   const std::int64_t rows = plain.rows();
   const std::int64_t cols = plain.dims[1];
   const Wanted wanted = wanted_by(targets);
-  const auto place = [&](const TensorView& at, float* blocks, float* rounded) {
+  const auto place = [&](const TensorView& at, float* blocks, const CpuWorkspace::Prepared& sizes) {
+    float* bf16 = blocks + sizes.blocks;
+    float* rounded = bf16 + sizes.bf16;
     return ProductInput{
         .plain = at,
         .rounded = wanted.rounded ? TensorView(rounded, DType::F32, {rows, cols}) : TensorView(),
-        .blocks = wanted.blocks ? reinterpret_cast<InputBlock*>(blocks) : nullptr};
+        .blocks = wanted.blocks ? reinterpret_cast<InputBlock*>(blocks) : nullptr,
+        .bf16 = wanted.bf16 ? reinterpret_cast<RoundedBlock*>(bf16) : nullptr};
   };
   const auto make_rows = [&](const ProductInput& input, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -84,10 +100,9 @@ void CpuBackend::with_input(const TensorView& plain, std::span<const LinearTarge
       prepare_row(input, row);
     }
   };
-  const bool ready = fill == nullptr && !wanted.blocks && !wanted.rounded;
-  const bool each = !ready && rows * cols <= kEachFloats;
-  float* shared_blocks = thread_memory(pool_.num_threads());
-  const ProductInput shared = place(plain, shared_blocks, shared_blocks + workspace_.blocks);
+  const bool ready = fill == nullptr && !wanted.blocks && !wanted.bf16 && !wanted.rounded;
+  const bool each = !ready && rows * rounded_blocks(cols) * kInputBlock <= kEachFloats;
+  const ProductInput shared = place(plain, thread_memory(pool_.num_threads()), workspace_.shared);
   if (!ready && !each) {
     CHECK(rows <= workspace_.rows && cols <= workspace_.inputs, kTooLarge);
     pool_.parallel_for(
@@ -98,10 +113,9 @@ void CpuBackend::with_input(const TensorView& plain, std::span<const LinearTarge
                     ProductInput input = shared;
                     if (each) {
                       float* own = thread_memory(thread) + workspace_.decoded;
-                      float* blocks = own + workspace_.own_plain;
                       input =
                           place(fill == nullptr ? plain : TensorView(own, DType::F32, {rows, cols}),
-                                blocks, blocks + workspace_.own_blocks);
+                                own + workspace_.own_plain, workspace_.own);
                       make_rows(input, 0, rows);
                     }
                     std::int64_t begin = 0;
@@ -142,6 +156,7 @@ void CpuBackend::multiply(const ProductInput& input, const LinearTarget& target,
                           std::int64_t end, int thread) const {
   const Weight& weight = *target.weight;
   CHECK(weight.cols <= workspace_.inputs, kTooLarge);
+  const bool multiplies_bf16 = cpu_multiplies_bf16(forms_, weight.dtype);
   const bool as_is = input_form(weight.dtype) == InputForm::F32;
   const TensorView& x = as_is || !input.rounded ? input.plain : input.rounded;
   const auto* bias = static_cast<const float*>(target.bias.data);
@@ -154,6 +169,7 @@ void CpuBackend::multiply(const ProductInput& input, const LinearTarget& target,
                                           .end = end,
                                           .rows = x.rows(),
                                           .blocks = input.blocks,
+                                          .rounded = multiplies_bf16 ? input.bf16 : nullptr,
                                           .x = static_cast<const float*>(x.data),
                                           .x_stride = x.row_stride,
                                           .bias = bias,
