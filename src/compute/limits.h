@@ -13,6 +13,7 @@ struct HostLimits {
   double read_bytes_per_second = 0;  // all threads together, from memory, large pages
   double int8_ops_per_second = 0;    // products and sums of bytes, counted apart
   double float_ops_per_second = 0;   // the same of float32
+  double bf16_ops_per_second = 0;    // of bfloat16; 0 where nothing multiplies them
   double meeting_seconds = 0;        // sending all threads off and waiting for them
 };
 

@@ -186,12 +186,14 @@ StepCost cost_of(const model::LoadedModel& model, tensor::DType kv,
                  const compute::Backend& backend) {
   StepCost cost;
   double whole = 0;
+  double bf16 = 0;
   const auto count = [&](const compute::Weight& weight, double& ops) {
     const std::int64_t values = weight.rows * weight.cols;
     cost.weight_bytes += static_cast<double>(tensor::storage_bytes(weight.dtype, values).value());
     ops += 2.0 * static_cast<double>(values);
-    if (backend.input_form(weight.dtype) == compute::InputForm::Int8)
-      whole += 2.0 * static_cast<double>(values);
+    const compute::InputForm form = backend.input_form(weight.dtype);
+    if (form == compute::InputForm::Int8) whole += 2.0 * static_cast<double>(values);
+    if (form == compute::InputForm::BF16) bf16 += 2.0 * static_cast<double>(values);
   };
   for (const model::LayerWeights& layer : model.weights.layers) {
     for (const model::Linear& linear : layer.qkv) count(linear.weight, cost.ops);
@@ -204,7 +206,10 @@ StepCost cost_of(const model::LoadedModel& model, tensor::DType kv,
   const std::int64_t cached =
       std::int64_t{2} * config.num_layers * config.num_kv_heads * config.head_dim;
   cost.cache_bytes = static_cast<double>(tensor::storage_bytes(kv, cached).value());
-  cost.whole_numbers = whole > 0.5 * (cost.ops + cost.output_ops);
+  const double most = 0.5 * (cost.ops + cost.output_ops);
+  cost.numbers = whole > most  ? StepCost::Numbers::Whole
+                 : bf16 > most ? StepCost::Numbers::Bf16
+                               : StepCost::Numbers::Float;
   return cost;
 }
 
@@ -246,8 +251,9 @@ double limit_of(const StepCost& cost, const compute::HostLimits& limits, double 
   const double bytes = cost.weight_bytes + rows * context * cost.cache_bytes;
   const double ops = rows * cost.ops + logit_rows * cost.output_ops;
   const double reading = bytes / limits.read_bytes_per_second;
-  const double speed =
-      cost.whole_numbers ? limits.int8_ops_per_second : limits.float_ops_per_second;
+  const double speed = cost.numbers == StepCost::Numbers::Whole  ? limits.int8_ops_per_second
+                       : cost.numbers == StepCost::Numbers::Bf16 ? limits.bf16_ops_per_second
+                                                                 : limits.float_ops_per_second;
   const double computing = speed > 0 ? ops / speed : 0;
   return rows / std::max(reading, computing);
 }

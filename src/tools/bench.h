@@ -53,11 +53,12 @@ struct BenchReport {
 
 // What a step moves and computes.
 struct StepCost {
-  double weight_bytes = 0;     // read once a step, however many rows it has
-  double cache_bytes = 0;      // read for each row, for each token before it
-  double ops = 0;              // products and sums for each row, without the output matrix
-  double output_ops = 0;       // for each row that wants logits
-  bool whole_numbers = false;  // most of them are of bytes
+  double weight_bytes = 0;  // read once a step, however many rows it has
+  double cache_bytes = 0;   // read for each row, for each token before it
+  double ops = 0;           // products and sums for each row, without the output matrix
+  double output_ops = 0;    // for each row that wants logits
+  // Of what most of them are: bytes, BF16 on both sides, floats.
+  enum class Numbers : std::uint8_t { Float, Bf16, Whole } numbers = Numbers::Float;
 };
 
 // The most tokens a second that limits allow: reading at full speed or computing at full speed,

@@ -62,15 +62,17 @@ double median_of(const BenchReport& report, Member member) {
 
 std::string facts_text(const BenchReport& report) {
   using compute::HostLimits;
+  const double bf16 = median_of(report, &HostLimits::bf16_ops_per_second);
   return fmt::format(
       "{}: {}; loaded in {:.2f} s, first token after {:.0f} ms, peak {}\n"
-      "machine: reads {:.1f} GB/s, int8 {:.0f} Gop/s, float {:.0f} GFLOP/s, threads meet in {:.0f} "
-      "ns\n",
+      "machine: reads {:.1f} GB/s, int8 {:.0f} Gop/s, float {:.0f} GFLOP/s{}, threads meet in "
+      "{:.0f} ns\n",
       base::printable(report.model), report.backend, report.load_seconds,
       1e3 * report.first_token_seconds, base::human_bytes(report.peak_bytes),
       1e-9 * median_of(report, &HostLimits::read_bytes_per_second),
       1e-9 * median_of(report, &HostLimits::int8_ops_per_second),
       1e-9 * median_of(report, &HostLimits::float_ops_per_second),
+      bf16 > 0 ? fmt::format(", bf16 {:.0f} GFLOP/s", 1e-9 * bf16) : "",
       1e9 * median_of(report, &HostLimits::meeting_seconds));
 }
 
@@ -143,6 +145,7 @@ std::string json_text(const std::vector<BenchReport>& reports) {
       limits.push_back(json::Object{{"read_bytes_per_second", beside.read_bytes_per_second},
                                     {"int8_ops_per_second", beside.int8_ops_per_second},
                                     {"float_ops_per_second", beside.float_ops_per_second},
+                                    {"bf16_ops_per_second", beside.bf16_ops_per_second},
                                     {"meeting_seconds", beside.meeting_seconds}});
     }
     models.push_back(json::Object{{"model", report.model},

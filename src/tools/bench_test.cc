@@ -24,6 +24,7 @@ using testing::HasSubstr;
 constexpr compute::HostLimits kMachine = {.read_bytes_per_second = 10e9,
                                           .int8_ops_per_second = 1000e9,
                                           .float_ops_per_second = 100e9,
+                                          .bf16_ops_per_second = 200e9,
                                           .meeting_seconds = 1e-7};
 
 TEST(Bench, LimitIsWhicheverTakesLonger) {
@@ -31,7 +32,7 @@ TEST(Bench, LimitIsWhicheverTakesLonger) {
                          .cache_bytes = 1e4,
                          .ops = 1e9,
                          .output_ops = 1e9,
-                         .whole_numbers = true};
+                         .numbers = StepCost::Numbers::Whole};
   // One row: a tenth of a second of reading, 2 ms of computing.
   EXPECT_DOUBLE_EQ(limit_of(cost, kMachine, 1, 1, 0), 10);
   // 100,000 tokens before it are as much as the weights.
@@ -39,8 +40,11 @@ TEST(Bench, LimitIsWhicheverTakesLonger) {
   // 500 rows: half a second of computing.
   EXPECT_DOUBLE_EQ(limit_of(cost, kMachine, 500, 0, 0), 1000);
   StepCost floats = cost;
-  floats.whole_numbers = false;
+  floats.numbers = StepCost::Numbers::Float;
   EXPECT_DOUBLE_EQ(limit_of(floats, kMachine, 500, 0, 0), 100);
+  StepCost bf16 = cost;
+  bf16.numbers = StepCost::Numbers::Bf16;
+  EXPECT_DOUBLE_EQ(limit_of(bf16, kMachine, 500, 0, 0), 200);
 }
 
 TEST(Bench, RowsAreSummedUpOverTheRepeats) {

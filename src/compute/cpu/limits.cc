@@ -74,6 +74,7 @@ Result<HostLimits> measure_host_limits(int num_threads) {
   };
   limits.int8_ops_per_second = peak(kernels.spin_int8);
   limits.float_ops_per_second = peak(kernels.spin_float);
+  if (kernels.spin_bf16 != nullptr) limits.bf16_ops_per_second = peak(kernels.spin_bf16);
 
   constexpr int kMeetings = 2000;
   limits.meeting_seconds =
