@@ -35,7 +35,7 @@ constexpr const char* kPoolFooter = R"(Examples:
 Everything but --host is a command of llorch-pool, as it stands (`llorch pool --help
 --host anna` too). On one host its output, exit code, signals and terminal are its own.
 On several, each line has its host in front, and a table at the end says how each ended;
-with --json there is one object for all.)";
+with --json there is one object for all. On a host that joined by itself, run it there.)";
 
 constexpr const char* kPlanFooter = R"(Examples:
   llorch plan tinyllama
@@ -150,11 +150,15 @@ int run_pool_command(const FleetContext& context, const std::vector<std::string>
   if (!hosts.ok()) return fail(hosts.error());
   const Result<HostDoor> door = open_door(context);
   if (!door.ok()) return fail(door.error());
-  if (hosts->size() == 1 && *taken->host != "all")
+  const std::vector<HostWay> ways = find_ways(context, *hosts);
+  if (ways.size() == 1 && *taken->host != "all") {
+    if (ways.front().came_by_itself) return fail(no_way_to(ways.front()));
     return become_remote(*door, hosts->front(), std::move(taken->words));
+  }
   const bool wants_json =
       std::find(taken->words.begin(), taken->words.end(), "--json") != taken->words.end();
-  return show_answers(context, ask_hosts(*door, *hosts, taken->words), wants_json);
+  return show_answers(context, ask_hosts(*door, ways, taken->words, JoinedPools::Refuse),
+                      wants_json);
 }
 
 std::int64_t number_in(const json::Value& value, std::string_view field) {
@@ -216,7 +220,8 @@ int plan(const FleetContext& context, const std::string& model, const std::strin
   if (!hosts.ok()) return fail(hosts.error());
   const Result<HostDoor> door = open_door(context);
   if (!door.ok()) return fail(door.error());
-  const std::vector<HostAnswer> answers = ask_hosts(*door, *hosts, {"plan", "--json", "--", model});
+  const std::vector<HostAnswer> answers = ask_hosts(
+      *door, find_ways(context, *hosts), {"plan", "--json", "--", model}, JoinedPools::AskFromHere);
   TextTable table(
       {Align::Left, Align::Left, Align::Right, Align::Right, Align::Right, Align::Left});
   table.add_row({"HOST", "DEVICE", "NEEDS", "FREE", "SLOTS x CONTEXT", ""}, Color::Bold);

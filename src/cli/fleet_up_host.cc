@@ -103,6 +103,13 @@ Result<contract::HostView> bring_up(const FleetContext& context, const FleetClie
                                     remote::FirstContact first_contact,
                                     const std::stop_token& stop) {
   const StepList steps(context);
+  // No ssh leads to a pool that came by itself, and one to its name may lead elsewhere.
+  const Result<contract::HostView> known =
+      client.get<contract::HostView>(host_path(host), {.stop = stop});
+  if (known.ok() && known->kind == "joined" && known->state != "unknown") {
+    return Error{ErrorCode::Conflict,
+                 fmt::format("host '{}' comes by itself: `llorch-pool join` there", host)};
+  }
   if (Status good = look_at(door, host, first_contact, steps); !good.ok()) return good.error();
   const Result<json::Value> asked = client.calls().post(
       "/v2/hosts", contract::write_fields(contract::HostRequest{host}), {.stop = stop});

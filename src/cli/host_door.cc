@@ -50,8 +50,9 @@ Status ask_in_terminal(const HostDoor& door, const SshHost& host, HostSession& s
   return ok_status();
 }
 
-HostAnswer ask_local(const std::vector<std::string>& words) {
-  HostAnswer answer{.host = std::string(kLocalHost), .exit_code = kFailure, .output = {}};
+// Our own llorch-pool, in the name of a host.
+HostAnswer ask_local(const std::string& host, const std::vector<std::string>& words) {
+  HostAnswer answer{.host = host, .exit_code = kFailure, .output = {}};
   base::ProcessOptions options;
   options.program = base::own_folder() / "llorch-pool";
   options.arguments = words;
@@ -68,10 +69,19 @@ HostAnswer ask_local(const std::vector<std::string>& words) {
   return answer;
 }
 
-HostAnswer ask_one(const HostDoor& door, const std::string& host,
-                   const std::vector<std::string>& words) {
-  if (host == kLocalHost) return ask_local(words);
+HostAnswer ask_one(const HostDoor& door, const HostWay& way, std::vector<std::string> words,
+                   JoinedPools joined) {
+  const std::string& host = way.host;
+  if (host == kLocalHost) return ask_local(host, words);
   HostAnswer answer{.host = host, .exit_code = kFailure, .output = {}};
+  if (way.came_by_itself) {
+    if (joined == JoinedPools::AskFromHere && !way.pool_url.empty()) {
+      words.insert(words.begin(), {"--pool", way.pool_url});
+      return ask_local(host, words);
+    }
+    answer.output = no_way_to(way).message;
+    return answer;
+  }
   const Result<SshHost> target = SshHost::make(host, door.run_folder);
   if (!target.ok()) {
     answer.output = target.error().message;
@@ -150,14 +160,40 @@ Result<std::vector<std::string>> find_hosts(const FleetContext& context, const s
   return hosts;
 }
 
-std::vector<HostAnswer> ask_hosts(const HostDoor& door, const std::vector<std::string>& hosts,
-                                  const std::vector<std::string>& words) {
-  std::vector<HostAnswer> answers(hosts.size());
+std::vector<HostWay> find_ways(const FleetContext& context, const std::vector<std::string>& hosts) {
+  std::vector<HostWay> ways;
+  for (const std::string& host : hosts) ways.push_back({.host = host});
+  const Result<FleetClient> client = find_orchestrator(target_of(context));
+  if (!client.ok()) return ways;
+  const auto list = client->get<contract::HostList>("/v2/hosts");
+  if (!list.ok()) return ways;
+  // Its sockets to such pools are on its own machine.
+  const bool is_of_this_home = context.url.empty();
+  for (HostWay& way : ways) {
+    for (const contract::HostView& host : list->hosts) {
+      if (host.name != way.host || host.kind != "joined") continue;
+      way.came_by_itself = true;
+      if (is_of_this_home && host.state == "connected") way.pool_url = host.pool_url;
+    }
+  }
+  return ways;
+}
+
+Error no_way_to(const HostWay& way) {
+  return {ErrorCode::Unsupported,
+          fmt::format("host '{}' joined by itself, expected one that ssh leads to: run the command "
+                      "there, with llorch-pool in place of `llorch pool --host {}`",
+                      way.host, way.host)};
+}
+
+std::vector<HostAnswer> ask_hosts(const HostDoor& door, const std::vector<HostWay>& ways,
+                                  const std::vector<std::string>& words, JoinedPools joined) {
+  std::vector<HostAnswer> answers(ways.size());
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < hosts.size(); ++i) {
-      threads.push_back(
-          base::start_thread("host", [&, i] { answers[i] = ask_one(door, hosts[i], words); }));
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      threads.push_back(base::start_thread(
+          "host", [&, i] { answers[i] = ask_one(door, ways[i], words, joined); }));
     }
   }
   return answers;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -33,14 +34,29 @@ Result<std::unique_ptr<remote::HostSession>> open_session(const HostDoor& door,
 // would not take.
 Result<std::vector<std::string>> find_hosts(const FleetContext& context, const std::string& text);
 
-// llorch-pool with these words on each host, side by side; this machine's own for "local".
+// How a command gets to a host. Where no orchestrator can be asked, every name is one for ssh.
+struct HostWay {
+  std::string host;
+  // Its pool came by itself: no ssh leads there, and one to its name may lead to another machine.
+  bool came_by_itself = false;
+  std::string pool_url = {};  // of a pool that did, and can be asked from this machine
+};
+std::vector<HostWay> find_ways(const FleetContext& context, const std::vector<std::string>& hosts);
+
+// Why a command cannot be run on a host whose pool came by itself.
+Error no_way_to(const HostWay& way);
+
+// llorch-pool with these words on each host, side by side; this machine's own for "local". Of pools
+// that came by themselves ours asks with --pool, where the words are such that it is the same, and
+// where not, the answer is no_way_to.
+enum class JoinedPools : std::uint8_t { Refuse, AskFromHere };
 struct HostAnswer {
   std::string host;
   int exit_code = -1;
   std::string output;  // both streams, as they came; or why it could not be asked
 };
-std::vector<HostAnswer> ask_hosts(const HostDoor& door, const std::vector<std::string>& hosts,
-                                  const std::vector<std::string>& words);
+std::vector<HostAnswer> ask_hosts(const HostDoor& door, const std::vector<HostWay>& ways,
+                                  const std::vector<std::string>& words, JoinedPools joined);
 
 // How the orchestrator calls this machine.
 inline constexpr std::string_view kLocalHost = "local";

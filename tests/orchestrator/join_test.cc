@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -119,6 +120,41 @@ TEST_F(Join, AModelOfAHostThatIsAwayIsNotUnknown) {
   ASSERT_EQ(pool({"start"}).exit_code, 0);
   EXPECT_TRUE(is_connected());
   EXPECT_THAT(story(), HasSubstr("data: [DONE]"));
+}
+
+// A host of that name in ~/.ssh/config would be another machine.
+TEST_F(Join, NoCommandGoesThereWithSsh) {
+  ASSERT_EQ(join("key").exit_code, 0);
+  ASSERT_TRUE(is_connected());
+  const TempDir programs;
+  std::ofstream(programs / "ssh") << "#!/bin/sh\necho \"$@\" >> '" << programs.path().string()
+                                  << "/called'\nexit 255\n";
+  std::filesystem::permissions(programs / "ssh", std::filesystem::perms::owner_all);
+  const std::string path = "PATH=" + programs.path().string() + ":" + std::string(::getenv("PATH"));
+  const std::vector<std::string> remove = {"pool", "models", "unregister", "builtin", "--host"};
+  for (const std::string where : {"attic", "all", "attic,local"}) {
+    std::vector<std::string> words = remove;
+    words.push_back(where);
+    const ProgramOutcome refused = llorch(words, {path});
+    EXPECT_EQ(refused.exit_code, 1) << where << refused.out;
+    EXPECT_THAT(refused.out + refused.err, HasSubstr("host 'attic' joined by itself")) << where;
+    EXPECT_THAT(refused.out + refused.err, HasSubstr("run the command there")) << where;
+  }
+  const ProgramOutcome object = llorch({"pool", "status", "--json", "--host", "all"}, {path});
+  EXPECT_EQ(object.exit_code, 1);
+  const Result<json::Value> value = json::parse(object.out);
+  ASSERT_TRUE(value.ok()) << object.out << object.err;
+  EXPECT_EQ(value->at("hosts").at(0).at("exit_code"), 1) << object.out;
+  const ProgramOutcome up = llorch({"up", "attic"}, {path});
+  EXPECT_EQ(up.exit_code, 1);
+  EXPECT_THAT(up.err, HasSubstr("`llorch-pool join` there"));
+
+  // A plan changes nothing: its pool is asked over the connection that it made.
+  const ProgramOutcome plan = llorch({"plan", "builtin"}, {path});
+  EXPECT_EQ(plan.exit_code, 0) << plan.out << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("attic"));
+  EXPECT_THAT(plan.out, HasSubstr("fits"));
+  EXPECT_FALSE(std::filesystem::exists(programs / "called"));
 }
 
 TEST_F(Join, WhoMayNotIsToldSo) {
