@@ -47,7 +47,8 @@ const http::SseEvent* Followed::find(std::string_view event) const {
   return nullptr;
 }
 
-FleetHome::FleetHome(std::vector<std::string> flags) : flags_(std::move(flags)) {}
+FleetHome::FleetHome(std::vector<std::string> flags, std::vector<std::string> environment)
+    : flags_(std::move(flags)), environment_(std::move(environment)) {}
 
 FleetHome::~FleetHome() {
   orchestrator_.reset();
@@ -70,9 +71,11 @@ bool FleetHome::wait_until(const std::function<bool()>& condition) {
 void FleetHome::start() {
   std::vector<std::string> arguments = {"--port", "0", "--log-format", "json"};
   arguments.insert(arguments.end(), flags_.begin(), flags_.end());
-  orchestrator_ = std::make_unique<ChildProcess>(
-      LLORCH_ORCHESTRATORD, std::move(arguments),
-      std::vector<std::string>{"LLORCH_HOME=" + folder_.path().string(), "LLORCH_POOL_PORT=0"});
+  std::vector<std::string> environment = environment_;
+  environment.insert(environment.end(),
+                     {"LLORCH_HOME=" + folder_.path().string(), "LLORCH_POOL_PORT=0"});
+  orchestrator_ = std::make_unique<ChildProcess>(LLORCH_ORCHESTRATORD, std::move(arguments),
+                                                 std::move(environment));
   constexpr std::string_view kSays = "listening on ";
   ASSERT_TRUE(wait_until([&] {
     return orchestrator_->out().find(kSays) != std::string::npos || !orchestrator_->is_running();

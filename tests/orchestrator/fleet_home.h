@@ -42,7 +42,9 @@ struct Followed {
 
 class FleetHome {
  public:
-  explicit FleetHome(std::vector<std::string> flags = {});
+  // `environment`: what the programs have beside this process's own, each "NAME=value".
+  explicit FleetHome(std::vector<std::string> flags = {},
+                     std::vector<std::string> environment = {});
   ~FleetHome();
 
   // Starts the orchestrator, and waits until it is healthy and its host is connected.
@@ -72,6 +74,7 @@ class FleetHome {
               const http::Headers& headers);
   TempDir folder_;
   const std::vector<std::string> flags_;
+  const std::vector<std::string> environment_;
   std::unique_ptr<ChildProcess> orchestrator_;
   std::string url_;
   http::Client client_;
