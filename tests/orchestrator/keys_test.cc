@@ -1,5 +1,5 @@
-// Keys as their users have them: what is written down about them, and that nobody changes that
-// unseen. The real programs.
+// Keys as their users have them: what they are refused, what is written down about them, and that
+// nobody changes that unseen. The real programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,9 +40,49 @@ class KeysOfAFleet : public testing::Test {
   static json::Object completion(int max_tokens) {
     return {{"model", "builtin"}, {"prompt", "Once upon a time"}, {"max_tokens", max_tokens}};
   }
+  // Number of seconds; 0: there is none.
+  static int retry_after(const Answer& answer) {
+    return std::stoi(std::string(answer.headers.find("Retry-After").value_or("0")));
+  }
 
   FleetHome home;
 };
+
+TEST_F(KeysOfAFleet, RequestsOfAMinuteAreCounted) {
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  const http::Headers slow = add_key({"slow", "--rate", "1/min"});
+  EXPECT_EQ(home.post("/v1/completions", completion(4), slow).status, 200) << home.err();
+  for (const char* path : {"/v1/completions", "/v2/tasks"}) {
+    const Answer refused = home.post(path, completion(4), slow);
+    EXPECT_EQ(refused.status, 429) << path;
+    EXPECT_GE(retry_after(refused), 1) << path;
+    EXPECT_LE(retry_after(refused), 60) << path;
+    EXPECT_THAT(json::serialize(refused.body), HasSubstr("key 'slow' may send 1 requests a minute"))
+        << path;
+  }
+  EXPECT_EQ(home.post("/v1/completions", completion(4)).status, 200) << "nobody else is held back";
+}
+
+TEST_F(KeysOfAFleet, TokensOfADayAreReservedAndCounted) {
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  const http::Headers poor = add_key({"poor", "--tokens-per-day", "60"});
+  const Answer never = home.post("/v1/completions", completion(100), poor);
+  EXPECT_EQ(never.status, 403) << "it never has so many";
+  EXPECT_EQ(retry_after(never), 0);
+  EXPECT_THAT(json::serialize(never.body), HasSubstr("more than it ever has"));
+  EXPECT_EQ(home.post("/v1/completions", completion(40), poor).status, 200) << home.err();
+  const Answer tomorrow = home.post("/v1/completions", completion(40), poor);
+  EXPECT_EQ(tomorrow.status, 429) << json::serialize(tomorrow.body);
+  EXPECT_GE(retry_after(tomorrow), 1);
+  EXPECT_LE(retry_after(tomorrow), 86'400);
+  EXPECT_THAT(json::serialize(tomorrow.body), HasSubstr("key 'poor' has 60 tokens a day, "));
+  const ProgramOutcome listed = llorch({"keys", "list", "--json"});
+  const Result<json::Value> keys = json::parse(listed.out);
+  ASSERT_TRUE(keys.ok()) << listed.out << listed.err;
+  const std::int64_t used = keys->at("keys").at(0).at("tokens_today").as_int64();
+  EXPECT_GE(used, 40);
+  EXPECT_LE(used, 60);
+}
 
 TEST_F(KeysOfAFleet, WhatIsDoneWithThemIsWrittenDownAndAChangeOfThatIsSeen) {
   ASSERT_NO_FATAL_FAILURE(home.start());
