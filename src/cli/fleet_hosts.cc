@@ -17,6 +17,7 @@
 #include "base/terminal.h"
 #include "cli/fleet_command.h"
 #include "cli/host_door.h"
+#include "cli/host_lines.h"
 #include "cli/output.h"
 
 namespace llorch::cli {
@@ -34,8 +35,8 @@ constexpr const char* kPoolFooter = R"(Examples:
 
 Everything but --host is a command of llorch-pool, as it stands (`llorch pool --help
 --host anna` too). On one host its output, exit code, signals and terminal are its own.
-On several, each line has its host in front, and a table at the end says how each ended;
-with --json there is one object for all. On a host that joined by itself, run it there.)";
+On several, each line comes as it is said, with its host in front, and a table at the
+end says how each ended; with --json there is one object for all. On a host that joined by itself, run it there.)";
 
 constexpr const char* kPlanFooter = R"(Examples:
   llorch plan tinyllama
@@ -92,51 +93,48 @@ int become_remote(const HostDoor& door, const std::string& host, std::vector<std
   return fail(base::become_program(door.ssh, std::move(*call), {}));
 }
 
-std::string prefixed(const HostAnswer& answer, std::size_t width, bool color) {
-  std::string text;
-  std::string_view rest = answer.output;
-  const std::string name =
-      base::paint(fmt::format("{:<{}}", answer.host, width), Color::Dim, color) + "  ";
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view line = rest.substr(0, end);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    text += name + base::printable(line) + "\n";
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return text;
+int worst_of(const std::vector<HostAnswer>& answers) {
+  int worst = 0;
+  for (const HostAnswer& answer : answers)
+    worst = std::max(worst, answer.exit_code == 0 ? 0 : std::max(answer.exit_code, kFailure));
+  return worst;
 }
 
-int show_answers(const FleetContext& context, const std::vector<HostAnswer>& answers,
-                 bool wants_json) {
-  int worst = 0;
-  std::size_t width = 0;
+int show_json(const std::vector<HostAnswer>& answers) {
+  json::Array list;
   for (const HostAnswer& answer : answers) {
-    worst = std::max(worst, answer.exit_code == 0 ? 0 : std::max(answer.exit_code, kFailure));
-    width = std::max(width, answer.host.size());
+    const Result<json::Value> value = json::parse(answer.output);
+    list.push_back(json::Object{{"host", answer.host},
+                                {"exit_code", answer.exit_code},
+                                {"answer", value.ok() ? *value : json::Value(answer.output)}});
   }
-  if (wants_json) {
-    json::Array list;
-    for (const HostAnswer& answer : answers) {
-      const Result<json::Value> value = json::parse(answer.output);
-      list.push_back(json::Object{{"host", answer.host},
-                                  {"exit_code", answer.exit_code},
-                                  {"answer", value.ok() ? *value : json::Value(answer.output)}});
-    }
-    const int printed = print_json(json::Object{{"hosts", std::move(list)}});
-    return printed != 0 ? printed : worst;
-  }
-  std::string text;
+  const int printed = print_json(json::Object{{"hosts", std::move(list)}});
+  return printed != 0 ? printed : worst_of(answers);
+}
+
+// What they say as they say it, and a table of how each ended.
+int ask_and_show(const FleetContext& context, const HostDoor& door,
+                 const std::vector<HostWay>& ways, const std::vector<std::string>& words) {
+  std::vector<std::string> hosts;
+  for (const HostWay& way : ways) hosts.push_back(way.host);
+  int printed = 0;
+  HostLines lines(hosts, context.color, [&printed](std::string_view text) {
+    if (printed == 0) printed = print(text);
+  });
+  const std::vector<HostAnswer> answers =
+      ask_hosts(door, ways, words, JoinedPools::Refuse,
+                [&lines](std::size_t host, std::string_view bytes) { lines.take(host, bytes); });
+  for (std::size_t i = 0; i < ways.size(); ++i) lines.finish(i);
+  if (printed != 0) return printed;
   TextTable table({Align::Left, Align::Left});
   table.add_row({"HOST", "RESULT"}, Color::Bold);
   for (const HostAnswer& answer : answers) {
-    text += prefixed(answer, width, context.color);
     table.add_row(
         {answer.host, answer.exit_code == 0 ? "ok" : fmt::format("exit code {}", answer.exit_code)},
         answer.exit_code == 0 ? Color::Green : Color::Red);
   }
-  const int printed = print(text + "\n" + table.render(0, context.color));
-  return printed != 0 ? printed : worst;
+  printed = print("\n" + table.render(0, context.color));
+  return printed != 0 ? printed : worst_of(answers);
 }
 
 int run_pool_command(const FleetContext& context, const std::vector<std::string>& given) {
@@ -157,8 +155,8 @@ int run_pool_command(const FleetContext& context, const std::vector<std::string>
   }
   const bool wants_json =
       std::find(taken->words.begin(), taken->words.end(), "--json") != taken->words.end();
-  return show_answers(context, ask_hosts(*door, ways, taken->words, JoinedPools::Refuse),
-                      wants_json);
+  if (wants_json) return show_json(ask_hosts(*door, ways, taken->words, JoinedPools::Refuse));
+  return ask_and_show(context, *door, ways, taken->words);
 }
 
 std::int64_t number_in(const json::Value& value, std::string_view field) {
@@ -229,7 +227,7 @@ int plan(const FleetContext& context, const std::string& model, const std::strin
   for (const HostAnswer& answer : answers)
     fits_somewhere = add_plan_rows(answer, table) || fits_somewhere;
   if (context.json_output) {
-    show_answers(context, answers, true);
+    show_json(answers);
   } else if (const int code = print(table.render(0, context.color, fold_width())); code != 0) {
     return code;
   }

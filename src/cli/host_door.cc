@@ -23,6 +23,7 @@ using remote::FirstContact;
 using remote::HostSession;
 using remote::SshHost;
 using std::chrono::milliseconds;
+using OnOutput = std::function<void(std::string_view bytes)>;
 
 constexpr milliseconds kCommandPatience{3'600'000};  // a download may take its time
 constexpr std::size_t kOutputBytes = std::size_t{1} << 20;
@@ -50,59 +51,60 @@ Status ask_in_terminal(const HostDoor& door, const SshHost& host, HostSession& s
   return ok_status();
 }
 
+// Said by us, as the host would have.
+HostAnswer refuse(const std::string& host, const std::string& why, const OnOutput& on_output) {
+  if (on_output) on_output(why + "\n");
+  return {.host = host, .exit_code = kFailure, .output = why};
+}
+
 // Our own llorch-pool, in the name of a host.
-HostAnswer ask_local(const std::string& host, const std::vector<std::string>& words) {
-  HostAnswer answer{.host = host, .exit_code = kFailure, .output = {}};
+HostAnswer ask_local(const std::string& host, const std::vector<std::string>& words,
+                     const OnOutput& on_output) {
   base::ProcessOptions options;
   options.program = base::own_folder() / "llorch-pool";
   options.arguments = words;
   options.output_tail_bytes = kOutputBytes;
+  options.on_output = on_output;
   options.dies_with_parent = true;
   const auto process = base::Process::spawn(options);
-  if (!process.ok()) {
-    answer.output = process.error().message;
-    return answer;
-  }
+  if (!process.ok()) return refuse(host, process.error().message, on_output);
   const auto exit = (*process)->wait_for(kCommandPatience);
-  answer.exit_code = exit && exit->signal == 0 ? exit->code : kFailure;
-  answer.output = (*process)->output_tail();
-  return answer;
+  return {.host = host,
+          .exit_code = exit && exit->signal == 0 ? exit->code : kFailure,
+          .output = (*process)->output_tail()};
+}
+
+HostAnswer ask_with_ssh(const HostDoor& door, const std::string& host,
+                        const std::vector<std::string>& words, const OnOutput& on_output) {
+  const Result<SshHost> target = SshHost::make(host, door.run_folder);
+  if (!target.ok()) return refuse(host, target.error().message, on_output);
+  HostSession session(door.ssh, *target, door.programs);
+  if (const remote::StepOutcome problem = session.connect())
+    return refuse(host, problem->reason, on_output);
+  remote::RemoteCommand command{.words = {"llorch-pool"}, .environment = {}};
+  command.words.insert(command.words.end(), words.begin(), words.end());
+  const Result<remote::SshWords> call = remote::exec_words(*target, command, remote::Terminal::No);
+  if (!call.ok()) return refuse(host, call.error().message, on_output);
+  const Result<remote::SshOutcome> done =
+      remote::run_ssh(door.ssh, {.words = *call,
+                                 .patience = kCommandPatience,
+                                 .input_file = {},
+                                 .max_output_bytes = kOutputBytes,
+                                 .on_output = on_output});
+  if (!done.ok()) return refuse(host, done.error().message, on_output);
+  return {.host = host,
+          .exit_code = done->exit.signal == 0 ? done->exit.code : kFailure,
+          .output = done->output};
 }
 
 HostAnswer ask_one(const HostDoor& door, const HostWay& way, std::vector<std::string> words,
-                   JoinedPools joined) {
-  const std::string& host = way.host;
-  if (host == kLocalHost) return ask_local(host, words);
-  HostAnswer answer{.host = host, .exit_code = kFailure, .output = {}};
-  if (way.came_by_itself) {
-    if (joined == JoinedPools::AskFromHere && !way.pool_url.empty()) {
-      words.insert(words.begin(), {"--pool", way.pool_url});
-      return ask_local(host, words);
-    }
-    answer.output = no_way_to(way).message;
-    return answer;
-  }
-  const Result<SshHost> target = SshHost::make(host, door.run_folder);
-  if (!target.ok()) {
-    answer.output = target.error().message;
-    return answer;
-  }
-  HostSession session(door.ssh, *target, door.programs);
-  if (const remote::StepOutcome problem = session.connect()) {
-    answer.output = problem->reason;
-    return answer;
-  }
-  std::vector<std::string> command = {"llorch-pool"};
-  command.insert(command.end(), words.begin(), words.end());
-  const Result<remote::SshOutcome> done =
-      session.run({.words = std::move(command), .environment = {}}, kCommandPatience);
-  if (!done.ok()) {
-    answer.output = done.error().message;
-    return answer;
-  }
-  answer.exit_code = done->exit.signal == 0 ? done->exit.code : kFailure;
-  answer.output = done->output;
-  return answer;
+                   JoinedPools joined, const OnOutput& on_output) {
+  if (way.host == kLocalHost) return ask_local(way.host, words, on_output);
+  if (!way.came_by_itself) return ask_with_ssh(door, way.host, words, on_output);
+  if (joined == JoinedPools::Refuse || way.pool_url.empty())
+    return refuse(way.host, no_way_to(way).message, on_output);
+  words.insert(words.begin(), {"--pool", way.pool_url});
+  return ask_local(way.host, words, on_output);
 }
 
 }  // namespace
@@ -187,13 +189,17 @@ Error no_way_to(const HostWay& way) {
 }
 
 std::vector<HostAnswer> ask_hosts(const HostDoor& door, const std::vector<HostWay>& ways,
-                                  const std::vector<std::string>& words, JoinedPools joined) {
+                                  const std::vector<std::string>& words, JoinedPools joined,
+                                  const OnHostOutput& on_output) {
   std::vector<HostAnswer> answers(ways.size());
   {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < ways.size(); ++i) {
-      threads.push_back(base::start_thread(
-          "host", [&, i] { answers[i] = ask_one(door, ways[i], words, joined); }));
+      threads.push_back(base::start_thread("host", [&, i] {
+        OnOutput on_bytes;
+        if (on_output) on_bytes = [&on_output, i](std::string_view bytes) { on_output(i, bytes); };
+        answers[i] = ask_one(door, ways[i], words, joined, on_bytes);
+      }));
     }
   }
   return answers;

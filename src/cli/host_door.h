@@ -3,11 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -53,10 +55,14 @@ enum class JoinedPools : std::uint8_t { Refuse, AskFromHere };
 struct HostAnswer {
   std::string host;
   int exit_code = -1;
-  std::string output;  // both streams, as they came; or why it could not be asked
+  std::string output;  // both streams, as they came (the last MiB); or why it could not be asked
 };
+// `on_output`: all that a host (by its place in `ways`) says, as it comes, from a thread of its
+// own.
+using OnHostOutput = std::function<void(std::size_t host, std::string_view bytes)>;
 std::vector<HostAnswer> ask_hosts(const HostDoor& door, const std::vector<HostWay>& ways,
-                                  const std::vector<std::string>& words, JoinedPools joined);
+                                  const std::vector<std::string>& words, JoinedPools joined,
+                                  const OnHostOutput& on_output = nullptr);
 
 // How the orchestrator calls this machine.
 inline constexpr std::string_view kLocalHost = "local";

@@ -21,6 +21,7 @@ Result<std::unique_ptr<base::Process>> spawn(const fs::path& ssh, const SshCall&
   options.arguments = call.words;
   options.input_file = call.input_file;
   options.output_tail_bytes = call.max_output_bytes;
+  options.on_output = call.on_output;
   options.dies_with_parent = true;
   return base::Process::spawn(options);
 }

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/home.h"
@@ -24,6 +26,8 @@ struct SshCall {
   std::chrono::milliseconds patience{60'000};
   std::filesystem::path input_file;  // standard input of what runs there; empty: none
   std::size_t max_output_bytes = std::size_t{1} << 20;  // the newest are kept
+  // Every byte of it as it comes, on a thread of the call's own; ssh waits while it runs.
+  std::function<void(std::string_view bytes)> on_output{};
 };
 
 struct SshOutcome {

@@ -259,11 +259,23 @@ class Interrupted(unittest.TestCase):
                 child = subprocess.Popen([fleet.bin / "llorch", *self.LOGS, where], env=fleet.environment, stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                 wait_until(lambda: sorted(self.followers(hosts)) == names, f"{where}: it does not begin")
+                if len(names) > 1:
+                    self.hear_all(child.stdout, names)
                 child.send_signal(signal.SIGINT)
                 child.communicate(timeout=PATIENCE)
                 self.assertNotEqual(child.returncode, 0)
                 wait_until(lambda: not self.followers(hosts), f"{where}: it runs on there")
             self.type_ctrl_c(fleet, hosts)
+
+    def hear_all(self, pipe, names):
+        """A line of each host's log comes while the command goes on; whole, with its host in front."""
+        said, until = b"", time.monotonic() + PATIENCE
+        while any(f"\n{name}  ".encode() not in b"\n" + said or said.count(b"job done") < len(names) for name in names):
+            self.assertLess(time.monotonic(), until, f"it does not say what each host does: {said}")
+            if select.select([pipe], [], [], 0.1)[0]:
+                said += os.read(pipe.fileno(), 65536)
+        for line in said[:said.rindex(b"\n")].splitlines():
+            self.assertIn(line.split(b"  ")[0].decode(), names, line)
 
     def type_ctrl_c(self, fleet, hosts):
         pid, terminal = pty.fork()
