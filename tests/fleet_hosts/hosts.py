@@ -93,6 +93,14 @@ def command_of(pid):
         return []
 
 
+def _program(pid):
+    """The name of the file that it runs; an sshd writes other words over its own."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe").rsplit("/", 1)[-1]
+    except OSError:
+        return ""
+
+
 def has_variable(pid, entry):
     try:
         return entry.encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -221,6 +229,14 @@ class Hosts:
         for pid in self._hosts[name].processes():
             _send(pid, signal.SIGCONT)
 
+    def kill_sshd(self, name):
+        """Every sshd there, and with it every connection; the one that listens is started again. Of a loopback host that
+        one stays."""
+        host = self._hosts[name]
+        for pid in host.processes():
+            if pid != (host.keeper.pid if host.init is None else host.init) and _program(pid).startswith("sshd"):
+                _send(pid, signal.SIGKILL)
+
     def _make_key(self, name):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(self.folder / name))
 
@@ -255,8 +271,8 @@ exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"
             _write(host.folder / "init", f"""read -r go || exit 1
 {users} mount -t tmpfs tmpfs /run && mkdir /run/sshd && hostname {host.name} &&
 {ip} link set lo up && {ip} address add {host.address}/24 dev eth0 && {ip} link set eth0 up || exit 1
-{self._sshd} -D -e -f {host.folder}/sshd_config &
-wait
+# As a service is started again.
+while :; do {self._sshd} -D -e -f {host.folder}/sshd_config < /dev/null; sleep 0.1; done
 """)
             host.keeper = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "unshare", *_UNSHARE, "--uts", "sh", str(host.folder / "init")],

@@ -117,6 +117,17 @@ class HostsTest(unittest.TestCase):
             links = lambda: subprocess.run([find_program("ip"), "link"], capture_output=True, text=True).stdout
             wait_until(lambda: "host1" not in links(), "links are left")
 
+    def test_a_killed_sshd_comes_back(self):
+        with tempfile.TemporaryDirectory() as folder, Hosts(f"{folder}/hosts", ["anna"]) as hosts:
+            ssh = f"{folder}/hosts/bin/ssh"
+            child = subprocess.Popen([ssh, "anna", "echo here; sleep 1000"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            self.assertEqual(child.stdout.readline(), "here\n")
+            hosts.kill_sshd("anna")
+            self.assertEqual(child.wait(60), 255, "its connection is gone")
+            child.stdout.close()
+            again = lambda: subprocess.run([ssh, "anna", "true"], stderr=subprocess.DEVNULL, timeout=60).returncode == 0
+            wait_until(again, "nobody lets us in", 60)
+
 
 class Disturbed(unittest.TestCase):
     def test_a_cut_link_a_frozen_host_and_a_stalled_link_heal(self):

@@ -15,6 +15,12 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "pet", "strict": True, 
                                      "likes": {"type": "array", "items": {"enum": ["cats", "cake", "rain"]}, "minItems": 3, "maxItems": 3}},
     "required": ["name", "age", "likes"], "additionalProperties": False}}}
 
+STOPS = ["\n\n", "The end"]  # these stories have paragraphs
+TOOL = {"type": "function", "function": {"name": "remember", "parameters": {
+    "type": "object", "properties": {"what": {"enum": ["the cat", "a cake", "the rain"]}, "days": {"type": "array", "items": {"enum": [1, 2, 3]},
+                                                                                             "minItems": 6, "maxItems": 6}},
+    "required": ["what", "days"], "additionalProperties": False}}}
+
 Kind = collections.namedtuple("Kind", "name path body")
 
 
@@ -28,6 +34,12 @@ def kinds():
         yield Kind(f"chat {seed}", "/v2/tasks", {"model": CHAT, "kind": "chat", "request": {**chat, "max_tokens": 90, "seed": seed}})
         yield Kind(f"schema {seed}", "/v2/tasks", {"model": CHAT, "kind": "chat",
                                                   "request": {**chat, "max_tokens": 200, "seed": seed, "response_format": SCHEMA}})
+        stop = {"prompt": "Once upon a time", "max_tokens": 180, "temperature": 0.8, "seed": seed, "stop": STOPS}
+        yield Kind(f"stop {seed}", "/v2/tasks", {"model": "builtin", **stop})
+        yield Kind(f"v1 stop {seed}", "/v1/completions", {"model": "builtin", "stream": True, **stop})
+        tool = {**chat, "max_tokens": 200, "seed": seed, "tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
+        yield Kind(f"tool {seed}", "/v2/tasks", {"model": CHAT, "kind": "chat", "request": tool})
+        yield Kind(f"v1 tool {seed}", "/v1/chat/completions", {"model": CHAT, "stream": True, **tool})
         three = {"prompt": "One day", "n": 3, "max_tokens": 70, "temperature": 0.8, "seed": seed}
         yield Kind(f"three {seed}", "/v2/tasks", {"model": "builtin", "kind": "completion", "request": three})
         yield Kind(f"v1 three {seed}", "/v1/completions", {"model": "builtin", "stream": True, **three})
@@ -42,7 +54,8 @@ class Answer:
         self.position = ""
         self.end = None  # "end", "[DONE]", or an error's code,
         self.message = ""  # and what it says
-        self.ids = 0
+        self.reason = None  # why the text ends there
+        self.pieces = 0
 
     def take(self, event, position, data):
         if position:
@@ -52,19 +65,24 @@ class Answer:
             return
         body = json.loads(data)
         if event == "token":
-            if body["i"] != self.ids:
-                raise AssertionError(f"token {body['i']} came where {self.ids} was due")
-            self.ids += len(body["ids"])
+            if body["i"] != self.pieces:  # text that might begin a stop string is held back: not each id has one
+                raise AssertionError(f"token {body['i']} came where {self.pieces} was due")
+            self.pieces += 1
             self.texts[0] += body["t"]
         elif event == "end":
             self.end = "end"
+            self.reason = body.get("stop_reason")
         elif event == "error" or "error" in body:
             error = body.get("error", body)
             self.end = error["code"] if isinstance(error, dict) and error.get("code") else json.dumps(body)
             self.message = error.get("message", "") if isinstance(error, dict) else ""
         for choice in body.get("choices", []) if event == "message" else []:
-            piece = choice["delta"].get("content") if "delta" in choice else choice.get("text")
-            self.texts[choice["index"]] += piece or ""
+            delta = choice.get("delta", {})
+            self.texts[choice["index"]] += choice.get("text") or delta.get("content") or ""
+            for call in delta.get("tool_calls", []):
+                name = call["function"].get("name")
+                self.texts[choice["index"]] += (f"{name}: " if name else "") + call["function"].get("arguments", "")
+            self.reason = choice.get("finish_reason") or self.reason
 
     def is_complete(self):
         return self.end in ("end", "[DONE]")
@@ -107,9 +125,7 @@ class Client(threading.Thread):
                                                  timeout=20)["job_id"]
                 return
             except Refused as refused:
-                # While no host was reached since the orchestrator's start, it knows no model at all.
-                knows_nothing = refused.status == 404 and "none has any model" in str(refused)
-                if refused.status not in (429, 503) and not knows_nothing:
+                if refused.status not in (429, 503):
                     self.refused = str(refused)
                     return
             except BROKEN:

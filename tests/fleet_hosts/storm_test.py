@@ -50,6 +50,10 @@ class Storm:
             self.texts[kind.name] = dict(client.answer.texts)
             if kind.name.startswith("schema"):
                 json.loads(client.answer.texts[0])
+            if kind.name.startswith("stop") and client.answer.reason != "stop_sequence":
+                raise AssertionError(f"{kind.name} undisturbed ended for {client.answer.reason}")
+            if "tool" in kind.name:
+                json.loads(client.answer.texts[0].partition("remember: ")[2])
         self.clients.clear()
 
     # --- operations ---
@@ -57,7 +61,7 @@ class Storm:
     def step(self):
         choices = [
             (24, self.submit), (5, self.cancel), (6, self.reconnect), (3, self.leave),
-            (7, self.kill_worker), (3, self.kill_keeper), (5, self.kill_pool), (4, self.kill_tunnel),
+            (7, self.kill_worker), (3, self.kill_keeper), (5, self.kill_pool), (4, self.kill_tunnel), (3, self.kill_sshd),
             (4, self.kill_orchestrator), (2, self.restart_orchestrator), (5, self.cut), (4, self.stall), (4, self.freeze), (4, self.evict),
         ]
         operation = self.random.choices([one for _, one in choices], [weight for weight, _ in choices])[0]
@@ -130,6 +134,14 @@ class Storm:
         if not tunnels:
             return "nothing"
         os.kill(self.random.choice(sorted(tunnels)), signal.SIGKILL)
+
+    def kill_sshd(self):
+        """One that is not whole then: where this breaks a step of its coming up, the next try is a minute later."""
+        if (name := self.draw_whole_host()) is None:
+            return "nothing"
+        self.hosts.kill_sshd(name)
+        self.disturb(name, lambda name: None)
+        return name
 
     def kill_orchestrator(self):
         self.is_down = True
@@ -244,8 +256,7 @@ class Storm:
             if dict(client.answer.texts) != self.texts[client.kind.name]:
                 raise AssertionError(f"{what} ended early: {dict(client.answer.texts)}")
             return "whole"
-        if client.kind.path != "/v2/tasks" and ((client.refused or "").startswith(("429", "503")) or
-                                                "none has any model" in (client.refused or "")):
+        if client.kind.path != "/v2/tasks" and (client.refused or "").startswith(("429", "503")):
             return "told to come back later"
         if client.cut_off:
             return "cut off with the orchestrator"
