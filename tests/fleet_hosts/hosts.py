@@ -9,7 +9,7 @@ the process that made it, even after kill -9; a loopback host's programs are end
     with Hosts(folder, ["anna", "bert"]) as hosts: …
 
 From a shell: `hosts.py FOLDER NAME…` prints one line of JSON, obeys lines on its standard input (cut, heal, freeze, thaw
-NAME; kill NAME PROGRAM) and removes the hosts when that ends. FOLDER/bin/ssh is then an ssh that knows these hosts and nobody else.
+NAME; kill or nice NAME PROGRAM) and removes the hosts when that ends. FOLDER/bin/ssh is then an ssh that knows these hosts and nobody else.
 """
 import json
 import os
@@ -99,6 +99,15 @@ def _program(pid):
         return os.readlink(f"/proc/{pid}/exe").rsplit("/", 1)[-1]
     except OSError:
         return ""
+
+
+def let_others_go_first(pid):
+    """All of its threads, and its session: kernels may share the processor between sessions first."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.setpriority(os.PRIO_PROCESS, int(thread), 19)
+    session = pathlib.Path(f"/proc/{pid}/autogroup")
+    if session.exists():
+        session.write_text("19")
 
 
 def has_variable(pid, entry):
@@ -381,6 +390,10 @@ def main():
                 case ["kill", name, program]:
                     for pid in hosts[name].programs(program):
                         _send(pid, signal.SIGKILL)
+                    print("ok", flush=True)
+                case ["nice", name, program]:
+                    for pid in hosts[name].programs(program):
+                        let_others_go_first(pid)
                     print("ok", flush=True)
                 case words:
                     print(f"unknown: {words}", flush=True)
