@@ -44,7 +44,7 @@ if [ "${1:-}" = test ]; then
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
   command -v "$formatter" >/dev/null || lacks_formatter || missing+=("$formatter")
-  packages+=(openssh-client openssh-server iproute2 fish tcsh)
+  packages+=(openssh-client openssh-server iproute2 fish tcsh zsh)
 fi
 for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
 

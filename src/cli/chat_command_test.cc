@@ -4,19 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <pty.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "support/run_program.h"
+#include "support/terminal_program.h"
 #include "support/test_paths.h"
 
 namespace llorch::cli {
@@ -24,82 +17,10 @@ namespace {
 
 using ::testing::AllOf, ::testing::HasSubstr;
 
-constexpr std::chrono::seconds kPatience{30};
-
-// The program behind a terminal of 60 columns.
-class TerminalChat {
+class TerminalChat : public test::TerminalProgram {
  public:
-  explicit TerminalChat(const std::string& model) {
-    winsize size{};
-    size.ws_row = 24;
-    size.ws_col = 60;
-    pid_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
-    if (pid_ == 0) {
-      ::setenv("TERM", "xterm", 1);
-      ::setenv("LC_ALL", "C.UTF-8", 1);
-      ::execl(LLORCH, "llorch", "chat", "--worker", LLORCH_FAKE_WORKER, "-m", model.c_str(),
-              nullptr);
-      ::_exit(127);
-    }
-  }
-  ~TerminalChat() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-    ::close(terminal_);
-  }
-  TerminalChat(const TerminalChat&) = delete;
-  TerminalChat& operator=(const TerminalChat&) = delete;
-
-  void type(std::string_view keys) const {
-    EXPECT_EQ(::write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
-  }
-
-  // Reads on until the text has come since the last call; false when it does not.
-  bool shows(std::string_view text) {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
-    for (;;) {
-      const std::size_t found = seen_.find(text, used_);
-      if (found != std::string::npos) {
-        used_ = found + text.size();
-        return true;
-      }
-      if (std::chrono::steady_clock::now() > until || !read_more()) return false;
-    }
-  }
-
-  // Its exit code, once it has ended by itself; -1 when it does not.
-  int wait() {
-    while (read_more()) {
-    }
-    int status = 0;
-    pollfd end{static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)), POLLIN, 0};
-    const bool has_ended = ::poll(&end, 1, 10'000) == 1;
-    ::close(end.fd);
-    if (!has_ended) return -1;
-    ::waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  const std::string& seen() const { return seen_; }
-
- private:
-  bool read_more() {
-    pollfd fd{terminal_, POLLIN, 0};
-    if (::poll(&fd, 1, 30'000) <= 0) return false;
-    char buffer[4096];
-    const ssize_t got = ::read(terminal_, buffer, sizeof buffer);
-    if (got <= 0) return false;
-    seen_.append(buffer, static_cast<std::size_t>(got));
-    return true;
-  }
-
-  int terminal_ = -1;
-  pid_t pid_ = -1;
-  std::string seen_;
-  std::size_t used_ = 0;
+  explicit TerminalChat(const std::string& model)
+      : TerminalProgram(LLORCH, {"chat", "--worker", LLORCH_FAKE_WORKER, "-m", model}) {}
 };
 
 TEST(TerminalChat, AnswersAndEndsWithCtrlD) {

@@ -416,47 +416,5 @@ TEST(FleetCommand, BackupAndRestore) {
   EXPECT_THAT(damaged.err, HasSubstr("damaged"));
 }
 
-TEST(FleetCommand, CompletionIsJsonToo) {
-  const ProgramOutcome plain = test::run_program(LLORCH, {"completion", "bash"});
-  const ProgramOutcome object = test::run_program(LLORCH, {"completion", "bash", "--json"});
-  EXPECT_EQ(object.exit_code, 0) << object.err;
-  EXPECT_EQ(json::view(json::parse(object.out)->at("script").as_string()), plain.out);
-}
-
-TEST(FleetCommand, ShellsCompleteCommandsAndFlags) {
-  const test::TempDir folder;
-  const auto words_after = [&folder](const std::vector<std::string>& line) {
-    const std::string file = (folder / "llorch.bash").string();
-    const ProgramOutcome script = test::run_program(LLORCH, {"completion", "bash"});
-    std::ofstream(file) << script.out;
-    std::string words;
-    for (const std::string& word : line) words += " '" + word + "'";
-    return test::run_program("/bin/bash", {"--norc", "-c",
-                                           fmt::format("source {}; COMP_WORDS=({}); COMP_CWORD={};"
-                                                       " _llorch; echo ${{COMPREPLY[@]}}",
-                                                       file, words, line.size() - 1)})
-        .out;
-  };
-  EXPECT_EQ(words_after({"llorch", "sta"}), "status\n");
-  EXPECT_EQ(words_after({"llorch", "jobs", "su"}), "submit\n");
-  EXPECT_EQ(words_after({"llorch", "jobs", "submit", "--model", "m", "--det"}), "--detach\n");
-  EXPECT_EQ(words_after({"llorch", "--json", "keys", ""}), "add list revoke --help\n");
-  for (const char* shell : {"zsh", "fish"}) {
-    const ProgramOutcome script = test::run_program(LLORCH, {"completion", shell});
-    EXPECT_EQ(script.exit_code, 0) << script.err;
-    EXPECT_THAT(script.out, HasSubstr("submit"));
-    const std::string program = fmt::format("/usr/bin/{}", shell);
-    if (!std::filesystem::exists(program)) continue;
-    const std::string file = (folder / shell).string();
-    std::ofstream(file) << script.out;
-    const ProgramOutcome read = test::run_program(program, {"-n", file});
-    EXPECT_EQ(read.exit_code, 0) << read.err;
-    EXPECT_EQ(read.err, "");
-  }
-  const ProgramOutcome typo = test::run_program(LLORCH, {"completion", "bsh"});
-  EXPECT_EQ(typo.exit_code, 2);
-  EXPECT_THAT(typo.err, HasSubstr("bash"));
-}
-
 }  // namespace
 }  // namespace llorch::cli

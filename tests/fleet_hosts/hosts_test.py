@@ -3,6 +3,7 @@
 
 Usage: hosts_test.py BIN_FOLDER [TestCase[.test] …]. Needs sshd (scripts/setup.sh test); exit code 77 where it is not here."""
 import contextlib
+import ipaddress
 import os
 import pathlib
 import pty
@@ -127,6 +128,37 @@ class HostsTest(unittest.TestCase):
             child.stdout.close()
             again = lambda: subprocess.run([ssh, "anna", "true"], stderr=subprocess.DEVNULL, timeout=60).returncode == 0
             wait_until(again, "nobody lets us in", 60)
+
+
+class Doors(unittest.TestCase):
+    @unittest.skipUnless(is_isolated(), "needs namespaces: a host with a network of its own")
+    def test_nothing_but_ssh_is_open_on_a_host(self):
+        """With a pool, a worker and an answer under way, what lies beyond its loopback is sshd's port alone."""
+        with fleet_of("anna") as (fleet, hosts):
+            fleet.bring_up("anna")
+            job = fleet.ask("anna", tokens=400)
+            fleet.text_of(job, enough=lambda text: len(text) > 20)
+            self.assertEqual(len(hosts["anna"].programs("llorch-cpud")), 1)
+            own, peers = tcp_sockets(hosts["anna"])
+            self.assertEqual({port for address, port in own if not address.is_loopback}, {22})
+            self.assertTrue(any(address.is_loopback for address, _ in own), "the worker listens there")
+            self.assertTrue(peers, "the connection that the orchestrator made")
+            self.assertEqual({port for address, port in peers if not address.is_loopback}, {22}, "nothing calls out")
+            self.assertNotEqual(fleet.text_of(job)[0], "")
+
+
+def tcp_sockets(host):
+    """(own address, port) of those that listen, and of those that are connected, as the host's kernel lists them."""
+    listening, connected = set(), set()
+    for name in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{host.init}/net/{name}").read_text().splitlines()[1:]:
+            own, state = line.split()[1], line.split()[3]
+            raw, port = own.split(":")
+            words = b"".join(bytes.fromhex(raw[i:i + 8])[::-1] for i in range(0, len(raw), 8))
+            address = ipaddress.ip_address(words)
+            address = getattr(address, "ipv4_mapped", None) or address
+            (listening if state == "0A" else connected).add((address, int(port, 16)))
+    return listening, connected
 
 
 class Disturbed(unittest.TestCase):

@@ -7,6 +7,9 @@
 #include <thread>
 
 #include "fleet_home.h"
+#include "support/run_program.h"
+#include "support/terminal_program.h"
+#include "worker/test_model.h"
 
 namespace llorch::test {
 namespace {
@@ -156,6 +159,36 @@ TEST(Orchestratord, AnOrderlyEndIsSaidOnConnectionsAndTasksGoOn) {
   EXPECT_NE(json::serialize(whole.body).find("the orchestrator was stopped"), std::string::npos);
   ASSERT_NO_FATAL_FAILURE(home.start());
   EXPECT_EQ(home.follow(task).count("end"), 1U) << home.err();
+}
+
+TEST(Orchestratord, AConversationAtATerminalIsAnsweredByTheFleet) {
+  FleetHome home;
+  ASSERT_NO_FATAL_FAILURE(home.start());
+  write_test_model(home.folder() / "tale");
+  const std::vector<std::string> environment = {
+      "LLORCH_HOME=" + home.folder().path().string(),
+      "LLORCH_ORCHESTRATOR=", "LLORCH_TOKEN=", "LLORCH_CONFIG=", "LLORCH_POOL="};
+  ASSERT_EQ(run_program(LLORCH_POOL,
+                        {"models", "register", "tale", "--path", (home.folder() / "tale").string()},
+                        environment)
+                .exit_code,
+            0);
+  TerminalProgram chat(LLORCH_CLI, {"chat", "-m", "tale", "-n", "12", "--seed", "3"}, environment);
+  for (const char* message : {"Tell me a tale.\r", "And another one.\r"}) {
+    ASSERT_TRUE(chat.shows(">>> ")) << chat.seen();
+    chat.type(message);
+  }
+  ASSERT_TRUE(chat.shows(">>> ")) << chat.seen();
+  chat.type("\x04");
+  EXPECT_EQ(chat.wait(), 0) << chat.seen();
+  const Answer page = home.get("/v2/tasks?status=completed&limit=10");
+  ASSERT_EQ(page.status, 200);
+  const json::Array& tasks = page.body.as_object().at("tasks").as_array();
+  ASSERT_EQ(tasks.size(), 2U) << json::serialize(page.body) << chat.seen();
+  for (const json::Value& task : tasks) {
+    EXPECT_EQ(task.at("model"), "tale");
+    EXPECT_EQ(task.at("tokens_out"), 12);
+  }
 }
 
 TEST(Orchestratord, TheSameIdempotencyKeyMeansTheSameJob) {
