@@ -38,7 +38,7 @@ constexpr const char* kFooter = R"(Examples:
 
 Where an orchestrator runs (`llorch up`) its fleet is measured, queue and network
 included; else, and with --local, a worker of this command's own. Numbers are medians;
-± is half of the distance between the best and the worst of the repetitions.
+± is the median distance of the repetitions from them.
 
 first token: a prompt of 8 tokens, until the first token is here. prefill: tokens of a
 long prompt a second, until the first token. decode: tokens a second of all streams

@@ -9,6 +9,9 @@ namespace llorch::cli {
 namespace {
 
 constexpr double kAlwaysAllowed = 0.03;
+constexpr double kNeverAllowed = 0.5;
+constexpr double kUnseenNoise = 0.02;
+constexpr std::size_t kNamedCells = 3;
 constexpr std::size_t kFileBytesMax = std::size_t{64} << 20;
 
 Error broken(std::string_view what) {
@@ -100,8 +103,28 @@ Result<MatrixCell> read_cell(const json::Value& value) {
   return cell;
 }
 
+// Why the figures of two cells say nothing about each other; empty: they do.
+std::string why_unlike(const MatrixCell& now, const MatrixCell& before) {
+  if (now.is_quick != before.is_quick)
+    return now.is_quick ? "a quick run beside a whole one" : "a whole run beside a quick one";
+  if (now.is_random != before.is_random)
+    return now.is_random ? "random weights beside real ones" : "real weights beside random ones";
+  return {};
+}
+
 void compare_figures(const MatrixCell& now, const MatrixCell& before,
                      std::vector<Difference>& differences) {
+  if (const std::string why = why_unlike(now, before); !why.empty()) {
+    differences.push_back(
+        {now.name, "figures", "figures are not compared: " + why, Change::NotCompared});
+    return;
+  }
+  for (const Figure& was : before.figures)
+    if (now.find_figure(was.name) == nullptr)
+      differences.push_back(
+          {now.name, was.name,
+           fmt::format("{}: not measured, was {:.4g} {}", was.name, was.median(), was.unit),
+           Change::NotCompared});
   for (const Figure& figure : now.figures) {
     const Figure* was = before.find_figure(figure.name);
     if (was == nullptr || was->unit != figure.unit || was->median() <= 0) continue;
@@ -113,22 +136,54 @@ void compare_figures(const MatrixCell& now, const MatrixCell& before,
         {now.name, figure.name,
          fmt::format("{}: {:.4g} {}, was {:.4g} ({:+.1f} %, ± {:.1f} % is noise)", figure.name,
                      figure.median(), figure.unit, was->median(), change * 100, allowed * 100),
-         worse > 0});
+         worse > 0 ? Change::Worse : Change::Better});
   }
 }
 
-void compare_checks(const MatrixCell& now, const MatrixCell& before,
+// What another machine cannot try is not worse.
+Change change_of(CheckState now, bool same_machine) {
+  switch (now) {
+    case CheckState::Passed:
+      return Change::Better;
+    case CheckState::Failed:
+      return Change::Worse;
+    case CheckState::Skipped:
+      break;
+  }
+  return same_machine ? Change::Worse : Change::NotCompared;
+}
+
+void compare_checks(const MatrixCell& now, const MatrixCell& before, bool same_machine,
                     std::vector<Difference>& differences) {
   for (const CheckResult& check : now.checks) {
     const CheckResult* was = before.find_check(check.name);
-    if (was == nullptr || was->state == CheckState::Skipped || was->state == check.state ||
-        check.state == CheckState::Skipped)
+    if (was == nullptr || was->state == check.state || was->state == CheckState::Skipped ||
+        (was->state == CheckState::Failed && check.state == CheckState::Skipped))
       continue;
     differences.push_back({now.name, check.name,
                            fmt::format("{} {}, was {}: {}", check.name, name(check.state),
                                        name(was->state), check.detail),
-                           check.state == CheckState::Failed});
+                           change_of(check.state, same_machine)});
   }
+}
+
+// Those of the earlier run that this one has not; in one sentence, as a part may be all that was
+// asked for.
+void name_vanished(const MatrixResult& now, const MatrixResult& before,
+                   std::vector<Difference>& differences) {
+  std::string names;
+  std::size_t count = 0;
+  for (const MatrixCell& cell : before.cells) {
+    if (now.find(cell.name) != nullptr || cell.state() == CheckState::Skipped) continue;
+    if (++count <= kNamedCells) names += (count > 1 ? ", " : "") + text_of(cell.name);
+  }
+  if (count > kNamedCells) names += fmt::format(" and {} more", count - kNamedCells);
+  if (count > 0)
+    differences.push_back({{},
+                           "cells",
+                           fmt::format("{} of the earlier run {} not here: {}", count,
+                                       count == 1 ? "is" : "are", names),
+                           Change::NotCompared});
 }
 
 }  // namespace
@@ -136,6 +191,15 @@ void compare_checks(const MatrixCell& now, const MatrixCell& before,
 std::string_view name(CheckState state) {
   constexpr std::array<std::string_view, 3> kNames = {"passed", "failed", "skipped"};
   return kNames[static_cast<std::size_t>(state)];
+}
+
+std::string_view name(Change change) {
+  constexpr std::array<std::string_view, 3> kNames = {"worse", "better", "unlike"};
+  return kNames[static_cast<std::size_t>(change)];
+}
+
+std::string where_of(const Difference& difference) {
+  return difference.cell.model.empty() ? "all cells" : text_of(difference.cell);
 }
 
 std::string text_of(const CellName& cell) {
@@ -225,24 +289,38 @@ Result<MatrixResult> parse_matrix(std::string_view text) {
 }
 
 double allowed_change(const Figure& now, const Figure& before) {
-  return kAlwaysAllowed + 2 * (now.noise() + before.noise());
+  const auto noise = [](const Figure& figure) {
+    return figure.samples.size() > 1 ? figure.noise() : kUnseenNoise;
+  };
+  return std::min(kNeverAllowed, kAlwaysAllowed + 2 * (noise(now) + noise(before)));
 }
 
 std::vector<Difference> compare(const MatrixResult& now, const MatrixResult& before) {
   std::vector<Difference> differences;
+  // Older files do not say whose they are.
+  const bool same_machine =
+      now.machine.empty() || before.machine.empty() || now.machine == before.machine;
+  if (!same_machine)
+    differences.push_back(
+        {{},
+         "machine",
+         "figures are not compared: the earlier run is of another machine, " + before.machine,
+         Change::NotCompared});
   for (const MatrixCell& cell : now.cells) {
     const MatrixCell* was = before.find(cell.name);
     if (was == nullptr) continue;
-    compare_checks(cell, *was, differences);
-    compare_figures(cell, *was, differences);
-    const bool same_machine = cell.build == was->build && cell.device_class == was->device_class;
-    if (same_machine && !cell.build.empty() && !cell.ids.empty() && !was->ids.empty() &&
+    compare_checks(cell, *was, same_machine, differences);
+    if (same_machine) compare_figures(cell, *was, differences);
+    const bool same_program = cell.build == was->build && cell.device_class == was->device_class &&
+                              cell.is_random == was->is_random;
+    if (same_program && !cell.build.empty() && !cell.ids.empty() && !was->ids.empty() &&
         cell.ids != was->ids) {
       differences.push_back({cell.name, "ids",
                              "the greedy ids are others, though build and device are the same",
-                             true});
+                             Change::Worse});
     }
   }
+  name_vanished(now, before, differences);
   return differences;
 }
 

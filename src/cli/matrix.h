@@ -78,17 +78,27 @@ Result<MatrixResult> parse_matrix(std::string_view text);
 
 // --- beside an earlier run ---
 
+enum class Change : std::uint8_t { Worse, Better, NotCompared };
+std::string_view name(Change change);  // "worse", "better", "unlike"
+
 struct Difference {
-  CellName cell;
-  std::string what;      // "decode_tps_16", "ids", "cancel in decode"
+  CellName cell;         // of no model where it is about all of them
+  std::string what;      // "decode_tps_16", "ids", "cancel in decode", "machine"
   std::string sentence;  // with both values and what would have been within the noise
-  bool is_regression = false;
+  Change change = Change::Worse;
+
+  bool is_regression() const { return change == Change::Worse; }
 };
-// What became worse by more than both runs' own noise, checks that passed before and fail now, ids
-// that are others on the same build and device; and, as no regression, what became better by as
-// much. Cells and figures that only one of them has are left out.
+std::string where_of(const Difference& difference);  // "tinyllama on cpu of local", "all cells"
+
+// What became worse by more than both runs' own noise, checks that passed before and fail or are
+// skipped now, ids that are others on the same build and device; and what became better by as much.
+// Figures are those of one machine, of the same amount of work (quick or whole) and of the same
+// weights (real or random), or they are not compared, which is said; cells and figures that only
+// the earlier one has are named.
 std::vector<Difference> compare(const MatrixResult& now, const MatrixResult& before);
-// The part by which a figure may be worse than before: twice what both runs saw of noise, and 3 %.
+// The part by which a figure may be worse than before: twice what both runs saw of noise, and 3 %,
+// but never more than half. What was measured once has a noise of 2 %.
 double allowed_change(const Figure& now, const Figure& before);
 
 }  // namespace llorch::cli

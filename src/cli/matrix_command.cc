@@ -57,8 +57,10 @@ DIR/phi3/tokenizer.json, DIR/phi3.gguf. As large and as fast; the table says "ra
 
 --json FILE is also its memory: a run that was cut off goes on behind the cells that are
 in it; --again tries those that failed once more.
---baseline FILE: what is slower than in that file, by more than both runs saw of noise,
-what failed and did not before, and other ids of the same build are failures.
+--baseline FILE: what is slower than in that file, by more than both runs saw of noise
+or by half, what passed there and fails or is skipped now, and other ids of the same build
+are failures. Figures of another machine, of a quick run beside a whole one and of random
+weights beside real ones are not compared, and the table says so (unlike).
 
 Exit code: 0 when nothing failed (skipped is not failed); 1 otherwise; 130 after Ctrl-C.)";
 
@@ -263,15 +265,26 @@ Result<bool> run_missing(const FleetContext& context, const MatrixArguments& arg
   return true;
 }
 
+base::Color color_of(Change change) {
+  switch (change) {
+    case Change::Worse:
+      return base::Color::Red;
+    case Change::Better:
+      return base::Color::Green;
+    case Change::NotCompared:
+      return base::Color::Dim;
+  }
+  return base::Color::None;
+}
+
 std::string differences_text(const std::vector<Difference>& differences, bool color) {
   std::string text;
   for (const Difference& difference : differences) {
-    const std::string word = difference.is_regression ? "worse" : "better";
-    text += fmt::format(
-        "{} {}: {}\n",
-        base::paint(fmt::format("{:<9}", word),
-                    difference.is_regression ? base::Color::Red : base::Color::Green, color),
-        base::printable(text_of(difference.cell)), base::printable(difference.sentence));
+    text +=
+        fmt::format("{} {}: {}\n",
+                    base::paint(fmt::format("{:<9}", name(difference.change)),
+                                color_of(difference.change), color),
+                    base::printable(where_of(difference)), base::printable(difference.sentence));
   }
   return text;
 }
@@ -285,7 +298,8 @@ json::Object report_json(const MatrixResult& result, const std::vector<Differenc
                                 {"host", difference.cell.host},
                                 {"what", difference.what},
                                 {"sentence", difference.sentence},
-                                {"is_regression", difference.is_regression}});
+                                {"change", name(difference.change)},
+                                {"is_regression", difference.is_regression()}});
   object["differences"] = std::move(list);
   return object;
 }
@@ -305,7 +319,7 @@ int report(const FleetContext& context, const MatrixArguments& arguments,
                                   matrix_remarks(result, context.color) +
                                   differences_text(differences, context.color));
   const bool is_worse = std::any_of(differences.begin(), differences.end(),
-                                    [](const Difference& one) { return one.is_regression; });
+                                    [](const Difference& one) { return one.is_regression(); });
   return printed != 0 || is_worse || result.count(CheckState::Failed) > 0 ? kFailure : 0;
 }
 

@@ -69,6 +69,9 @@ double spread_of(const Figure& figure) {
   return std::min(1.0, figure.noise());
 }
 
+// Of the changes, in the order of Change.
+constexpr std::array<std::string_view, 3> kChangeClasses = {"bad", "good", "none"};
+
 constexpr int kLabelWidth = 260;
 constexpr int kBarsWidth = 640;
 constexpr int kValueWidth = 110;
@@ -191,9 +194,9 @@ std::string matrix_html(const MatrixResult& result, const std::vector<Difference
     text += "<h2>Beside the earlier run</h2>\n<div class=\"wide\"><table>";
     for (const Difference& difference : differences)
       text += fmt::format("<tr><td class=\"{}\">{}<td>{}<td>{}</tr>",
-                          difference.is_regression ? "bad" : "good",
-                          difference.is_regression ? "worse" : "better",
-                          escaped(text_of(difference.cell)), escaped(difference.sentence));
+                          kChangeClasses[static_cast<std::size_t>(difference.change)],
+                          name(difference.change), escaped(where_of(difference)),
+                          escaped(difference.sentence));
     text += "</table></div>\n";
   }
   const std::string charts =

@@ -293,19 +293,19 @@ TEST(MatrixCompare, NoiseIsNoRegression) {
   const MatrixResult before = sample_result();
   MatrixResult now = before;
   EXPECT_THAT(compare(now, before), IsEmpty());
-  // Both saw 1 %: 3 % and twice two.
+  // The median distance is 1 % in both: 3 % and twice two.
   EXPECT_NEAR(allowed_change(now.cells[0].figures[1], before.cells[0].figures[1]), 0.07, 1e-9);
   now.cells[0].figures[1].samples = {93, 94, 95};
   EXPECT_THAT(compare(now, before), IsEmpty());
   now.cells[0].figures[1].samples = {89, 90, 91};
   const auto slower = compare(now, before);
   ASSERT_THAT(slower, SizeIs(1));
-  EXPECT_TRUE(slower[0].is_regression);
+  EXPECT_TRUE(slower[0].is_regression());
   EXPECT_THAT(slower[0].sentence, HasSubstr("decode_tps_1: 90 tokens/s, was 100 (-10.0 %"));
   now.cells[0].figures[1].samples = {119, 120, 121};
   const auto faster = compare(now, before);
   ASSERT_THAT(faster, SizeIs(1));
-  EXPECT_FALSE(faster[0].is_regression);
+  EXPECT_EQ(faster[0].change, Change::Better);
   // A noisy run may differ by more.
   now.cells[0].figures[1].samples = {70, 90, 110};
   EXPECT_THAT(compare(now, before), IsEmpty());
@@ -318,8 +318,89 @@ TEST(MatrixCompare, MoreMillisecondsAndBytesAreWorse) {
   now.cells[0].figures[2].samples = {2 << 20};
   const auto differences = compare(now, before);
   ASSERT_THAT(differences, SizeIs(2));
-  EXPECT_TRUE(differences[0].is_regression);
-  EXPECT_TRUE(differences[1].is_regression);
+  EXPECT_TRUE(differences[0].is_regression());
+  EXPECT_TRUE(differences[1].is_regression());
+}
+
+TEST(MatrixCompare, OneOutlierExcusesNothing) {
+  MatrixResult before = sample_result();
+  before.cells[0].figures[1].samples = {99, 100, 101, 1200, 100};
+  MatrixResult now = before;
+  now.cells[0].figures[1].samples = {70, 70, 71, 69, 900};
+  const auto slower = compare(now, before);
+  ASSERT_THAT(slower, SizeIs(1));
+  EXPECT_TRUE(slower[0].is_regression());
+  EXPECT_THAT(slower[0].sentence, HasSubstr("decode_tps_1: 70 tokens/s, was 100 (-30.0 %"));
+}
+
+TEST(MatrixCompare, HalfIsNeverNoise) {
+  MatrixResult before = sample_result();
+  before.cells[0].figures[0].samples = {1, 10, 19};  // a noise of 90 %
+  MatrixResult now = before;
+  now.cells[0].figures[0].samples = {1, 14, 27};
+  EXPECT_THAT(compare(now, before), IsEmpty());
+  now.cells[0].figures[0].samples = {1, 16, 31};
+  EXPECT_THAT(compare(now, before), SizeIs(1));
+}
+
+TEST(MatrixCompare, APeakThatIsMeasuredOnceMayDifferByALittle) {
+  const MatrixResult before = sample_result();
+  MatrixResult now = before;
+  now.cells[0].figures[2].samples = {1.08 * (1 << 20)};
+  EXPECT_THAT(compare(now, before), IsEmpty());
+  now.cells[0].figures[2].samples = {1.15 * (1 << 20)};
+  const auto larger = compare(now, before);
+  ASSERT_THAT(larger, SizeIs(1));
+  EXPECT_EQ(larger[0].what, "peak_memory");
+  EXPECT_TRUE(larger[0].is_regression());
+}
+
+TEST(MatrixCompare, WhatIsNoLongerTriedIsTold) {
+  MatrixResult before = sample_result();
+  before.cells[0].checks[1] = {"chat", CheckState::Passed, "4 tokens"};
+  MatrixResult now = before;
+  now.cells[0].checks[1] = {"chat", CheckState::Skipped, "the model has no chat template"};
+  now.cells[0].figures.pop_back();
+  now.cells.erase(now.cells.begin() + 1);
+  const auto differences = compare(now, before);
+  ASSERT_THAT(differences, SizeIs(3));
+  EXPECT_EQ(differences[0].sentence, "chat skipped, was passed: the model has no chat template");
+  EXPECT_TRUE(differences[0].is_regression());
+  EXPECT_THAT(differences[1].sentence, HasSubstr("peak_memory: not measured, was 1.049e+06 bytes"));
+  EXPECT_EQ(differences[1].change, Change::NotCompared);
+  EXPECT_EQ(where_of(differences[2]), "all cells");
+  EXPECT_EQ(differences[2].sentence,
+            "1 of the earlier run is not here: <script>alert(1)</script> on cpu of local");
+  EXPECT_EQ(differences[2].change, Change::NotCompared);
+}
+
+TEST(MatrixCompare, FiguresOfOtherThingsAreNotMixed) {
+  const MatrixResult before = sample_result();
+  MatrixResult slow = before;
+  slow.cells[0].figures[1].samples = {9, 10, 11};
+  ASSERT_THAT(compare(slow, before), SizeIs(1));
+  const auto why = [&](const MatrixResult& now) {
+    const auto differences = compare(now, before);
+    EXPECT_THAT(differences, SizeIs(1));
+    EXPECT_EQ(differences.at(0).change, Change::NotCompared);
+    return differences.at(0).sentence;
+  };
+  MatrixResult elsewhere = slow;
+  elsewhere.machine = "another";
+  EXPECT_EQ(why(elsewhere),
+            "figures are not compared: the earlier run is of another machine, " + before.machine);
+  MatrixResult quick = slow;
+  quick.cells[0].is_quick = true;
+  EXPECT_THAT(why(quick), HasSubstr("a quick run beside a whole one"));
+  MatrixResult random = slow;
+  random.cells[0].is_random = true;
+  random.cells[0].ids = {1};
+  EXPECT_THAT(why(random), HasSubstr("random weights beside real ones"));
+  // A check that fails there too is a failure all the same; one that cannot be tried there is none.
+  elsewhere.cells[0].checks[0].state = CheckState::Failed;
+  EXPECT_TRUE(compare(elsewhere, before).at(1).is_regression());
+  elsewhere.cells[0].checks[0].state = CheckState::Skipped;
+  EXPECT_EQ(compare(elsewhere, before).at(1).change, Change::NotCompared);
 }
 
 TEST(MatrixCompare, ChecksAndIdsCount) {
@@ -332,8 +413,8 @@ TEST(MatrixCompare, ChecksAndIdsCount) {
   ASSERT_THAT(differences, SizeIs(3));
   EXPECT_EQ(differences[0].sentence, "plan failed, was passed: too large");
   EXPECT_EQ(differences[1].what, "ids");
-  EXPECT_TRUE(differences[1].is_regression);
-  EXPECT_FALSE(differences[2].is_regression);
+  EXPECT_TRUE(differences[1].is_regression());
+  EXPECT_EQ(differences[2].change, Change::Better);
   // Another build may compute in another order.
   now = before;
   now.cells[0].ids = {5, 6, 8};
@@ -451,7 +532,7 @@ TEST(MatrixReport, MarkdownAndHtmlTrustNoText) {
   EXPECT_THAT(page, Not(HasSubstr("| cuda |")));
   EXPECT_THAT(page, HasSubstr("* plan: no NVIDIA driver – tiny\\_model (cuda)"));
   EXPECT_THAT(page, HasSubstr("1 cells passed, 1 failed, 1 were skipped"));
-  const std::vector<Difference> worse = {{{"m", "cpu", "local"}, "x", "x <b>", true}};
+  const std::vector<Difference> worse = {{{"m", "cpu", "local"}, "x", "x <b>", Change::Worse}};
   const std::string html = matrix_html(result, worse);
   for (const char* no : {"<script", "<img", "<b>x", "http:", "https:", "\x1b", "x <b>"})
     EXPECT_THAT(html, Not(HasSubstr(no)));

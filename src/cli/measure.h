@@ -24,7 +24,8 @@ struct Figure {
   std::vector<double> samples;
 
   double median() const;  // 0 without samples
-  // Half of the distance between the best and the worst, as a part of the median.
+  // The median distance of the samples from their median, as a part of it: one sample that is far
+  // from all others does not move it. 0 without samples and with one.
   double noise() const;
   bool is_better_when_more() const { return unit == "tokens/s"; }
 };

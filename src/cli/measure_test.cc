@@ -54,6 +54,8 @@ TEST(Figure, HasAMedianAndANoise) {
   EXPECT_EQ((Figure{"x", "ms", {3, 1, 2}}.median()), 2);
   EXPECT_EQ((Figure{"x", "ms", {4, 1, 2, 3}}.median()), 2.5);
   EXPECT_EQ((Figure{"x", "ms", {8, 10, 12}}.noise()), 0.2);
+  EXPECT_EQ((Figure{"x", "ms", {9, 10, 11, 10, 900}}.noise()), 0.1) << "one outlier is none";
+  EXPECT_EQ((Figure{"x", "ms", {7}}.noise()), 0);
   EXPECT_EQ((Figure{"x", "ms", {}}.median()), 0);
   EXPECT_EQ((Figure{"x", "ms", {}}.noise()), 0);
   EXPECT_FALSE((Figure{"x", "ms", {}}.is_better_when_more()));
@@ -169,6 +171,24 @@ TEST(MeasureModel, AnAnswerWithoutATokenOfTextCountsToItsEnd) {
   ASSERT_THAT(measured->figures, SizeIs(3));
   EXPECT_EQ(measured->figures[0].median(), 20);
   EXPECT_EQ(measured->figures[1].median(), 1600);  // 32 tokens in 20 ms
+}
+
+TEST(MeasureModel, AShortFirstTokenIsTheMedianOfSeveral) {
+  class Swift : public ScriptedModel {
+   public:
+    Result<Heard> ask(const Asked& asked, std::stop_token stop) const override {
+      Result<Heard> heard = ScriptedModel::ask(asked, std::move(stop));
+      // Most of them at once, some after the processor's turn.
+      if (asked.max_tokens == 1) heard->first_ms = asks++ % 3 == 0 ? 8 : 0.5;
+      return heard;
+    }
+    mutable int asks = 0;
+  } model;
+  const auto measured =
+      measure_model(model, {.repeats = 3, .prefill_tokens = 8, .streams = {1}}, kSilent, {});
+  ASSERT_TRUE(measured.ok());
+  EXPECT_THAT(measured->figures[0].samples, ElementsAre(0.5, 0.5, 0.5));
+  EXPECT_EQ(model.asks, 3 * 9 + 3);
 }
 
 TEST(MeasureModel, AnAnswerThatIsTooShortIsAskedForAgain) {
