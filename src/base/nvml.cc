@@ -69,7 +69,9 @@ struct Nvml::Functions {
     find(temperature, "nvmlDeviceGetTemperature");
     find(utilization, "nvmlDeviceGetUtilizationRates");
     find(compute_processes, "nvmlDeviceGetComputeRunningProcesses_v3");
-    return missing;
+    const std::string_view needed = missing;
+    find(energy, "nvmlDeviceGetTotalEnergyConsumption");  // may be absent
+    return needed;
   }
 
   int (*init)() = nullptr;
@@ -86,6 +88,7 @@ struct Nvml::Functions {
   int (*temperature)(Device, unsigned, unsigned*) = nullptr;
   int (*utilization)(Device, Utilization*) = nullptr;
   int (*compute_processes)(Device, unsigned*, Process*) = nullptr;
+  int (*energy)(Device, unsigned long long*) = nullptr;  // millijoules
 };
 
 Nvml::Nvml(void* library, std::unique_ptr<const Functions> functions)
@@ -178,6 +181,16 @@ std::int64_t Nvml::vram_of_process(std::int32_t index, std::int64_t pid) const {
       return static_cast<std::int64_t>(processes[i].used_bytes);
   }
   return 0;
+}
+
+std::optional<std::int64_t> Nvml::millijoules(std::int32_t index) const {
+  Functions::Device device = nullptr;
+  unsigned long long value = 0;
+  if (functions_->energy == nullptr ||
+      functions_->device_by_index(static_cast<unsigned>(index), &device) != kSuccess ||
+      functions_->energy(device, &value) != kSuccess)
+    return std::nullopt;
+  return static_cast<std::int64_t>(value);
 }
 
 }  // namespace llorch::base

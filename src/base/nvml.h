@@ -42,6 +42,9 @@ class Nvml {
   Result<GpuReading> read_at(const std::string& bus_id) const;
   // VRAM that one process holds; 0 when it holds none or nobody can say.
   std::int64_t vram_of_process(std::int32_t index, std::int64_t pid) const;
+  // What the card has used since its driver was loaded; none where it does not count (before
+  // Volta).
+  std::optional<std::int64_t> millijoules(std::int32_t index) const;
 
  private:
   struct Functions;

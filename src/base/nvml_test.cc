@@ -27,6 +27,22 @@ TEST(Nvml, AGpuIsFoundByItsPlaceOnTheBus) {
   ::unsetenv("FAKE_NVML_DEVICES");
 }
 
+TEST(Nvml, TellsWhatAProcessHoldsAndWhatACardHasUsed) {
+  ::setenv("FAKE_NVML_DEVICES", "First|1000|400;Second|2000|500", 1);
+  ::setenv("FAKE_NVML_PROCESSES", "0|77|100;1|77|300", 1);
+  ::setenv("FAKE_NVML_MILLIJOULES", "1|123456", 1);
+  const Result<std::unique_ptr<Nvml>> nvml = Nvml::load(LLORCH_FAKE_NVML);
+  ASSERT_TRUE(nvml.ok()) << nvml.error().message;
+  EXPECT_EQ((*nvml)->vram_of_process(1, 77), 300);
+  EXPECT_EQ((*nvml)->vram_of_process(1, 78), 0);
+  EXPECT_EQ((*nvml)->millijoules(1), 123456);
+  EXPECT_EQ((*nvml)->millijoules(0), std::nullopt) << "an old card";
+  EXPECT_EQ((*nvml)->millijoules(2), std::nullopt) << "there is none";
+  ::unsetenv("FAKE_NVML_DEVICES");
+  ::unsetenv("FAKE_NVML_PROCESSES");
+  ::unsetenv("FAKE_NVML_MILLIJOULES");
+}
+
 TEST(Nvml, NoLibraryIsAnErrorThatNamesIt) {
   const Result<std::unique_ptr<Nvml>> nvml = Nvml::load("libdoes-not-exist.so");
   ASSERT_FALSE(nvml.ok());

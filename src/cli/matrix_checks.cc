@@ -16,7 +16,6 @@
 #include "base/terminal.h"
 #include "base/thread.h"
 #include "base/utf8.h"
-#include "contract/backend_kind.h"
 
 namespace llorch::cli {
 namespace {
@@ -33,7 +32,6 @@ constexpr int kSoakLanes = 4;
 constexpr int kMemorySamples = 20;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr double kFlat = 0.02;
-constexpr double kPlanTolerance = 0.05;
 constexpr std::size_t kGoldenBytesMax = std::size_t{16} << 20;
 constexpr std::chrono::milliseconds kReleasePatience{5'000};
 constexpr std::chrono::milliseconds kTick{10};
@@ -410,21 +408,6 @@ CheckResult check_speeds(Subject& subject, MatrixCell& cell) {
   for (const std::string& why : measured->skipped) seen += "; " + why;
   if (measured->figures.empty()) return skipped(seen);
   return passed(std::move(seen));
-}
-
-CheckResult check_memory(Subject& subject, MatrixCell& cell) {
-  if (subject.pid == 0) return skipped("the worker is not on this machine");
-  if (subject.backend != contract::kCpu)
-    return skipped("the peak of a GPU's memory is not readable");
-  const std::int64_t peak = base::read_process_memory(subject.pid).peak_bytes;
-  if (peak <= 0) return skipped("the kernel does not say it");
-  cell.figures.push_back({"peak_memory", "bytes", {static_cast<double>(peak)}});
-  const std::string seen = fmt::format("peak {}, planned {}", base::human_bytes(peak),
-                                       base::human_bytes(subject.planned_bytes));
-  const auto allowed =
-      static_cast<std::int64_t>(static_cast<double>(subject.planned_bytes) * (1 + kPlanTolerance));
-  if (peak > allowed + 4 * kMiB) return failed(seen + ": the plan is too low");
-  return passed(seen);
 }
 
 constexpr std::array<Check, 19> kChecks = {{

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/nvml.h"
 #include "cli/matrix.h"
 #include "cli/measure.h"
 #include "cli/model_client.h"
@@ -37,7 +38,9 @@ struct Subject {
   std::filesystem::path tools{};    // the folder of llorch-checkpoints
   int pid = 0;                      // of a worker of our own
   std::int64_t planned_bytes = 0;
-  std::filesystem::path root = "/";  // in front of /sys
+  std::filesystem::path root = "/";       // in front of /sys
+  std::string nvml = base::kNvmlLibrary;  // for what a GPU counts
+  std::int32_t gpu = 0;                   // its place on the bus, as NVML and the pool number them
   // Filled on the way.
   Asked story{};   // a text that the model goes on with for a while: choose_story
   Heard greedy{};  // its answer, that others are held against
@@ -79,8 +82,9 @@ CheckResult check_checkpoints(Subject& subject, MatrixCell& cell);
 CheckResult check_bad_path(Subject& subject, MatrixCell& cell);
 CheckResult check_cut_file(Subject& subject, MatrixCell& cell);
 
-// --- where there is a counter (matrix_energy.cc) ---
+// --- where there is a counter (matrix_counters.cc) ---
 
 CheckResult check_energy(Subject& subject, MatrixCell& cell);
+CheckResult check_memory(Subject& subject, MatrixCell& cell);
 
 }  // namespace llorch::cli

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include "cli/matrix_checks.h"
@@ -59,6 +60,25 @@ TEST(MatrixPrograms, AFileIsCutAtTwoThirds) {
   EXPECT_EQ(cut(careless, folder / "m.gguf").state, CheckState::Failed);
   const fs::path silent = write_script(folder / "silent", "exit 1");
   EXPECT_THAT(cut(silent, folder / "m.gguf").detail, HasSubstr("without a word"));
+}
+
+TEST(MatrixPrograms, OfALargeFileTheFrontIsCopiedAndTheRestTakesNoRoom) {
+  const test::TempDir folder;
+  constexpr std::uintmax_t kSize = std::uintmax_t{3} << 30;
+  std::ofstream(folder / "m.gguf") << "GGUF";
+  fs::resize_file(folder / "m.gguf", kSize);
+  const fs::path program = write_script(
+      folder / "worker", worker("echo $(head -c 4 $model) $(stat -c '%s %b' $model) >&2; exit 1"));
+  const CheckResult result = cut(program, folder / "m.gguf");
+  ASSERT_EQ(result.state, CheckState::Passed) << result.detail;
+  std::istringstream said(result.detail);
+  std::string front;
+  std::uintmax_t size = 0;
+  std::uintmax_t blocks = kSize;
+  said >> front >> size >> blocks;
+  EXPECT_EQ(front, "GGUF");
+  EXPECT_EQ(size, kSize / 3 * 2);
+  EXPECT_LE(blocks * 512, std::uintmax_t{65} << 20);
 }
 
 TEST(MatrixPrograms, OfAFolderTheLargestWeightsAreCutAndTheRestIsThere) {

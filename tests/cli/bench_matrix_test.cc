@@ -185,6 +185,48 @@ TEST(Matrix, AFailedCellStopsNothingAndIsTriedAgainWhenAsked) {
   EXPECT_TRUE(json::parse(printed.out).ok()) << printed.out;
 }
 
+TEST(Matrix, CtrlCKeepsWhatIsDoneAndTheSameCommandGoesOn) {
+  const Home home;
+  const std::string state = (home / "matrix.json").string();
+  const std::vector<std::string> words = {
+      "matrix",     "--quick", "--soak",   "8",
+      "--json",     state,     "--models", "none=/no/such/file,builtin",
+      "--backends", "cpu"};
+  test::ChildProcess matrix(LLORCH, words, home.environment());
+  while (home.processes().size() < 2) ASSERT_TRUE(matrix.is_running());
+  matrix.signal(SIGINT);
+  EXPECT_EQ(matrix.wait(std::chrono::seconds(60)), 130);
+  EXPECT_THAT(matrix.err(), HasSubstr("interrupted; the same command goes on behind the 1 cells"));
+  EXPECT_THAT(home.processes(), IsEmpty());
+  const Result<json::Value> kept = json::parse(read(state));
+  ASSERT_TRUE(kept.ok());
+  ASSERT_EQ(kept->at("cells").get_array().size(), 1U) << "no cell that is not whole";
+  const ProgramOutcome rest = home.llorch(words);
+  EXPECT_THAT(rest.err, Not(HasSubstr("none on cpu of local")));
+  EXPECT_THAT(rest.err, HasSubstr("builtin on cpu of local: "));
+  EXPECT_EQ(json::parse(read(state))->at("cells").get_array().size(), 2U);
+}
+
+TEST(Matrix, TheTwoScriptsRunIt) {
+  const Home home;
+  std::vector<std::string> environment = home.environment();
+  environment.push_back("LLORCH_BIN=" + std::filesystem::path(LLORCH).parent_path().string());
+  const std::string folder = LLORCH_SCRIPTS;
+  const ProgramOutcome all = test::run_program(folder + "/test_all_models.sh",
+                                               {"--models", "none=/no/such/file"}, environment);
+  EXPECT_EQ(all.exit_code, 1);
+  EXPECT_THAT(all.err, HasSubstr("none on cpu of local: failed"));
+  EXPECT_THAT(all.err, HasSubstr("none on cuda of local: failed"));
+  const ProgramOutcome one = test::run_program(
+      folder + "/test_multi_model.sh", {"cpu", "--models", "none=/no/such/file"}, environment);
+  EXPECT_EQ(one.exit_code, 1);
+  EXPECT_THAT(one.err, HasSubstr("none on cpu of local: failed"));
+  EXPECT_THAT(one.err, Not(HasSubstr("cuda")));
+  const ProgramOutcome none = test::run_program(folder + "/test_multi_model.sh", {}, environment);
+  EXPECT_NE(none.exit_code, 0);
+  EXPECT_THAT(none.err, HasSubstr("usage: scripts/test_multi_model.sh BACKEND"));
+}
+
 TEST(Matrix, WhatIsNotHereIsSkippedWithTheReason) {
   const Home home;
   const ProgramOutcome outcome =

@@ -4,6 +4,9 @@
 //   FAKE_NVML_INIT       what nvmlInit_v2 returns; default 0
 //   FAKE_NVML_DEVICES    "name|total bytes|free bytes;…": one for each GPU
 //   FAKE_NVML_PROCESSES  "gpu|pid|bytes;…"
+//   FAKE_NVML_MILLIJOULES  "gpu|used since the driver was loaded;…"; those that are not in it do
+//   not
+//                          count
 //   FAKE_NVML_QUIET      set: power, temperature and utilisation are not supported
 #include <algorithm>
 #include <cstdint>
@@ -122,6 +125,14 @@ int nvmlDeviceGetTemperature(void*, unsigned, unsigned* celsius) {
 }
 int nvmlDeviceGetUtilizationRates(void*, nvmlUtilization* utilization) {
   return answer(&utilization->gpu, 25);
+}
+int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoules) {
+  for (const std::vector<std::string>& row : table("FAKE_NVML_MILLIJOULES")) {
+    if (std::stoul(row.at(0)) != index_of(device)) continue;
+    *millijoules = std::stoull(row.at(1));
+    return kSuccess;
+  }
+  return kNotSupported;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, nvmlProcess* out) {
   std::vector<nvmlProcess> found;
