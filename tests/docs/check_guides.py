@@ -1,5 +1,6 @@
 """Holds the guides (docs/adding_*.md) and docs/architecture.md to the tree: every file and every name of the code that
-a guide mentions is there, every module of src/layers.txt has its row in architecture.md, its headers and a README.
+a guide mentions is there, every module of src/layers.txt has its row in architecture.md, its headers and a README, every
+architecture of src/model/architecture.cc its row and its page in docs/models.
 
   check_guides.py SOURCE_DIR
 """
@@ -53,6 +54,21 @@ def check_architecture(root):
             yield f"src/{module} has no README.md"
 
 
+def check_families(root):
+    table = re.search(r"kTable = \{(.*?)\};", (root / "src/model/architecture.cc").read_text(), re.S)
+    known = set(re.findall(r'decoder\("(\w+)"|(\w+)_architecture\(\)', table[1] if table else ""))
+    known = {one or other for one, other in known}
+    if len(known) < 2:
+        yield "src/model/architecture.cc: its table of architectures was not found"
+    told = set()
+    for families, page in re.findall(r"^\| (`[^|]*`) \|.*\| \[[^]]*\]\(([^)]*)\) \|$", (root / "docs/models/README.md").read_text(), re.M):
+        told |= set(mentioned(families))
+        if not (root / "docs/models" / page).exists():
+            yield f"docs/models/README.md: {page} is not there"
+    for family in sorted(known ^ told):
+        yield f"docs/models/README.md: {family} is in its table or in src/model/architecture.cc, not in both"
+
+
 def main():
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
@@ -60,7 +76,7 @@ def main():
     words = subprocess.run(
         ["grep", "-rhoE", "--include=*.h", "--include=*.cc", "--include=*.cu", "--include=*.cuh", "--include=*.py",
          "[A-Za-z_][A-Za-z0-9_]*", "src", "tests", "bench"], cwd=root, capture_output=True, text=True, check=True)
-    problems = [*check_guides(root, set(words.stdout.split())), *check_architecture(root)]
+    problems = [*check_guides(root, set(words.stdout.split())), *check_architecture(root), *check_families(root)]
     print("\n".join(problems) if problems else "the guides name what is there")
     raise SystemExit(1 if problems else 0)
 
