@@ -2,8 +2,8 @@
 # Installs the Debian / Ubuntu packages that the build needs and that are not there yet.
 #   scripts/setup.sh          compilers, libraries, test tools
 #   scripts/setup.sh clang    also clang, clang-tidy and libFuzzer
-#   scripts/setup.sh test     also clang-format 14, node and the npm packages that are clients in tests, sshd, and shells that
-#                             logins may have
+#   scripts/setup.sh test     also clang-format 14, node and the npm packages that are clients in tests, sshd, shells that
+#                             logins may have, and a browser that looks at pages
 #   scripts/setup.sh portable-x86-64, portable-arm64   only what builds portable programs for that architecture
 #   scripts/setup.sh check-arm64   that, and what runs tests for 64-bit ARM here
 # Quick and offline when nothing is missing.
@@ -36,14 +36,15 @@ fi
 # Whether this release has it, as far as its lists are here. `apt-cache show` also knows packages that others only speak of.
 release_has() { [ -n "$(apt-cache madison "$1")" ]; }
 formatter=clang-format-14  # as scripts/format.sh wants it; Debian 13 has none
-lacks_formatter() { release_has g++ && ! release_has "$formatter"; }
+browser=chromium  # Ubuntu has no package of that name
+lacks() { release_has g++ && ! release_has "$1"; }
 
 missing=()
 if [ "${1:-}" = test ]; then
   # Node may come from elsewhere, with npm in it: what counts is that both are there.
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
-  command -v "$formatter" >/dev/null || lacks_formatter || missing+=("$formatter")
+  for program in "$formatter" "$browser"; do command -v "$program" >/dev/null || lacks "$program" || missing+=("$program"); done
   packages+=(openssh-client openssh-server iproute2 fish tcsh zsh)
 fi
 for package in "${packages[@]}"; do is_installed "$package" || missing+=("$package"); done
@@ -93,8 +94,12 @@ for package in "${missing[@]}"; do
       if release_has "libboost${version}-dev"; then package="libboost${version}-dev"; break; fi
     done
   fi
-  if [ "$package" = "$formatter" ] && lacks_formatter; then
+  if [ "$package" = "$formatter" ] && lacks "$formatter"; then
     echo "setup: this release has no $formatter; sources are neither formatted nor checked for it" >&2
+    continue
+  fi
+  if [ "$package" = "$browser" ] && lacks "$browser"; then
+    echo "setup: this release has no $browser; the test that looks at the matrix' page will be skipped" >&2
     continue
   fi
   to_install+=("$package")

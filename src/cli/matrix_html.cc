@@ -17,7 +17,7 @@ constexpr std::string_view kStyle = R"(
 @media(prefers-color-scheme:dark){:root{--ground:#14171a;--card:#1c2125;--ink:#e6e8ea;--soft:#98a2ab;--line:#2d343a;
 --good:#58c48a;--bad:#ff8a80;--none:#707a83;--a:#6cb2f0;--b:#3f7fb8;--c:#2b5478}}
 *{box-sizing:border-box}body{margin:0;background:var(--ground);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
-main{max-width:1120px;margin:0 auto;padding:32px 20px 64px}h1{font-size:26px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 12px}
+main{max-width:1120px;margin:0 auto;padding:32px 20px 64px;overflow-wrap:anywhere}h1{font-size:26px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 12px}
 .soft{color:var(--soft)}.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:20px 0}
 .tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 18px;min-width:120px}
 .tile b{display:block;font-size:24px;font-variant-numeric:tabular-nums}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The page of `llorch matrix --html` as a real browser draws it, light and dark.
+"""The page of `llorch matrix --html` as a real browser draws it, light and dark, and in a window as narrow as a telephone.
 
 The result is written here, so that nothing runs: the program only draws it. Pictures stay in FOLDER where one is named.
 Usage: look_at_page.py LLORCH [FOLDER]. Exit code 77: there is no browser (Debian: chromium).
 """
 import json
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -22,7 +23,8 @@ def cell(model, state, speed):
                for name, unit, part in (("first_token_ms", "ms", 0.9), ("prefill_tps", "tokens/s", 0.95), ("decode_tps_1", "tokens/s", 0.97),
                                         ("decode_tps_4", "tokens/s", 0.97), ("decode_tps_16", "tokens/s", 0.97))]
     return {"model": model, "backend": "cpu", "host": "local", "quant": "Q8_0", "checks": [
-        {"name": "load", "state": state, "detail": "a <b>detail</b>"}, {"name": "chat", "state": "skipped", "detail": "no template"}], "figures": figures}
+        {"name": "load", "state": state, "detail": "a <b>detail</b>"}, {"name": "chat", "state": "skipped", "detail": "no template"},
+        {"name": "bad path", "state": "passed", "detail": "a_word_that_is_longer_than_the_window_is_wide" * 4}], "figures": figures}
 
 
 def pixels(file):
@@ -61,6 +63,28 @@ def pixels(file):
         yield [tuple(above[x:x + 3]) for x in range(0, stride, channels)]
 
 
+# Written into a copy of the page, whose own has no script: what sticks out of the window, but for what scrolls by itself.
+MEASURE = """<script>
+const root = document.documentElement, scrolls = node => node.closest('.wide, .chart');
+const out = [...document.querySelectorAll('body *')].filter(node => !scrolls(node) && node.getBoundingClientRect().right > innerWidth + 0.5);
+root.dataset.measured = `${innerWidth} ${root.scrollWidth} ${out.map(node => node.tagName + '.' + node.className).join(',')}`;
+</script></body>"""
+
+
+def measure(browser, work, page, width):
+    """The window's width, that of what is in it, and the names of what sticks out; in a frame, as windows have a least width."""
+    (work / "narrow.html").write_text(page.replace("</body>", MEASURE))
+    (work / "frame.html").write_text(
+        f"""<body><iframe id="f" src="narrow.html" width="{width}" height="800" style="border:0"></iframe><script>
+onload = () => {{ document.body.dataset.measured = document.getElementById('f').contentDocument.documentElement.dataset.measured; }};</script></body>""")
+    seen = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files", "--window-size=1100,900",
+                           f"--user-data-dir={work / 'profile'}", "--dump-dom", f"file://{work / 'frame.html'}"],
+                          check=True, capture_output=True, text=True, timeout=120).stdout
+    found = re.search(r'data-measured="(\d+) (\d+) ([^"]*)"', seen)
+    assert found, f"nothing was measured: {seen[-500:]}"
+    return int(found[1]), int(found[2]), found[3]
+
+
 def main():
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
@@ -78,6 +102,10 @@ def main():
                                 work / "m.html"], env={"LLORCH_HOME": folder, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
         assert drawn.returncode == 1, drawn  # one cell failed
         page = (work / "m.html").read_text()
+        window, content, outside = measure(browser, work, page, 400)
+        assert (window, content, outside) == (400, 400, ""), f"{content} pixels in a window of {window}: {outside} stick out"
+        # And it must be able to fail.
+        assert measure(browser, work, page.replace("<h1>", "<h1 style='width:500px'>", 1), 400)[1:] != (400, ""), "too wide, and not seen"
         for outside in ("http:", "https:", "src=", "url(", "@import", "<script"):
             assert outside not in page, outside
         for scheme, ground in GROUND.items():
@@ -92,7 +120,7 @@ def main():
             assert bars > 2000, f"{scheme}: {bars} pixels of bars"
             if len(sys.argv) > 2:
                 shutil.copy(picture, sys.argv[2])
-    print("drawn light and dark, with charts and nothing from outside")
+    print("drawn light and dark, with charts and nothing from outside; nothing sticks out of a window of 400 pixels")
 
 
 if __name__ == "__main__":

@@ -27,19 +27,21 @@ fail() { echo "setup_test: $1" >&2; cat "$work/said" "$work/installed" >&2; exit
 # A release with everything: the formatter comes along, and of Boost's versions the first one there is.
 run '' 'libboost1.81-dev' test || fail 'failed on a release with everything'
 grep -q 'clang-format-14 .*openssh-server' "$work/installed" || fail 'no clang-format-14 where the release has it'
+grep -q 'chromium' "$work/installed" || fail 'no browser where the release has it'
 grep -q 'libboost1.83-dev' "$work/installed" || fail 'expected libboost1.83-dev'
 
-# One without the formatter, from scratch: everything else, and a word about it.
+# One without formatter and browser, from scratch: everything else, and a word about them.
 rm "$work/lists"
-run '' 'libboost1.81-dev clang-format-14' test || fail 'failed where there is no clang-format-14'
+run '' 'libboost1.81-dev clang-format-14 chromium' test || fail 'failed where there is no clang-format-14'
 grep -q 'openssh-server' "$work/installed" || fail 'the rest was not installed'
 ! grep -q 'clang-format-14' "$work/installed" || fail 'asked for what the release lacks'
-grep -q 'no clang-format-14' "$work/said" || fail 'did not say what is left out'
+! grep -q 'chromium' "$work/installed" || fail 'asked for a browser that the release lacks'
+grep -q 'no clang-format-14' "$work/said" && grep -q 'no chromium' "$work/said" || fail 'did not say what is left out'
 
 # The same again, with all that there is: nothing to do, and nothing fetched.
 rm "$work/lists" && touch "$work/lists"
 fake node ''
 fake apt-get 'echo "apt-get $*" >>"$WORK/installed"'
-run all 'clang-format-14' test || fail 'failed with everything there'
+run all 'clang-format-14 chromium' test || fail 'failed with everything there'
 [ ! -s "$work/installed" ] || fail 'asked apt-get though nothing can be had'
 echo 'setup.sh: three releases'
