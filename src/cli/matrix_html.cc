@@ -189,6 +189,8 @@ std::string matrix_html(const MatrixResult& result, const std::vector<Difference
                       tile("cells passed", result.count(CheckState::Passed), "good"),
                       tile("failed", result.count(CheckState::Failed), "bad"),
                       tile("skipped", result.count(CheckState::Skipped), "none"));
+  for (const std::string& sentence : untried_backends(result))
+    text += fmt::format("<p><b class=\"none\">{}</b></p>\n", escaped(sentence));
   text += overview(result);
   if (!differences.empty()) {
     text += "<h2>Beside the earlier run</h2>\n<div class=\"wide\"><table>";

@@ -125,6 +125,24 @@ std::vector<std::string> agreements(const MatrixResult& result) {
   return sentences;
 }
 
+std::vector<std::string> untried_backends(const MatrixResult& result) {
+  std::map<std::string, std::map<std::string, int>> reasons;  // of each backend, how often
+  for (const MatrixCell& cell : result.cells)
+    for (const CheckResult& check : cell.checks) ++reasons[cell.name.backend][check.detail];
+  std::vector<std::string> sentences;
+  for (const auto& [backend, all] : reasons) {
+    const bool is_tried = std::any_of(
+        result.cells.begin(), result.cells.end(), [&backend = backend](const MatrixCell& cell) {
+          return cell.name.backend == backend && cell.state() != CheckState::Skipped;
+        });
+    const auto most = std::max_element(
+        all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (!is_tried)
+      sentences.push_back(fmt::format("Nothing was tried on {}: {}.", backend, most->first));
+  }
+  return sentences;
+}
+
 std::string matrix_table(const MatrixResult& result, const std::vector<CellName>& wanted,
                          const MatrixMoment* now, bool color) {
   TextTable table({Align::Left, Align::Left, Align::Left, Align::Left, Align::Left, Align::Right,
@@ -208,6 +226,8 @@ std::string matrix_markdown(const MatrixResult& result) {
       result.version, result.made_at.substr(0, 10), plain(result.machine),
       result.count(CheckState::Passed), result.count(CheckState::Failed),
       result.count(CheckState::Skipped));
+  for (const std::string& sentence : untried_backends(result))
+    text += fmt::format("**{}**\n\n", plain(sentence));
   text +=
       "| model | weights | size | backend | host | state | checks | first token | prefill | decode "
       "| 4 streams | 16 streams | peak memory |\n"

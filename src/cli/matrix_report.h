@@ -34,6 +34,9 @@ std::string matrix_remarks(const MatrixResult& result, bool color);
 // have in common. Their arithmetic differs, so fewer than all is no failure.
 std::vector<std::string> agreements(const MatrixResult& result);
 
+// A sentence for each backend of which no cell was tried, with the reason that most of them have.
+std::vector<std::string> untried_backends(const MatrixResult& result);
+
 // docs/MODEL_SUPPORT.md: what runs, how fast, what was not tried and why.
 std::string matrix_markdown(const MatrixResult& result);
 

@@ -282,6 +282,17 @@ TEST(MatrixReport, OfManyCellsWithOneReasonTheFirstAreNamed) {
               HasSubstr("tiny_model (cuda), m0 (cuda), m1 (cuda) and 7 more\n"));
 }
 
+TEST(MatrixReport, ABackendThatWasNeverTriedIsNotHidden) {
+  MatrixResult result = sample_result();
+  EXPECT_THAT(untried_backends(result),
+              ElementsAre("Nothing was tried on cuda: no NVIDIA driver."));
+  EXPECT_THAT(matrix_markdown(result),
+              HasSubstr("\n**Nothing was tried on cuda: no NVIDIA driver.**\n\n| model |"));
+  EXPECT_THAT(matrix_html(result, {}), HasSubstr("Nothing was tried on cuda: no NVIDIA driver."));
+  result.cells[2].checks[0].state = CheckState::Failed;
+  EXPECT_THAT(untried_backends(result), IsEmpty());
+}
+
 TEST(MatrixReport, BackendsOfAModelAreHeldAgainstEachOther) {
   MatrixResult result = sample_result();
   EXPECT_THAT(agreements(result), IsEmpty()) << "the other one made no ids";
