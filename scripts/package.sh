@@ -101,7 +101,7 @@ build_package llorch "$tree" "$(libraries "${files[@]}"), passwd" "openssh-clien
   "run language models on every machine you own, as one" << 'TEXT'
 Worker, pool and orchestrator: an OpenAI-compatible address for the models of
 all your machines. With systemd units, which are not started by themselves:
-systemctl enable --now pool-managerd.
+systemctl enable --now pool-managerd orchestratord.
 TEXT
 if [ -d "$work/llorch-worker-cuda" ]; then
   build_package llorch-worker-cuda "$work/llorch-worker-cuda" "llorch (= $version), $(libraries "$work"/llorch-worker-cuda/usr/bin/worker-orcd)" "" \

@@ -25,6 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{20'000};
 constexpr milliseconds kLook{20};
+constexpr milliseconds kServiceLook{200};
 
 std::vector<std::string> environment_for_pool() {
   std::vector<std::string> all;
@@ -49,10 +50,23 @@ std::optional<PoolAddress> find_running(const LocalPoolOptions& options) {
   return PoolAddress{url, options.token};
 }
 
+// Where a service starts it, maybe just now.
+Result<PoolAddress> wait_for_pool(const LocalPoolOptions& options) {
+  const auto until = Clock::now() + kPatience;
+  while (Clock::now() < until) {
+    if (auto found = find_running(options)) return *found;
+    std::this_thread::sleep_for(kServiceLook);
+  }
+  return Error{ErrorCode::Unavailable,
+               "no pool manager runs in this home, and --start-pool is false; start it: "
+               "`systemctl start pool-managerd`"};
+}
+
 }  // namespace
 
 Result<PoolAddress> find_or_start_local_pool(const LocalPoolOptions& options) {
   if (auto found = find_running(options)) return *found;
+  if (options.program.empty()) return wait_for_pool(options);
   for (const auto& folder : {options.home.state, options.home.logs()}) {
     if (Status made = base::make_private_folder(folder); !made.ok()) return made.error();
   }

@@ -16,6 +16,7 @@
 
 #include "api/daemon.h"
 #include "api/daemon_address.h"
+#include "api/service_notice.h"
 #include "api/tls_door.h"
 #include "audit/audit_log.h"
 #include "base/file.h"
@@ -70,7 +71,8 @@ class OrchestratorProcess {
       : program_(program),
         options_(std::move(options)),
         home_(std::move(home)),
-        environment_(std::move(environment)) {}
+        environment_(std::move(environment)),
+        notify_socket_(environment_("NOTIFY_SOCKET")) {}
 
   int run() {
     if (Status started = start(); !started.ok()) {
@@ -123,6 +125,7 @@ class OrchestratorProcess {
                                 {"version", base::version()}});
     fmt::print("{}: listening on {}\n", program_, url);
     std::fflush(stdout);
+    api::send_service_notice(notify_socket_, fmt::format("READY=1\nSTATUS=listening on {}", url));
     return ok_status();
   }
 
@@ -192,9 +195,9 @@ class OrchestratorProcess {
     io_ = std::make_unique<http::IoThreads>(options_.io_threads);
     PoolsOptions pools;
     pools.boot = boot_;
-    pools.start_local = [local = LocalPoolOptions{home_, options_.pool, *pool_token}] {
-      return find_or_start_local_pool(local);
-    };
+    pools.start_local = [local = LocalPoolOptions{
+                             home_, options_.start_pool ? options_.pool : std::filesystem::path(),
+                             *pool_token}] { return find_or_start_local_pool(local); };
     pools.on_worker_act = [audit = audit_.get()](const fleet::HostId& host, const WorkerAct& act) {
       audit->note({.actor = "host:" + host,
                    .action = std::string(act.action),
@@ -378,6 +381,7 @@ class OrchestratorProcess {
   int shut_down() {
     loop_.request_end();
     logger().info("stopping: accepted jobs are stored and go on at the next start");
+    api::send_service_notice(notify_socket_, "STOPPING=1");
     std::error_code ignored;
     std::filesystem::remove(orchestrator_address_file(home_), ignored);
     core_->post(fleet::ShuttingDown{});  // those who wait on their connections hear of it
@@ -411,6 +415,7 @@ class OrchestratorProcess {
   const OrchestratorOptions options_;
   const base::Home home_;
   const base::Environment environment_;
+  const char* const notify_socket_;
   api::MainLoop loop_;  // before every thread
   fleet::Boot boot_ = 0;
   std::unique_ptr<Orchestrator> core_;

@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::uint16_t kDefaultPort = 8080;
 
-constexpr std::array<std::string_view, 15> kSettable = {
-    "host",         "port",     "tls-cert",   "tls-key", "tls-name", "plain-http",
-    "allow-origin", "log-file", "log-format", "store",   "pool",     "pool-token-file",
-    "local-pool",   "max-jobs", "io-threads"};
+constexpr std::array<std::string_view, 16> kSettable = {
+    "host",         "port",       "tls-cert",   "tls-key",   "tls-name", "plain-http",
+    "allow-origin", "log-file",   "log-format", "store",     "pool",     "pool-token-file",
+    "start-pool",   "local-pool", "max-jobs",   "io-threads"};
 
 constexpr const char* kFooter = R"(Examples:
   orchestratord                          on 127.0.0.1:8080, for this machine
@@ -39,6 +39,10 @@ void describe(CLI::App& app, OrchestratorOptions& options, std::string& log_form
   app.add_option("--pool-token-file", options.pool_token_file,
                  "file with the token that this machine's pool wants")
       ->type_name("FILE");
+  app.add_option("--start-pool", options.start_pool,
+                 "whether to start this machine's pool where none runs; false: a service does")
+      ->type_name("true|false")
+      ->default_str(options.start_pool ? "true" : "false");
   app.add_option("--local-pool", options.local_pool, "whether this machine is one of the hosts")
       ->type_name("true|false")
       ->default_str(options.local_pool ? "true" : "false");

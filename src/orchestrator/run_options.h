@@ -15,6 +15,7 @@ namespace llorch::orchestrator {
 struct OrchestratorOptions : api::DaemonOptions {
   std::filesystem::path store;  // empty: llorch.db in the home
   std::filesystem::path pool;   // pool-managerd
+  bool start_pool = true;       // where none runs
   std::string pool_token_file;  // of the local pool, where it wants one
   bool local_pool = true;       // this machine is one of the hosts
   std::size_t max_jobs = 10'000;

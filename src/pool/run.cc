@@ -17,6 +17,7 @@
 
 #include "api/answers.h"
 #include "api/daemon.h"
+#include "api/service_notice.h"
 #include "api/tls_door.h"
 #include "base/confinement.h"
 #include "base/file.h"
@@ -36,7 +37,6 @@
 #include "pool/pool_manager.h"
 #include "pool/routes.h"
 #include "pool/run_options.h"
-#include "pool/service_notice.h"
 #include "pool/worker_log.h"
 
 namespace llorch::pool {
@@ -297,7 +297,7 @@ class PoolProcess {
                             {"version", base::version()}});
     fmt::print("{}: listening on {}\n", program_, url);
     std::fflush(stdout);
-    send_service_notice(notify_socket_, fmt::format("READY=1\nSTATUS=listening on {}", url));
+    api::send_service_notice(notify_socket_, fmt::format("READY=1\nSTATUS=listening on {}", url));
   }
 
   // Stops the workers, then us. A second signal leaves the workers to their keepers.
@@ -305,13 +305,14 @@ class PoolProcess {
     loop_.request_end();
     logger().info(
         "stopping: workers are drained and stopped; a second signal ends the manager now");
-    send_service_notice(notify_socket_, "STOPPING=1");
+    api::send_service_notice(notify_socket_, "STOPPING=1");
     downloads_.stop();  // their streams hear it while the server still serves
     std::jthread stopper;
     const bool is_done = loop_.run_until_signal(stopper, "stop-workers", [this] {
       workers_.stop_all([this](int running) {
         logger().info("workers still running", {{"count", running}});
-        send_service_notice(notify_socket_, fmt::format("STATUS=stopping {} workers", running));
+        api::send_service_notice(notify_socket_,
+                                 fmt::format("STATUS=stopping {} workers", running));
       });
     });
     std::error_code ignored;

@@ -30,8 +30,11 @@ if command -v groff > /dev/null; then
 fi
 bash -n "$to/share/bash-completion/completions/llorch" || fail "the completion for bash is broken"
 grep -q 'matrix' "$to/share/zsh/vendor-completions/_llorch" || fail "the completion for zsh lacks commands"
-grep -q '^ExecStart=/opt/x/bin/pool-managerd' "$to/lib/systemd/system/pool-managerd.service" || fail "the unit names another program"
-grep -q '^ExecStart=/opt/x/bin/pool-managerd' "$to/lib/systemd/user/pool-managerd.service" || fail "the user's unit names another program"
+for kind in system user; do
+  for program in pool-managerd orchestratord; do
+    grep -q "^ExecStart=/opt/x/bin/$program" "$to/lib/systemd/$kind/$program.service" || fail "the $kind unit of $program names another program"
+  done
+done
 
 # The library for C, where it was built: a program compiles against what was installed, and runs.
 if [ -e "$bin/../lib/libllorch_worker.so" ]; then
@@ -55,7 +58,7 @@ LLORCH_DEB_COMPRESSION=none LLORCH_TAR_LEVEL=1 "$source_dir/scripts/package.sh" 
 deb=$(echo "$work"/packages/llorch_*.deb)
 dpkg-deb --field "$deb" Depends | grep -q libc6 || fail "the package needs no libc6"
 dpkg-deb --contents "$deb" > "$work/contents"
-for path in ./usr/bin/llorch ./usr/bin/orchestratord ./usr/share/man/man1/llorch.1.gz ./usr/lib/systemd/system/pool-managerd.service \
+for path in ./usr/bin/llorch ./usr/bin/orchestratord ./usr/share/man/man1/llorch.1.gz ./usr/lib/systemd/system/pool-managerd.service ./usr/lib/systemd/system/orchestratord.service \
   ./etc/llorch/config.toml ./usr/share/doc/llorch/copyright; do
   grep -q " $path\$" "$work/contents" || fail "the package lacks $path"
 done

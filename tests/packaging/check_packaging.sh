@@ -9,8 +9,9 @@ trap 'rm -rf "$work"' EXIT
 
 # Every setting of the example, uncommented, must be known to its program.
 sed -E 's/^# ([a-z-]+ = )/\1/' "$source_dir/packaging/config.toml" > "$work/config.toml"
-[ "$(grep -cE '^[a-z-]+ = ' "$work/config.toml")" -ge 12 ]
+[ "$(grep -cE '^[a-z-]+ = ' "$work/config.toml")" -ge 28 ]
 LLORCH_CONFIG="$work/config.toml" "$bin/pool-managerd" --version > /dev/null
+LLORCH_CONFIG="$work/config.toml" "$bin/orchestratord" --version > /dev/null
 LLORCH_CONFIG="$work/config.toml" "$bin/llorch-cpud" --version > /dev/null
 # And the check must be able to fail.
 echo 'surprise = 1' >> "$work/config.toml"
@@ -25,15 +26,27 @@ if ! command -v systemd-analyze > /dev/null; then
 fi
 export XDG_RUNTIME_DIR=$work  # --user wants one
 for kind in system user; do
-  # The programs need not be installed for the check: the unit names one that is here.
-  sed -E "s#^ExecStart=.*/pool-managerd#ExecStart=$bin/pool-managerd#" \
-    "$source_dir/packaging/systemd/$kind/pool-managerd.service" > "$work/pool-managerd.service"
-  said=$(SYSTEMD_LOG_LEVEL=warning systemd-analyze "--$kind" --man=no verify "$work/pool-managerd.service" 2>&1 |
-    grep -F "$work/" || true)
-  if [ -n "$said" ]; then
-    echo "$kind: $said" >&2
-    exit 1
-  fi
+  for program in pool-managerd orchestratord; do
+    # The programs need not be installed for the check: the unit names one that is here.
+    sed -E "s#^ExecStart=.*/$program#ExecStart=$bin/$program#" \
+      "$source_dir/packaging/systemd/$kind/$program.service" > "$work/$program.service"
+    command=$(sed -nE 's/^ExecStart=//p' "$work/$program.service")
+    $command --version > /dev/null  # its flags are known
+  done
+  for program in pool-managerd orchestratord; do
+    said=$(SYSTEMD_LOG_LEVEL=warning systemd-analyze "--$kind" --man=no verify "$work/$program.service" 2>&1 |
+      grep -F "$work/" || true)
+    if [ -n "$said" ]; then
+      echo "$kind: $said" >&2
+      exit 1
+    fi
+  done
+  # Both have one home, or the one would not find the other; and the pool is there first.
+  homes=$({ grep -hE '^(User|Environment=LLORCH)' "$work"/*.service || true; } | sort | uniq -c | awk '$1 != 2')
+  [ -z "$homes" ] || { echo "$kind: not in both units: $homes" >&2; exit 1; }
+  for key in After Wants; do
+    grep -qE "^$key=.*pool-managerd.service" "$work/orchestratord.service" || { echo "$kind: the orchestrator has no $key=" >&2; exit 1; }
+  done
 done
 # A unit with a mistake is noticed.
 sed -i 's/^KillMode=.*/KillMode=surprise/' "$work/pool-managerd.service"

@@ -20,7 +20,7 @@ cp "$deb" "$root/llorch.deb"
 apt update
 apt install /llorch.deb
 run getent passwd llorch > /dev/null || fail "no user was made"
-[ -f "$root/usr/lib/systemd/system/pool-managerd.service" ] || fail "the unit is not there"
+for unit in pool-managerd orchestratord; do [ -f "$root/usr/lib/systemd/system/$unit.service" ] || fail "the unit of $unit is not there"; done
 [ -s "$root/usr/share/bash-completion/completions/llorch" ] || fail "the completions are not there"
 run llorch --version
 run llorch doctor || true

@@ -81,11 +81,11 @@ until_true() {
   fail "'$*' never came true"
 }
 is_up() { init=$(pgrep -P "$supervisor") && [ "$(cat "/proc/$init/comm")" = systemd ]; }
-# on COMMANDS: a shell there, as root, which asks the machine's pool.
+# on COMMANDS: a shell there, as root, which asks the machine's pool and its orchestrator.
 on() {
   nsenter --target "$init" --mount --pid --net --ipc --uts --cgroup --root --wd \
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-    LLORCH_POOL=http://127.0.0.1:9200 sh -ec "$1"
+    LLORCH_POOL=http://127.0.0.1:9200 LLORCH_ORCHESTRATOR=http://127.0.0.1:8080 sh -ec "$1"
 }
 until_true is_up
 until_true on '[ "$(systemctl is-system-running)" = running ]'
@@ -95,7 +95,7 @@ install_version() { quietly on "apt-get install -y -qq --no-install-recommends -
 processes() { pgrep --ns "$init" --nslist pid -x "$1" | sort; }
 manager() { processes pool-managerd; }
 worker_pids() { processes llorch-cpud || true; }
-nothing_runs() { ! processes llorch-cpud && ! processes pool-managerd && ! processes llorch-pool; }
+nothing_runs() { ! processes llorch-cpud && ! processes pool-managerd && ! processes llorch-pool && ! processes orchestratord; }
 # Which program a process runs: its hash, whatever is at its path by now.
 program_of() { sha256sum < "/proc/$1/exe"; }
 installed() { sha256sum < "$root/usr/bin/$1"; }
@@ -107,7 +107,10 @@ ask() {
 ends_well() { [ "$(grep -c '^event: end' "$work/$1")" = 1 ]; }
 
 install_version old
-on 'systemctl enable --now -q pool-managerd && llorch-pool worker spawn cpu --model builtin'
+# One command is enough: the orchestrator wants the pool. Both come back with the machine.
+on 'systemctl enable --now -q orchestratord && systemctl enable -q pool-managerd && systemctl is-active -q pool-managerd'
+until_true on 'llorch status | grep -E "^local +connected"'
+on 'llorch-pool worker spawn cpu --model builtin'
 worker=$(on 'llorch-pool worker list --json' | grep -oE 'http://127.0.0.1:[0-9]+' | head -1)
 first_worker=$(worker_pids)
 [ -n "$first_worker" ] || fail "no worker runs"
@@ -135,6 +138,8 @@ change_to() {
   [ "$(program_of "$(manager)")" = "$(installed pool-managerd)" ] || fail "the manager runs another program than the installed one"
   [ "$(worker_pids)" = "$first_worker" ] || fail "the worker did not stay: $first_worker, now $(worker_pids)"
   until_true on 'llorch-pool worker list | grep -E "^worker-cpu-0 +ready"'
+  until_true on 'systemctl is-active orchestratord && llorch status | grep -E "^local +connected"'
+  [ "$(program_of "$(processes orchestratord)")" = "$(installed orchestratord)" ] || fail "the orchestrator runs another program than the installed one"
   # What starts now is of this version, and the adopted worker obeys this manager.
   on 'llorch-pool worker spawn cpu --model builtin > /dev/null'
   local second
@@ -154,7 +159,7 @@ quietly on 'apt-get remove -y -qq llorch'
 until_true nothing_runs
 on '! command -v llorch && grep -q "^# mine" /etc/llorch/config.toml'
 install_version new
-until_true on 'systemctl enable --now -q pool-managerd && llorch-pool health'
+until_true on 'systemctl enable --now -q pool-managerd orchestratord && llorch-pool health && llorch status'
 on 'grep -q "^# mine" /etc/llorch/config.toml && llorch-pool worker spawn cpu --model builtin > /dev/null'
 quietly on 'apt-get purge -y -qq llorch'
 until_true nothing_runs

@@ -1,4 +1,4 @@
-#include "pool/service_notice.h"
+#include "api/service_notice.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace llorch::pool {
+namespace llorch::api {
 
 bool send_service_notice(const char* socket, std::string_view message) {
   const std::string_view name = socket != nullptr ? socket : "";
@@ -27,4 +27,4 @@ bool send_service_notice(const char* socket, std::string_view message) {
   return sent == static_cast<ssize_t>(message.size());
 }
 
-}  // namespace llorch::pool
+}  // namespace llorch::api

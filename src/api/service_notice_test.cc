@@ -1,4 +1,4 @@
-#include "pool/service_notice.h"
+#include "api/service_notice.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 #include "support/test_paths.h"
 
-namespace llorch::pool {
+namespace llorch::api {
 namespace {
 
 // A socket as systemd's; empty when nothing came.
@@ -58,4 +58,4 @@ TEST(ServiceNotice, NobodyListeningIsNoError) {
 }
 
 }  // namespace
-}  // namespace llorch::pool
+}  // namespace llorch::api
