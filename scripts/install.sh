@@ -74,9 +74,11 @@ for program in "${programs[@]}"; do
 done
 
 install -d "$to/share/bash-completion/completions" "$to/share/zsh/vendor-completions" "$to/share/fish/vendor_completions.d"
-run llorch completion bash > "$to/share/bash-completion/completions/llorch"
-run llorch completion zsh > "$to/share/zsh/vendor-completions/_llorch"
-run llorch completion fish > "$to/share/fish/vendor_completions.d/llorch.fish"
+for program in llorch llorch-pool; do
+  run "$program" completion bash > "$to/share/bash-completion/completions/$program"
+  run "$program" completion zsh > "$to/share/zsh/vendor-completions/_$program"
+  run "$program" completion fish > "$to/share/fish/vendor_completions.d/$program.fish"
+done
 
 # The units name the programs where they now are.
 for kind in system user; do

@@ -3,17 +3,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
-#include "cli/fleet_command.h"
+#include "base/json.h"
 #include "cli/output.h"
 
 namespace llorch::cli {
 namespace {
 
-constexpr const char* kFooter = R"help(Examples:
-  eval "$(llorch completion bash)"                     in ~/.bashrc
-  llorch completion zsh > ~/.zfunc/_llorch             a folder of $fpath
-  llorch completion fish > ~/.config/fish/completions/llorch.fish)help";
+std::string footer(const std::string& program) {
+  return fmt::format(
+      "Examples:\n"
+      "  eval \"$({0} completion bash)\"   in ~/.bashrc\n"
+      "  {0} completion zsh > ~/.zfunc/_{0}   a folder of $fpath\n"
+      "  {0} completion fish > ~/.config/fish/completions/{0}.fish",
+      program);
+}
+
+// As a part of names that bash and fish take.
+std::string identifier(std::string program) {
+  std::replace(program.begin(), program.end(), '-', '_');
+  return program;
+}
 
 // A word that may stand next.
 struct Choice {
@@ -59,9 +71,10 @@ std::string all_paths(const std::vector<Place>& places, std::string_view between
   return text;
 }
 
-std::string for_bash(const std::vector<Place>& places) {
-  std::string text =
-      "# bash completion for llorch; made by `llorch completion bash`\n_llorch() {\n";
+std::string for_bash(const std::string& program, const std::vector<Place>& places) {
+  const std::string function = "_" + identifier(program);
+  std::string text = fmt::format(
+      "# bash completion for {0}; made by `{0} completion bash`\n{1}() {{\n", program, function);
   text += "  local here='' word i\n";
   text += "  for ((i = 1; i < COMP_CWORD; i++)); do\n    word=\"$here ${COMP_WORDS[i]}\"\n";
   text +=
@@ -73,13 +86,14 @@ std::string for_bash(const std::vector<Place>& places) {
     text += fmt::format("    '{}') word='{}' ;;\n", place.path, words);
   }
   text += "  esac\n  COMPREPLY=($(compgen -W \"$word\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n";
-  return text + "complete -o default -F _llorch llorch\n";
+  return text + fmt::format("complete -o default -F {} {}\n", function, program);
 }
 
-std::string for_zsh(const std::vector<Place>& places) {
-  std::string text = "#compdef llorch\n# made by `llorch completion zsh`\n_llorch() {\n";
-  text += "  local here='' word\n  local -a choices\n";
-  text += "  for word in ${words[2,CURRENT-1]}; do\n";
+// The function has the name of the file from which zsh loads it.
+std::string for_zsh(const std::string& program, const std::vector<Place>& places) {
+  std::string text = fmt::format(
+      "#compdef {0}\n# made by `{0} completion zsh`\n_{0}() {{\n  local here='' word\n", program);
+  text += "  local -a choices\n  for word in ${words[2,CURRENT-1]}; do\n";
   text += fmt::format("    case \"$here $word\" in {}) here=\"$here $word\" ;; esac\n  done\n",
                       all_paths(places, "|"));
   text += "  case \"$here\" in\n";
@@ -89,23 +103,28 @@ std::string for_zsh(const std::vector<Place>& places) {
       text += fmt::format("'{}:{}' ", choice.word, choice.about);
     text += ") ;;\n";
   }
-  text += "  esac\n  _describe 'llorch' choices || _files\n}\n";
   return text +
-         "if [ \"$funcstack[1]\" = _llorch ]; then _llorch \"$@\"; else compdef _llorch llorch; "
-         "fi\n";
+         fmt::format(
+             "  esac\n  _describe '{0}' choices || _files\n}}\nif [ \"$funcstack[1]\" = _{0} "
+             "]; then _{0} \"$@\"; else compdef _{0} {0}; fi\n",
+             program);
 }
 
-std::string for_fish(const std::vector<Place>& places) {
-  std::string text = "# fish completion for llorch; made by `llorch completion fish`\n";
-  text += fmt::format("set -g __llorch_places {}\n", all_paths(places, " "));
-  text +=
-      "function __llorch_at\n  set -l here ''\n  for word in (commandline -opc)[2..-1]\n"
-      "    contains -- \"$here $word\" $__llorch_places; and set here \"$here $word\"\n  end\n"
-      "  test \"$here\" = \"$argv[1]\"\nend\n";
+std::string for_fish(const std::string& program, const std::vector<Place>& places) {
+  const std::string at = fmt::format("__{}_at", identifier(program));
+  const std::string known = fmt::format("__{}_places", identifier(program));
+  std::string text =
+      fmt::format("# fish completion for {0}; made by `{0} completion fish`\n", program);
+  text += fmt::format("set -g {} {}\n", known, all_paths(places, " "));
+  text += fmt::format(
+      "function {}\n  set -l here ''\n  for word in (commandline -opc)[2..-1]\n"
+      "    contains -- \"$here $word\" ${}; and set here \"$here $word\"\n  end\n"
+      "  test \"$here\" = \"$argv[1]\"\nend\n",
+      at, known);
   for (const Place& place : places) {
     for (const Choice& choice : place.choices) {
       const bool is_flag = choice.word.starts_with("--");
-      text += fmt::format("complete -c llorch -n \"__llorch_at '{}'\" {} {} -d '{}'\n", place.path,
+      text += fmt::format("complete -c {} -n \"{} '{}'\" {} {} -d '{}'\n", program, at, place.path,
                           is_flag ? "-l" : "-f -a", is_flag ? choice.word.substr(2) : choice.word,
                           choice.about);
     }
@@ -118,29 +137,30 @@ std::string for_fish(const std::vector<Place>& places) {
 std::string completion_script(const CLI::App& app, std::string_view shell) {
   std::vector<Place> places;
   add_places(app, "", places);
-  if (shell == "zsh") return for_zsh(places);
-  return shell == "fish" ? for_fish(places) : for_bash(places);
+  const std::string& program = app.get_name();
+  if (shell == "zsh") return for_zsh(program, places);
+  return shell == "fish" ? for_fish(program, places) : for_bash(program, places);
 }
 
-void add_completion_command(CLI::App& app, FleetContext& context) {
+CLI::App* add_completion_command(CLI::App& app, const bool& json_output,
+                                 const std::function<void(std::function<int()> run)>& choose) {
   CLI::App* command =
       app.add_subcommand("completion", "a script that completes commands in your shell");
   command->set_help_flag("-h,--help", "print this help");
-  command->footer(kFooter);
+  command->footer(footer(app.get_name()));
   auto shell = std::make_shared<std::string>();
   command->add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells)))
                   .description(""));
-  command->add_flag("--json", context.json_output, "print JSON for programs");
-  command->callback([&app, &context, shell] {
-    context.runs_unprepared = true;
-    context.chosen = [&app, &context, shell] {
+  command->callback([&app, &json_output, shell, choose] {
+    choose([&app, &json_output, shell] {
       const std::string script = completion_script(app, *shell);
-      return context.json_output ? print_json(json::Object{{"shell", *shell}, {"script", script}})
-                                 : print(script);
-    };
+      return json_output ? print_json(json::Object{{"shell", *shell}, {"script", script}})
+                         : print(script);
+    });
   });
+  return command;
 }
 
 }  // namespace llorch::cli

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/terminal.h"
 
@@ -19,6 +20,11 @@ constexpr std::int64_t kDiskNote = 10 * kGiB;
 constexpr std::uint64_t kDescriptorsFault = 256;
 constexpr std::uint64_t kDescriptorsNote = 4096;
 constexpr std::int64_t kOldestTime = 1'767'225'600;  // 2026-01-01: this program is younger
+constexpr int kOldestDriver = 580;                   // that runs CUDA 13
+constexpr const char* kInstallDriver =
+    "install driver 580 or later (Ubuntu: `apt install nvidia-driver-580`; Debian, whose own is "
+    "older: `apt install nvidia-open` from NVIDIA's repository), then reboot; `nvidia-smi` must "
+    "list the card";
 constexpr unsigned kOthersMayWrite = 022;
 constexpr unsigned kOthersMayAnything = 077;
 
@@ -96,6 +102,13 @@ Diagnosis judge_disk(const MachineFacts& facts) {
       "`llorch-pool models prune` shows what can go; LLORCH_HOME moves everything to another disk");
 }
 
+// "580" of "580.65.06"; 0 where it does not say.
+int driver_number(const std::string& version) {
+  int number = 0;
+  std::from_chars(version.data(), version.data() + version.size(), number);
+  return number;
+}
+
 Diagnosis judge_gpu(const MachineFacts& facts) {
   const contract::HostInfo& host = facts.host;
   if (host.gpus.empty()) {
@@ -104,8 +117,7 @@ Diagnosis judge_gpu(const MachineFacts& facts) {
     return {"gpu", Verdict::Fault,
             fmt::format("there is an NVIDIA card, but {}",
                         host.gpu_note.empty() ? "the driver shows none" : host.gpu_note),
-            "install the driver (Debian: `apt install nvidia-driver`), then reboot; `nvidia-smi` "
-            "must list the card"};
+            kInstallDriver};
   }
   std::vector<std::string> cards;
   for (const contract::GpuInfo& gpu : host.gpus)
@@ -115,6 +127,12 @@ Diagnosis judge_gpu(const MachineFacts& facts) {
   Diagnosis said{"gpu", Verdict::Ok,
                  fmt::format("{}, driver {}", fmt::join(cards, ", "), host.gpus.front().driver),
                  ""};
+  const int driver = driver_number(host.gpus.front().driver);
+  if (facts.has_cuda_worker && driver > 0 && driver < kOldestDriver) {
+    said.verdict = Verdict::Fault;
+    said.found += fmt::format(": older than {}, which worker-orcd's CUDA 13 needs", kOldestDriver);
+    said.mend = kInstallDriver;
+  }
   if (!facts.has_cuda_worker) {
     said.verdict = Verdict::Note;
     said.mend = fmt::format(

@@ -124,6 +124,21 @@ TEST(Doctor, ACardThatNobodyDrivesIsAFaultAndNoCardIsNone) {
   EXPECT_EQ(find(facts, "gpu").verdict, Verdict::Note);
 }
 
+TEST(Doctor, ADriverThatIsTooOldForTheWorkerIsAFault) {
+  MachineFacts facts = good_machine();
+  facts.host.gpus[0].driver = "575.64.05";
+  expect_advice(find(facts, "gpu"), Verdict::Fault, "driver 575.64.05: older than 580");
+  EXPECT_THAT(find(facts, "gpu").mend, HasSubstr("`apt install nvidia-driver-580`"));
+  for (const char* driver : {"580.65.06", "1000", "", "unknown"}) {
+    facts.host.gpus[0].driver = driver;
+    EXPECT_EQ(find(facts, "gpu").verdict, Verdict::Ok) << driver;
+  }
+  // Nothing needs it where nothing computes there.
+  facts.host.gpus[0].driver = "535.1";
+  facts.has_cuda_worker = false;
+  EXPECT_EQ(find(facts, "gpu").verdict, Verdict::Note);
+}
+
 TEST(Doctor, PortsClockAndProgramsAreJudged) {
   MachineFacts facts = good_machine();
   facts.ports[0].state = PortFacts::State::Taken;

@@ -48,7 +48,6 @@ void add_hosts_commands(CLI::App& app, FleetContext& context);   // pool plan
 void add_backup_commands(CLI::App& app, FleetContext& context);  // backup restore
 void add_audit_commands(CLI::App& app, FleetContext& context);   // audit …
 void add_ca_command(CLI::App& app, FleetContext& context);       // ca
-void add_completion_command(CLI::App& app, FleetContext& context);
 void add_bench_command(CLI::App& app, FleetContext& context);
 void add_doctor_command(CLI::App& app, FleetContext& context);
 void add_matrix_command(CLI::App& app, FleetContext& context);

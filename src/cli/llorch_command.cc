@@ -17,6 +17,7 @@
 #include "base/version.h"
 #include "cli/ask_flags.h"
 #include "cli/chat_command.h"
+#include "cli/completion.h"
 #include "cli/fleet_command.h"
 #include "cli/manual.h"
 #include "cli/output.h"
@@ -214,11 +215,13 @@ int run_llorch(int argc, const char* const* argv, const base::Environment& envir
   add_bench_command(app, fleet);
   add_matrix_command(app, fleet);
   add_doctor_command(app, fleet);
-  add_completion_command(app, fleet);
-  add_manual_command(app, [&fleet](std::function<int()> print) {
+  const auto choose_unprepared = [&fleet](std::function<int()> print) {
     fleet.runs_unprepared = true;
     fleet.chosen = std::move(print);
-  });
+  };
+  add_completion_command(app, fleet.json_output, choose_unprepared)
+      ->add_flag("--json", fleet.json_output, "print JSON for programs");
+  add_manual_command(app, choose_unprepared);
   if (const auto ended = parse_words(app, join_pool_url(argc, argv))) return *ended;
   if (fleet.chosen) {
     const Status completed = complete(fleet);

@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "base/terminal.h"
 #include "base/version.h"
+#include "cli/completion.h"
 #include "cli/manual.h"
 #include "cli/output.h"
 #include "cli/parse_words.h"
@@ -108,10 +109,12 @@ int run_llorch_pool(int argc, const char* const* argv, const base::Environment& 
   add_serve_commands(app, context);
   add_join_commands(app, context);
   add_rexec_command(app, context);
-  add_manual_command(app, [&context](std::function<int()> run) {
+  const auto choose_without_home = [&context](std::function<int()> run) {
     context.needs_home = false;
     context.chosen = std::move(run);
-  });
+  };
+  add_completion_command(app, context.json_output, choose_without_home);
+  add_manual_command(app, choose_without_home);
   if (const auto ended = parse_words(app, std::vector<std::string>(argv + 1, argv + argc)))
     return *ended;
   Status completed = context.needs_home ? complete(context, token_file) : ok_status();

@@ -279,6 +279,38 @@ TEST_F(PoolModelsTest, EveryCommandHasExamples) {
   }
 }
 
+TEST_F(PoolModelsTest, ShellsCompleteCommandsAndFlags) {
+  const std::string file = dir / "llorch-pool.bash";
+  const test::ProgramOutcome script = test::run_program(LLORCH_POOL, {"completion", "bash"});
+  ASSERT_EQ(script.exit_code, 0) << script.err;
+  std::ofstream(file) << script.out;
+  const auto words_after = [&](const std::string& line, int count) {
+    return test::run_program(
+               "/bin/bash",
+               {"--norc", "-c",
+                fmt::format("source {}; COMP_WORDS=(llorch-pool {}); COMP_CWORD={}; "
+                            "$(complete -p llorch-pool | sed 's/.*-F \\([^ ]*\\).*/\\1/'); echo "
+                            "${{COMPREPLY[@]}}",
+                            file, line, count)})
+        .out;
+  };
+  EXPECT_EQ(words_after("models regi", 2), "register\n");
+  EXPECT_EQ(words_after("worker spawn --mo", 3), "--model\n");
+  const test::ProgramOutcome zsh = test::run_program(LLORCH_POOL, {"completion", "zsh"});
+  EXPECT_THAT(zsh.out, HasSubstr("#compdef llorch-pool\n"));
+  EXPECT_THAT(zsh.out, HasSubstr("compdef _llorch-pool llorch-pool"));
+  const test::ProgramOutcome fish =
+      test::run_program(LLORCH_POOL, {"completion", "fish", "--json"});
+  const Result<json::Value> object = json::parse(fish.out);
+  ASSERT_TRUE(object.ok()) << fish.out;
+  const std::string words(json::view(object->at("script").as_string()));
+  EXPECT_THAT(words, HasSubstr("complete -c llorch-pool -n \"__llorch_pool_at ' models'\""));
+  if (fs::exists("/usr/bin/fish")) {
+    std::ofstream(dir / "words.fish") << words;
+    EXPECT_EQ(test::run_program("/usr/bin/fish", {"-n", dir / "words.fish"}).err, "");
+  }
+}
+
 TEST_F(PoolModelsTest, AnOutputThatCannotBeWrittenIsAFailure) {
   const test::ProgramOutcome full = test::run_program(
       "/bin/sh", {"-c", "LLORCH_HOME=/nonexistent \"$0\" models list >/dev/full", LLORCH_POOL});

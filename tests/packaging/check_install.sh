@@ -28,8 +28,13 @@ if command -v groff > /dev/null; then
     [ -z "$said" ] || fail "${page##*/}: $said"
   done
 fi
-bash -n "$to/share/bash-completion/completions/llorch" || fail "the completion for bash is broken"
+for program in llorch llorch-pool; do
+  bash -n "$to/share/bash-completion/completions/$program" || fail "$program's completion for bash is broken"
+  grep -q "complete -o default -F _${program//-/_} $program\$" "$to/share/bash-completion/completions/$program" || fail "$program is not completed"
+  grep -q "^complete -c $program " "$to/share/fish/vendor_completions.d/$program.fish" || fail "$program's completion for fish is of another program"
+done
 grep -q 'matrix' "$to/share/zsh/vendor-completions/_llorch" || fail "the completion for zsh lacks commands"
+grep -q "models download') choices" "$to/share/zsh/vendor-completions/_llorch-pool" || fail "llorch-pool's completion for zsh lacks commands"
 for kind in system user; do
   for program in pool-managerd orchestratord; do
     grep -q "^ExecStart=/opt/x/bin/$program" "$to/lib/systemd/$kind/$program.service" || fail "the $kind unit of $program names another program"
