@@ -21,6 +21,7 @@
 #include "cli/doctor.h"
 #include "cli/fleet_client.h"
 #include "contract/backend_kind.h"
+#include "contract/default_ports.h"
 #include "http/url.h"
 #include "pool/devices.h"
 #include "pool/run.h"
@@ -30,8 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint16_t kOrchestratorPort = 8080;
-constexpr std::uint16_t kPoolPort = 9200;
 constexpr std::string_view kPrograms[] = {"llorch-pool", "llorch-cpud", "pool-managerd",
                                           "orchestratord"};
 constexpr int kBusDevicesMax = 4096;
@@ -168,8 +167,9 @@ MachineFacts look_at_machine(const base::Environment& environment, const base::H
     if (!fs::exists(folder / program, ignored)) facts.lacking.emplace_back(program);
   facts.has_cuda_worker =
       fs::exists(folder / contract::find_backend_kind(contract::kCuda)->program, ignored);
-  facts.ports = {look_at_port(kOrchestratorPort, "orchestratord", read_orchestrator_address(home)),
-                 look_at_port(kPoolPort, "pool-managerd", pool::read_pool_address(home))};
+  facts.ports = {
+      look_at_port(contract::kOrchestratorPort, "orchestratord", read_orchestrator_address(home)),
+      look_at_port(contract::kPoolPort, "pool-managerd", pool::read_pool_address(home))};
   look_at_clock(facts);
   facts.ssh_program = base::find_program("ssh", text_of(environment, "PATH")).string();
   facts.has_ssh_agent = has_agent(text_of(environment, "SSH_AUTH_SOCK"));

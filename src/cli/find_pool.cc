@@ -15,25 +15,26 @@
 #include "base/process_table.h"
 #include "catalog/model_catalog.h"
 #include "cli/start_daemon.h"
+#include "contract/default_ports.h"
 #include "http/url.h"
 #include "pool/run.h"
 
 namespace llorch::cli {
 namespace {
 
-constexpr std::string_view kUsualUrl = "http://127.0.0.1:9200";
 constexpr std::chrono::milliseconds kLook{50};
 // Draining, terminating and killing have their own limits; this is beyond their sum.
 constexpr std::chrono::seconds kStopPatience{180};
 
 Error nobody_runs() {
+  const std::string usual = fmt::format("http://127.0.0.1:{}", contract::kPoolPort);
   return {ErrorCode::NotFound,
           fmt::format("no pool manager is running; `llorch-pool serve` starts one, and so does "
                       "`llorch-pool worker spawn`{}",
-                      PoolClient({.url = std::string(kUsualUrl)}).health().ok()
+                      PoolClient({.url = usual}).health().ok()
                           ? fmt::format(" (the one at {} belongs to another home: --pool {} means "
                                         "it)",
-                                        kUsualUrl, kUsualUrl)
+                                        usual, usual)
                           : "")};
 }
 

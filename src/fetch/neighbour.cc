@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/utf8.h"
+#include "contract/default_ports.h"
 #include "contract/error_table.h"
 #include "contract/model_entry.h"
 #include "fetch/chunks.h"
@@ -18,7 +19,6 @@
 namespace llorch::fetch {
 namespace {
 
-constexpr int kPoolPort = 9200;
 constexpr int kAttemptsMax = 2;  // a host that is off must not keep the others waiting
 constexpr std::size_t kManifestBytesMax = std::size_t{64} << 20;
 constexpr std::size_t kTextBytesMax = 4096;  // of the reference and the revision
@@ -135,7 +135,7 @@ Result<Neighbour> parse_neighbour(std::string_view text, std::string token) {
                     "ASCII without spaces",
                     base::quoted(text))};
   return Neighbour{.url = has_port ? fmt::format("{}{}", scheme, rest)
-                                   : fmt::format("{}{}:{}", scheme, rest, kPoolPort),
+                                   : fmt::format("{}{}:{}", scheme, rest, contract::kPoolPort),
                    .token = std::move(token)};
 }
 

@@ -7,11 +7,10 @@
 #include <array>
 
 #include "base/settings.h"
+#include "contract/default_ports.h"
 
 namespace llorch::orchestrator {
 namespace {
-
-constexpr std::uint16_t kDefaultPort = 8080;
 
 constexpr std::array<std::string_view, 16> kSettable = {
     "host",         "port",       "tls-cert",   "tls-key",   "tls-name", "plain-http",
@@ -68,7 +67,7 @@ ParsedOrchestratorCommand parse_orchestrator_command(std::string_view program,
   CLI::App app("Takes jobs and decides which worker of which host runs them.",
                std::string(program));
   OrchestratorOptions options;
-  options.port = kDefaultPort;
+  options.port = contract::kOrchestratorPort;
   options.pool = programs / "pool-managerd";
   std::string log_format;
   describe(app, options, log_format);

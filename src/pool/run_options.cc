@@ -9,12 +9,12 @@
 #include "base/settings.h"
 #include "base/utf8.h"
 #include "contract/backend_kind.h"
+#include "contract/default_ports.h"
 #include "contract/pool_state.h"
 
 namespace llorch::pool {
 namespace {
 
-constexpr std::uint16_t kDefaultPort = 9200;
 constexpr int kIdleExitSecByCommand = 900;
 
 constexpr std::array<std::string_view, 18> kSettable = {
@@ -101,7 +101,7 @@ ParsedPoolCommand parse_pool_command(std::string_view program,
                                      const std::filesystem::path& programs, bool is_terminal) {
   CLI::App app("Manages the models and workers of this host, over HTTP.", std::string(program));
   PoolOptions options;
-  options.port = kDefaultPort;
+  options.port = contract::kPoolPort;
   options.worker_cpu = programs / contract::find_backend_kind(contract::kCpu)->program;
   options.worker_cuda = programs / contract::find_backend_kind(contract::kCuda)->program;
   options.keeper = programs / "llorch-pool";

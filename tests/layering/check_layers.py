@@ -2,7 +2,8 @@
 """Checks every #include of src/ against src/layers.txt, and the table itself.
 
 Fails when a module names a module its line does not allow, when a module has no line, when the table has a cycle,
-and when a library that belongs in one place (CUDA, OpenSSL, SQLite, Boost.Asio …) is included elsewhere.
+and when a library that belongs in one place (CUDA, OpenSSL, SQLite, Boost.Asio …) is included elsewhere, or the port of
+a daemon is defined anywhere but in contract/default_ports.h.
 Usage: check_layers.py SRC
 """
 import pathlib
@@ -11,6 +12,10 @@ import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+
+# A constant with the number of a daemon's port, or an address with it. Comments and texts of help may speak of them.
+PORT = re.compile(r'^[^/]*=\s*("http://[^"]*:)?(8080|9200)\b["; ]')
+PORTS_PLACE = "contract/default_ports.h"
 
 # Third-party headers and the only places that may name them, as path prefixes under src/.
 CONFINED = {
@@ -75,6 +80,8 @@ def check_file(path, relative, table, modules):
     module = relative.parts[0]
     allowed = table[module]
     for number, line in enumerate(path.read_text().splitlines(), 1):
+        if PORT.match(line) and str(relative) != PORTS_PLACE and not path.stem.endswith("_test"):
+            yield f"{path}:{number}: a daemon's port; {PORTS_PLACE} has them"
         match = INCLUDE.match(line)
         if not match:
             continue

@@ -45,6 +45,12 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(len(self.check({"base/a.cc": "#include <openssl/evp.h>\n"})), 1)
         self.assertEqual(self.check({"http/tls.cc": "#include <openssl/ssl.h>\n"}), [])
 
+    def test_ports_have_one_place(self):
+        for line in ("constexpr int kPort = 9200;\n", 'const char* url = "http://127.0.0.1:8080";\n'):
+            self.assertEqual(len(self.check({"base/a.cc": line})), 1, line)
+        self.assertEqual(self.check({"contract/default_ports.h": "constexpr int kPort = 9200;\n", "base/a_test.cc": "int p = 9200;\n",
+                                     "base/a.cc": "// at 127.0.0.1:9200\nint rows = 92001;\n"}, TABLE + "contract: base\n"), [])
+
 
 if __name__ == "__main__":
     unittest.main()
