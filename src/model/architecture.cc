@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "model/architectures/decoder.h"
 #include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
@@ -140,6 +141,11 @@ Result<ModelPlan> plan_model(const formats::WeightFile& file, const PlanOptions&
   if (options.context_length > 0)
     config->context_length = std::min(config->context_length, options.context_length);
   return ModelPlan{config.take(), tensors.take()};
+}
+
+void cut_vocabulary(ModelPlan& plan, std::int32_t num_ids) {
+  CHECK(num_ids > 0);
+  plan.config.vocab_size = std::min(plan.config.vocab_size, num_ids);
 }
 
 std::int64_t count_parameters(const ModelPlan& plan) {

@@ -59,6 +59,10 @@ struct ModelPlan {
 };
 Result<ModelPlan> plan_model(const formats::WeightFile& file, const PlanOptions& options = {});
 
+// Leaves out the rows of a padded vocabulary: those from `num_ids` on stand for no token. They are
+// not loaded, so they are never chosen, whatever is in them.
+void cut_vocabulary(ModelPlan& plan, std::int32_t num_ids);
+
 // Parameters of the whole model: elements of every mapped tensor, a tied output counted once.
 std::int64_t count_parameters(const ModelPlan& plan);
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "formats/open.h"
 #include "model/broken_backend.h"
 #include "model/golden_fixture.h"
 
@@ -230,6 +231,32 @@ TEST_P(ForwardTest, TheArgmaxComesBackInsteadOfTheLogitsWhereThatIsWanted) {
 }
 
 // Rows of the table, handed in as what has no id: every other row, out of order.
+TEST_P(ForwardTest, RowsOfAPaddedVocabularyAreLeftOutAndNothingElseChanges) {
+  const std::int32_t whole = runner_->vocab_size();
+  const std::int32_t kept = whole - 5;
+  std::vector<std::int32_t> ids = golden_.ids("full_ids");
+  for (std::int32_t& id : ids) id %= kept;
+  auto file = std::make_shared<const formats::WeightFile>(
+      formats::open_weights(test::source_path(GetParam().fixture.path)).take());
+  ModelPlan plan = plan_model(*file).take();
+  const std::int64_t parameters = count_parameters(plan);
+  cut_vocabulary(plan, whole + 1);
+  EXPECT_EQ(plan.config.vocab_size, whole) << "it is only cut";
+  cut_vocabulary(plan, kept);
+  const std::vector<float> expected = run_alone(ids);
+  model_ = load_model(file, std::move(plan), *backend_).take();
+  EXPECT_EQ(model_->num_parameters, parameters);
+  const auto cut = make_runner();
+  ASSERT_EQ(cut->vocab_size(), kept);
+  const std::vector<float> logits = run(*cut, plan_of(ids));
+  ASSERT_EQ(logits.size(), ids.size() * static_cast<std::size_t>(kept));
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    const auto* all = expected.data() + row * static_cast<std::size_t>(whole);
+    EXPECT_TRUE(std::equal(all, all + kept, logits.data() + row * static_cast<std::size_t>(kept)))
+        << row;
+  }
+}
+
 TEST_P(ForwardTest, RowsMayBringTheirOwnEmbeddings) {
   const std::vector<std::int32_t> ids = golden_.ids("ids");
   const auto count = static_cast<std::int64_t>(ids.size());

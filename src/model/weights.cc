@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <variant>
 
-#include <algorithm>
-
+#include "base/check.h"
 #include "compute/dequantize.h"
+#include "tensor/dtype.h"
 
 namespace llorch::model {
 namespace {
@@ -36,11 +37,22 @@ compute::WeightUse use_of(Role role, const ModelPlan& plan) {
   return has_output ? compute::WeightUse::LookUp : compute::WeightUse::Both;
 }
 
+bool is_vocabulary(Role role) {
+  return role == Role::TokenEmbedding || role == Role::Output;
+}
+
 Result<Weight> load_matrix(const MappedTensor& mapped, const ModelPlan& plan, Backend& backend) {
   const formats::WeightTensor& tensor = *mapped.tensor;
-  const std::int64_t outer = tensor.shape[0];
   const std::int64_t inner = tensor.shape[1];
   const bool plain = tensor.strides.empty();
+  std::int64_t outer = tensor.shape[0];
+  std::span<const std::byte> bytes = tensor.bytes;
+  if (is_vocabulary(mapped.spec.role) && plan.config.vocab_size < outer) {
+    outer = plan.config.vocab_size;  // cut_vocabulary
+    const std::optional<std::int64_t> front = tensor::storage_bytes(tensor.dtype, outer * inner);
+    CHECK(front && *front <= std::ssize(bytes));
+    if (plain) bytes = bytes.first(static_cast<std::size_t>(*front));
+  }
   const std::int64_t outer_stride = plain ? inner : tensor.strides[0];
   const std::int64_t inner_stride = plain ? 1 : tensor.strides[1];
   compute::WeightSource source{.name = tensor.name,
@@ -50,7 +62,7 @@ Result<Weight> load_matrix(const MappedTensor& mapped, const ModelPlan& plan, Ba
                                .row_stride = outer_stride,
                                .col_stride = inner_stride,
                                .use = use_of(mapped.spec.role, plan),
-                               .bytes = tensor.bytes};
+                               .bytes = bytes};
   if (mapped.spec.transposed) {
     std::swap(source.rows, source.cols);
     std::swap(source.row_stride, source.col_stride);

@@ -30,12 +30,6 @@ struct GgufVocab {
   std::vector<PieceType> types;
 };
 
-// "[PAD151936]" at 151936: filler that makes the vocabulary a round number. Nothing in a text means
-// it.
-bool is_filler(std::string_view piece, std::size_t id) {
-  return piece.starts_with("[PAD") && piece == fmt::format("[PAD{}]", id);
-}
-
 Result<GgufVocab> read_vocab(const Metadata& metadata) {
   GgufVocab vocab;
   Result<std::vector<std::string_view>> pieces = metadata.texts("tokenizer.ggml.tokens");
@@ -55,7 +49,7 @@ Result<GgufVocab> read_vocab(const Metadata& metadata) {
     if (type < 0 || type > 6)
       return corrupt(fmt::format("token {} has the type {}; expected 0 to 6", id, type));
     vocab.types[id] = type == 0 ? PieceType::Normal : static_cast<PieceType>(type);
-    if (is_filler(vocab.pieces[id], id)) vocab.types[id] = PieceType::Unused;
+    if (is_filler(vocab.pieces[id], static_cast<TokenId>(id))) vocab.types[id] = PieceType::Unused;
   }
   return vocab;
 }

@@ -162,6 +162,7 @@ TEST(FromGguf, ReadsByteLevelBpe) {
   EXPECT_GT(tokenizer.encode("[PAD262]").take().size(),
             1U);  // filler is nothing that text can mean
   EXPECT_EQ(tokenizer.vocab_size(), 263);
+  EXPECT_EQ(tokenizer.num_used_ids(), 262);
   EXPECT_TRUE(tokenizer.is_end(260));
   EXPECT_TRUE(tokenizer.is_end(5));
   EXPECT_EQ(*tokenizer.chat_template(), "T");

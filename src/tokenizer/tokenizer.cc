@@ -250,8 +250,18 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions option
   return text;
 }
 
+bool is_filler(std::string_view piece, TokenId id) {
+  return piece.starts_with("[PAD") && piece == fmt::format("[PAD{}]", id);
+}
+
 std::int32_t Tokenizer::vocab_size() const {
   return static_cast<std::int32_t>(parts_->vocab->size());
+}
+
+std::int32_t Tokenizer::num_used_ids() const {
+  TokenId end = vocab_size();
+  while (end > 0 && (piece(end - 1).empty() || is_filler(piece(end - 1), end - 1))) --end;
+  return end;
 }
 
 std::string_view Tokenizer::piece(TokenId id) const {

@@ -60,6 +60,9 @@ class Tokenizer {
 
   // One more than the largest id; ids without a piece (padding of the vocabulary) lie below it too.
   std::int32_t vocab_size() const;
+  // The same without the filler at its end, "[PAD151936]" at 151936, with which converters make it
+  // as long as the model's table.
+  std::int32_t num_used_ids() const;
   // The piece as bytes: "▁" stays, byte-level pieces are the bytes they stand for. Empty when there
   // is none.
   std::string_view piece(TokenId id) const;

@@ -39,4 +39,8 @@ struct TokenizerParts {
 // names, sorts `ends` and builds the matchers.
 Status finish_parts(TokenizerParts& parts);
 
+// "[PAD151936]" at 151936: filler that makes the vocabulary a round number. Nothing in a text means
+// it.
+bool is_filler(std::string_view piece, TokenId id);
+
 }  // namespace llorch::tokenizer

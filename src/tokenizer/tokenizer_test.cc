@@ -96,6 +96,7 @@ TEST(Tokenizer, KnowsItsSpecialTokens) {
   EXPECT_FALSE(tokenizer.is_end(262));
   EXPECT_EQ(tokenizer.encode("hello", {.add_special = true}).take(), (Ids{262, 259}));
   EXPECT_EQ(tokenizer.vocab_size(), 265);
+  EXPECT_EQ(tokenizer.num_used_ids(), 265);
   EXPECT_EQ(tokenizer.piece(263), "");  // a hole in the ids
   EXPECT_EQ(tokenizer.piece(260), " hello");
   EXPECT_EQ(*tokenizer.chat_template("tool_use"), "B");

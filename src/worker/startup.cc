@@ -320,6 +320,8 @@ Result<std::unique_ptr<ServingModel>> load_serving_model(const WorkerOptions& op
   }
   auto model = std::make_unique<ServingModel>();
   if (Status made = add_tokenizer(options, *file, *model); !made.ok()) return made.error();
+  // Many models have more rows than tokens, so that they divide well; nothing was learnt there.
+  model::cut_vocabulary(opened->plan, model->tokenizer->num_used_ids());
   if (!progress(kOpened)) return Error{ErrorCode::Cancelled, "loading was given up"};
 
   if (Status made = add_devices(devices, options, *model); !made.ok()) return made.error();

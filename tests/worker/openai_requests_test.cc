@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
+#include "base/file.h"
 #include "base/utf8.h"
 #include "worker/worker_fixture.h"
 
@@ -55,6 +57,63 @@ TEST(WorkerOpenAi, ChatUsesTheModelsTemplate) {
         << "greedy takes the best";
     EXPECT_LE(token.at("logprob").to_number<double>(), 0);
   }
+}
+
+// Pitfall 48 of the original project: the tokenizer adds BOS, and so does the template.
+TEST(WorkerOpenAi, BosIsThereOnceAlsoWhereTokenizerAndTemplateBothAddIt) {
+  const TempDir folder;
+  write_test_model(folder / "model");
+  const std::filesystem::path file = folder / "model/tokenizer_config.json";
+  json::Value config =
+      json::parse(base::read_text_file(file, std::size_t{1} << 20).value()).value();
+  config.get_object()["add_bos_token"] = true;
+  std::ofstream(file) << json::serialize(config);
+  WorkerFixture worker(folder / "model", {});
+  ASSERT_TRUE(worker.wait_until_healthy());
+  const auto ids_of = [&](std::string_view text, std::string_view flag) {
+    return parse(worker
+                     .post("/tokenize",
+                           json::serialize(json::Object{{"text", text}, {std::string(flag), true}}))
+                     .body)
+        .at("tokens")
+        .get_array();
+  };
+  const json::Array bos = ids_of("<|begin|>", "parse_special");
+  ASSERT_EQ(bos.size(), 1U);
+  // A text begins with it.
+  json::Array text = ids_of("hi", "add_special");
+  EXPECT_EQ(text.front(), bos.front());
+  EXPECT_EQ(std::count(text.begin(), text.end(), bos.front()), 1);
+  // A chat has the template's and no other: it is the prompt of exactly these ids.
+  const json::Array prompt =
+      ids_of("<|begin|><|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", "parse_special");
+  ASSERT_EQ(std::count(prompt.begin(), prompt.end(), bos.front()), 1);
+  json::Array twice = prompt;
+  twice.insert(twice.begin(), bos.front());
+  const auto write_on = [&](const json::Array& ids) {
+    return parse(
+        worker
+            .post("/v1/completions",
+                  json::serialize(json::Object{
+                      {"prompt", ids}, {"max_tokens", 12}, {"temperature", 0}, {"logprobs", 1}}))
+            .body);
+  };
+  const json::Value chat = parse(
+      worker
+          .post(
+              "/v1/chat/completions",
+              R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":12,"temperature":0,"logprobs":true})")
+          .body);
+  EXPECT_EQ(chat.at("usage").at("prompt_tokens"), prompt.size());
+  const auto first_logprob = [](const json::Value& completion) {
+    return completion.at("choices").at(0).at("logprobs").at("token_logprobs").at(0);
+  };
+  const json::Value once = write_on(prompt);
+  EXPECT_EQ(chat.at("choices").at(0).at("message").at("content"),
+            once.at("choices").at(0).at("text"));
+  EXPECT_EQ(chat.at("choices").at(0).at("logprobs").at("content").at(0).at("logprob"),
+            first_logprob(once));
+  EXPECT_NE(first_logprob(once), first_logprob(write_on(twice))) << "or this would prove nothing";
 }
 
 TEST(WorkerOpenAi, AChosenTemplateReplacesTheModelsOwn) {

@@ -44,6 +44,33 @@ TEST(WorkerRequests, TheSameRequestGivesTheSameText) {
   EXPECT_EQ(drawn.text(), ask("h", fmt::format(R"(,"seed":{})", drawn.started->seed)).text());
 }
 
+// Pitfall 14 of the original project: rows of the vocabulary that stand for no token.
+TEST(WorkerRequests, PaddingOfTheVocabularyIsNeverChosen) {
+  TestModelSize loud;
+  loud.padding = 1000;  // one of the eight always has the largest logit by far
+  WorkerFixture worker;
+  WorkerFixture padded(loud);
+  ASSERT_TRUE(worker.wait_until_healthy());
+  ASSERT_TRUE(padded.wait_until_healthy());
+  for (const char* choice : {R"("temperature":0)", R"("temperature":1,"seed":5)",
+                             R"("temperature":2,"top_k":40,"seed":6)",
+                             R"("temperature":1,"top_p":0.9,"repetition_penalty":1.3,"seed":7)"}) {
+    const std::string body =
+        fmt::format(R"({{"job_id":"a","prompt":"Once upon a time","max_tokens":24,{}}})", choice);
+    const ExecuteOutcome expected = worker.execute(body);
+    ASSERT_TRUE(expected.end.has_value()) << expected.body;
+    EXPECT_EQ(padded.execute(body).text(), expected.text()) << choice;
+  }
+  // Nor do they take probability from the others, and nobody may ask for them.
+  const std::string scored = R"({"prompt":"Once","max_tokens":3,"temperature":0,"logprobs":3})";
+  EXPECT_EQ(parse(padded.post("/v1/completions", scored).body).at("choices"),
+            parse(worker.post("/v1/completions", scored).body).at("choices"));
+  const http::Response refused =
+      padded.post("/v1/completions", R"({"prompt":[1,744],"max_tokens":3})");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("id 744: expected 0 to 743"));
+}
+
 TEST(WorkerRequests, EveryRepetitionPenaltyAboveZeroIsTaken) {
   WorkerFixture worker;
   ASSERT_TRUE(worker.wait_until_healthy());

@@ -14,6 +14,7 @@
 namespace llorch::test {
 namespace {
 
+constexpr int kTokens = 744;
 constexpr int kVocab = 752;  // eight more than the tokenizer has: padding, as real models have it
 constexpr int kEnd = 737;    // <|im_end|>
 
@@ -61,6 +62,8 @@ void write_test_model(const std::filesystem::path& folder, const TestModelSize& 
   maker.add("wte.weight", {kVocab, hidden}, 0.3F);
   // The row of the end token is nothing, so its logit is 0 and another is always larger.
   std::fill_n(maker.last().begin() + kEnd * hidden, hidden, 0.0F);
+  for (auto at = maker.last().begin() + kTokens * hidden; at != maker.last().end(); ++at)
+    *at *= size.padding;
   maker.add("wpe.weight", {size.context, hidden}, 0.3F);
   for (int layer = 0; layer < size.layers; ++layer) add_layer(maker, layer, hidden);
   maker.add("ln_f.weight", {hidden}, 0.1F, 1.0F);

@@ -10,6 +10,7 @@ struct TestModelSize {
   int hidden = 64;
   int heads = 4;
   int context = 512;
+  float padding = 1;  // by what the rows are multiplied that stand for no token
 };
 
 inline constexpr TestModelSize kQuick{};
