@@ -18,12 +18,16 @@ constexpr std::size_t kHashDigits = 64;
 constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::size_t kMaxFiles = 64;
 
-// The versions' folders by their length; the links are shorter.
+// The versions' folders by their length; the links are shorter. What runs is asked of ls, in one
+// process for all; the kernel writes " (deleted)" behind a program that is there no more.
 constexpr std::string_view kListScript =
     "cd .local/lib/llorch 2>/dev/null || { echo llorch:end; exit 0; };"
     " echo llorch:current $(readlink current); echo llorch:previous $(readlink previous);"
     " for d in ????????????????; do echo llorch:version $d; sha256sum -- $d/* 2>/dev/null; done;"
-    " sha256sum -- in/* 2>/dev/null; echo llorch:end";
+    " sha256sum -- in/* 2>/dev/null; f=$(pwd -P);"
+    " ls -l /proc/[0-9]*/exe 2>/dev/null | while read -r l; do"
+    " case \"$l\" in *\" -> $f/\"*) l=${l#*\" -> $f/\"}; echo \"llorch:runs $l\";; esac; done;"
+    " echo llorch:end";
 
 bool is_hex(std::string_view text, std::size_t digits) {
   return text.size() == digits && std::all_of(text.begin(), text.end(), [](char c) {
@@ -38,6 +42,10 @@ bool is_file_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxNameBytes && is_plain(name.front()) &&
          std::all_of(name.begin(), name.end(),
                      [&](char c) { return is_plain(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+std::string_view version_of(std::string_view path) {
+  return path.substr(0, path.find('/'));
 }
 
 // Only what we put there ourselves: everything else stays out of our scripts.
@@ -149,6 +157,11 @@ Result<Installed> parse_listing(std::string_view output) {
       installed.previous = version;
     if (auto version = read_version(line, "llorch:version "); !version.empty())
       installed.versions.push_back(version);
+    if (constexpr std::string_view kRuns = "llorch:runs "; line.starts_with(kRuns)) {
+      const std::string_view path = line.substr(kRuns.size());
+      const std::string_view program = path.substr(0, path.find(' '));
+      if (is_our_path(program)) installed.running.emplace_back(program);
+    }
   });
   if (!has_ended)
     return Error{ErrorCode::Corrupt,
@@ -176,9 +189,19 @@ InstallPlan plan_install(const Manifest& manifest, const Installed& there) {
     plan.switch_script += link_step("current", version);
   }
   const std::string& kept = there.current == version ? there.previous : there.current;
+  // Whoever runs starts others from its own folder: a manager its workers and their keepers.
+  const auto runs = [&there](std::string_view old) {
+    return std::any_of(there.running.begin(), there.running.end(),
+                       [old](const std::string& path) { return version_of(path) == old; });
+  };
+  plan.is_new_version =
+      !plan.switch_script.empty() ||
+      std::any_of(there.running.begin(), there.running.end(), [&](const std::string& path) {
+        return path.ends_with("/pool-managerd") && version_of(path) != version;
+      });
   plan.clean_script = in_folder() + " && rm -rf in";
   for (const std::string& old : there.versions)
-    if (old != version && old != kept) plan.clean_script += " " + old;
+    if (old != version && old != kept && !runs(old)) plan.clean_script += " " + old;
   return plan;
 }
 

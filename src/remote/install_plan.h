@@ -45,6 +45,7 @@ struct Installed {
   std::string previous;
   std::vector<std::string> versions;
   std::vector<File> files;
+  std::vector<std::string> running;  // "VERSION/NAME" of programs that processes run
 };
 
 std::string_view list_script();
@@ -56,7 +57,10 @@ struct InstallPlan {
   std::int64_t bytes_to_send = 0;
   std::string assemble_script;  // makes the version's folder; empty: it is there and whole
   std::string switch_script;    // makes it the current one; empty: it is
-  std::string clean_script;     // for afterwards: leaves it and the one before it, nothing else
+  // What runs there is another version, or was not this one until now.
+  bool is_new_version = false;
+  // For afterwards: leaves it, the one before it and those that processes run, nothing else.
+  std::string clean_script;
 };
 InstallPlan plan_install(const Manifest& manifest, const Installed& there);
 

@@ -8,7 +8,7 @@
 namespace llorch::remote {
 namespace {
 
-using ::testing::HasSubstr, ::testing::Not;
+using ::testing::ElementsAre, ::testing::HasSubstr, ::testing::Not;
 
 std::string hash(char digit) {
   return std::string(64, digit);
@@ -95,6 +95,17 @@ TEST(InstallPlan, TheCurrentVersionNeedsNothing) {
   EXPECT_EQ(plan.switch_script, "");
 }
 
+TEST(InstallPlan, SaysWhetherThePoolHasToBeStartedAnew) {
+  const Manifest manifest = two_programs();
+  EXPECT_TRUE(plan_install(manifest, {}).is_new_version);
+  Installed there = with(manifest);
+  EXPECT_FALSE(plan_install(manifest, there).is_new_version);
+  there.running = {manifest.version + "/pool-managerd", std::string(16, '1') + "/llorch-cpud"};
+  EXPECT_FALSE(plan_install(manifest, there).is_new_version) << "workers keep their programs";
+  there.running = {std::string(16, '1') + "/pool-managerd"};
+  EXPECT_TRUE(plan_install(manifest, there).is_new_version) << "it has not been started since";
+}
+
 TEST(InstallPlan, ADamagedVersionIsMadeAgain) {
   const Manifest manifest = two_programs();
   Installed there = with(manifest);
@@ -124,6 +135,19 @@ TEST(InstallPlan, KeepsTheNewVersionAndTheOneBeforeIt) {
   EXPECT_THAT(plan_install(manifest, after).clean_script, Not(HasSubstr(manifest.version)));
 }
 
+TEST(InstallPlan, KeepsEveryVersionThatSomethingRuns) {
+  const std::string old(16, '1');
+  const std::string older(16, '2');
+  const std::string oldest(16, '3');
+  Installed there;
+  there.current = old;
+  there.versions = {oldest, older, old};
+  there.running = {older + "/pool-managerd", older + "/llorch-cpud"};
+  const std::string script = plan_install(two_programs(), there).clean_script;
+  EXPECT_THAT(script, Not(HasSubstr(older)));
+  EXPECT_THAT(script, HasSubstr("rm -rf in " + oldest));
+}
+
 TEST(InstallPlan, RollsBackToTheVersionBefore) {
   Installed there;
   there.current = std::string(16, '1');
@@ -146,7 +170,9 @@ TEST(InstallPlan, ReadsOnlyItsOwnLinesOfAListing) {
                              hash('d') + "  in/$(reboot)\n" +                 //
                              hash('d') + "  " + version + "/a b\n" +          //
                              hash('d') + "  ../../.ssh/id\n" +                //
-                             "\\" + hash('d') + "  " + version + "/x\nllorch:end\n";
+                             "\\" + hash('d') + "  " + version + "/x\n" + "llorch:runs " + version +
+                             "/pool-managerd (deleted)\n" + "llorch:runs " + version +
+                             "/bin/sh\nllorch:runs /sbin/init\n" + "llorch:end\n";
   const Result<Installed> there = parse_listing(output);
   ASSERT_TRUE(there.ok());
   EXPECT_EQ(there->current, version);
@@ -155,6 +181,7 @@ TEST(InstallPlan, ReadsOnlyItsOwnLinesOfAListing) {
   ASSERT_EQ(there->files.size(), 2U);
   EXPECT_EQ(there->files[0].path, version + "/llorch-pool");
   EXPECT_EQ(there->files[1].sha256, hash('c'));
+  EXPECT_THAT(there->running, ElementsAre(version + "/pool-managerd"));
   EXPECT_EQ(parse_listing("llorch:current ").error().code, ErrorCode::Corrupt);
 }
 

@@ -12,12 +12,15 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 
 #include "base/digest.h"
 #include "remote/install_plan.h"
 #include "remote/preflight.h"
+#include "support/child_process.h"
+#include "support/eventually.h"
 #include "support/test_sshd.h"
 
 namespace llorch::remote {
@@ -26,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre, ::testing::HasSubstr;
 
 constexpr seconds kPatience{30};
 
@@ -371,6 +374,33 @@ TEST_F(InstallOverSsh, SendsWhatIsMissingSwitchesAndGoesBack) {
   EXPECT_TRUE(script(*back).success());
   EXPECT_EQ(current("llorch-pool").size(), 300'000U);
   EXPECT_EQ(listing().previous, third.version);
+}
+
+TEST_F(InstallOverSsh, AVersionThatRunsStays) {
+  connect();
+  const auto version = [this](const std::string& content) {
+    return make_manifest({program("pool-managerd", content)}).take();
+  };
+  const std::string sleep = [] {
+    std::ifstream in("/bin/sleep", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }();
+  const Manifest first = version(sleep);
+  install(first);
+  const fs::path folder = sshd_->home() / kInstallFolder;
+  test::ChildProcess runs((folder / first.version / "pool-managerd").string(), {"600"});
+  ASSERT_TRUE(test::eventually([&] { return !listing().running.empty(); }));
+  install(version("two"));
+  install(version("three"));
+  install(version("four"));
+  Installed there = listing();
+  EXPECT_THAT(there.running, ElementsAre(first.version + "/pool-managerd"));
+  EXPECT_EQ(there.versions.size(), 3U) << "the new one, the one before, the one that runs";
+  EXPECT_TRUE(fs::exists(folder / first.version));
+  runs.signal(SIGKILL);
+  runs.wait();
+  install(version("five"));
+  EXPECT_EQ(listing().versions.size(), 2U);
 }
 
 TEST_F(InstallOverSsh, NothingDamagedIsEverUsed) {
