@@ -14,6 +14,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <system_error>
 #include <tuple>
 
 namespace llorch::base {
@@ -73,6 +74,11 @@ std::vector<int> processes_where(const Wanted& wanted) {
   }
   ::closedir(folder);
   return found;
+}
+
+// "NAME=value" of each, with a NUL before and behind it.
+std::string read_variables(int pid) {
+  return '\0' + read_proc(fmt::format("/proc/{}/environ", pid));
 }
 
 // "VmRSS:     1234 kB" of /proc/PID/status in bytes.
@@ -148,9 +154,20 @@ void ProcessHandle::send_signal(int signal) const {
 std::vector<int> processes_with_variable(std::string_view entry) {
   const std::string wanted = '\0' + std::string(entry) + '\0';
   return processes_where([&wanted](int pid) {
-    const std::string variables = '\0' + read_proc(fmt::format("/proc/{}/environ", pid));
-    return variables.find(wanted) != std::string::npos && identify_process(pid).has_value();
+    return read_variables(pid).find(wanted) != std::string::npos &&
+           identify_process(pid).has_value();
   });
+}
+
+bool has_variable(int pid, std::string_view name) {
+  return read_variables(pid).find('\0' + std::string(name) + '=') != std::string::npos;
+}
+
+std::filesystem::path program_of(int pid) {
+  std::error_code error;
+  std::filesystem::path program =
+      std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error);
+  return error ? std::filesystem::path() : program;
 }
 
 std::vector<int> children_of(int pid) {

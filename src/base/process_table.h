@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,7 +56,12 @@ class ProcessHandle {
 // Processes of this user whose environment has exactly this entry ("NAME=value"): what a process
 // started and all that those started, unless they hide it.
 std::vector<int> processes_with_variable(std::string_view entry);
+// Whether the environment that a process began with has a variable of that name.
+bool has_variable(int pid, std::string_view name);
 std::vector<int> children_of(int pid);
+// The program that a process runs, as a path; where that file has been removed or replaced since,
+// the path has " (deleted)" at its end. Empty: there is no such process, or it is not ours.
+std::filesystem::path program_of(int pid);
 
 struct ProcessMemory {
   std::int64_t resident_bytes = 0;

@@ -292,8 +292,27 @@ TEST(ProcessTable, FindsProcessesByWhatTheyInherit) {
   ASSERT_TRUE(eventually([&] { return processes_with_variable(mark).size() == 2U; }));
   EXPECT_TRUE(processes_with_variable(mark.substr(0, mark.size() - 1)).empty());
   EXPECT_EQ(children_of((*process)->pid()).size(), 1U);
+  EXPECT_TRUE(has_variable((*process)->pid(), "LLORCH_TEST_MARK"));
+  EXPECT_FALSE(has_variable((*process)->pid(), "LLORCH_TEST")) << "not by its beginning";
+  EXPECT_FALSE(has_variable((*process)->pid(), "TEST_MARK")) << "nor by its end";
   for (const int pid : processes_with_variable(mark)) ::kill(pid, SIGKILL);
   EXPECT_TRUE(eventually([&] { return processes_with_variable(mark).empty(); }));
+}
+
+TEST(ProcessTable, NamesTheProgramAlsoOnceItIsReplaced) {
+  const test::TempDir folder;
+  const std::filesystem::path program = folder / "program";
+  std::filesystem::copy_file("/bin/sleep", program);
+  const auto process = Process::spawn({.program = program, .arguments = {"1000"}});
+  ASSERT_TRUE(process.ok());
+  const int pid = (*process)->pid();
+  EXPECT_TRUE(eventually([&] { return program_of(pid) == program; }));
+  std::filesystem::copy_file("/bin/sleep", folder / "newer");
+  std::filesystem::rename(folder / "newer", program);
+  EXPECT_EQ(program_of(pid), program.string() + " (deleted)");
+  (*process)->send_signal(SIGKILL);
+  EXPECT_TRUE((*process)->wait_for(seconds(20)));
+  EXPECT_EQ(program_of(pid), "");
 }
 
 TEST(Process, ReadsItsInputFromAFile) {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "api/local_ca.h"
 #include "base/file.h"
 #include "base/file_lock.h"
+#include "base/own_program.h"
 #include "base/process_table.h"
 #include "catalog/model_catalog.h"
 #include "cli/start_daemon.h"
@@ -25,6 +28,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook{50};
 // Draining, terminating and killing have their own limits; this is beyond their sum.
 constexpr std::chrono::seconds kStopPatience{180};
+constexpr std::chrono::seconds kKillPatience{10};
 
 Error nobody_runs() {
   const std::string usual = fmt::format("http://127.0.0.1:{}", contract::kPoolPort);
@@ -72,6 +76,29 @@ Result<PoolClient> start_pool(const PoolTarget& target) {
   return found;
 }
 
+// Whether a manager runs our own programs: the path counts, since one file may be in two versions.
+bool is_our_version(const base::ProcessIdentity& manager) {
+  const std::filesystem::path program = base::program_of(manager.pid);
+  std::error_code error;  // one that was replaced has a name that is not there
+  return program.parent_path() == base::own_folder() && std::filesystem::exists(program, error);
+}
+
+// Whether they lie where versions of ours do.
+bool is_beside_us(const base::ProcessIdentity& manager) {
+  const std::filesystem::path program = base::program_of(manager.pid);
+  return !program.empty() &&
+         program.parent_path().parent_path() == base::own_folder().parent_path();
+}
+
+bool eventually(std::chrono::milliseconds patience, const std::function<bool()>& condition) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+  return true;
+}
+
 PoolClient client_for(const PoolTarget& target, std::string url) {
   return PoolClient({.url = std::move(url),
                      .token = target.token,
@@ -113,6 +140,34 @@ Result<PoolClient> find_or_start_pool(const PoolTarget& target) {
   found = find_pool(target);
   if (found.ok()) return found;
   return start_pool(target);
+}
+
+Result<bool> end_other_version(const PoolTarget& target) {
+  const std::optional<pool::PoolAddress> address = pool::read_pool_address(target.home);
+  if (!address || is_our_version(address->process) || !is_beside_us(address->process)) return false;
+  if (!target.url.empty() && target.url != address->url) return false;
+  const bool is_service = base::has_variable(address->process.pid, "NOTIFY_SOCKET");
+  const Result<base::ProcessHandle> manager = base::ProcessHandle::open(address->process);
+  if (!manager.ok() && manager.error().code != ErrorCode::NotFound) return manager.error();
+  if (manager.ok()) manager->send_signal(SIGKILL);
+  if (manager.ok() && !eventually(kKillPatience, [&] { return manager->has_ended(); })) {
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("the pool manager (process {}) does not end: the kernel waits for "
+                             "something in its name, a disk perhaps; try again",
+                             address->process.pid)};
+  }
+  if (!is_service) return true;
+  const bool is_back = eventually(kDaemonStartPatience, [&target] {
+    const std::optional<pool::PoolAddress> next = pool::read_pool_address(target.home);
+    return next && is_our_version(next->process) && find_pool(target).ok();
+  });
+  if (is_back) return true;
+  return Error{
+      ErrorCode::Unavailable,
+      fmt::format("the service of the pool manager did not start this version within {} "
+                  "s; journalctl says why, and its log, {}",
+                  std::chrono::duration_cast<std::chrono::seconds>(kDaemonStartPatience).count(),
+                  (target.home.logs() / "pool.log").string())};
 }
 
 Status stop_pool(const PoolClient& client, const base::Home& home,

@@ -34,6 +34,14 @@ Result<PoolClient> find_pool(const PoolTarget& target);
 // when nothing has used it for a while. Two that come at once start one.
 Result<PoolClient> find_or_start_pool(const PoolTarget& target);
 
+// Ends this home's manager where it runs another version of our programs (from a folder beside
+// ours, or from ours before they were replaced there), as a crash would: its workers stay with
+// their keepers, and the manager that comes next adopts them. Where a service manager started it,
+// that starts the next, and this waits until it is one of ours; else find_or_start_pool does.
+// False: there is nothing to replace; a manager from anywhere else is left alone. Unavailable: it
+// does not end, or does not come again as ours.
+Result<bool> end_other_version(const PoolTarget& target);
+
 // Asks the manager to stop every worker and then itself, and waits until it has. `on_look` is told
 // again and again how many workers there still are; false: no need to wait (Cancelled). Unavailable
 // when it still runs after its own limits.

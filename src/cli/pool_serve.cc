@@ -22,9 +22,14 @@ namespace {
 constexpr const char* kStartFooter = R"(Examples:
   llorch-pool start
   llorch-pool start --json | jq -r .url
+  llorch-pool start --replace          after an upgrade
 
 Starts the pool manager in the background, unless it runs, and says where it answers.
-It stays until `llorch-pool stop`; its log is in the state folder.)";
+It stays until `llorch-pool stop`; its log is in the state folder.
+
+--replace: one that runs another version of these programs is ended and started anew.
+Its workers go on, and the new one adopts them; what is asked through the manager at
+that moment is cut, a download goes on when it is ordered again.)";
 
 constexpr const char* kStopFooter = R"(Examples:
   llorch-pool stop
@@ -66,13 +71,17 @@ int stop_manager(const PoolContext& context) {
   return print(context.json_output ? "{\"status\":\"stopped\"}\n" : "stopped\n");
 }
 
-int start_manager(const PoolContext& context) {
+int start_manager(const PoolContext& context, bool replaces) {
   PoolTarget target = target_of(context);
   target.stays = true;
+  const Result<bool> replaced = replaces ? end_other_version(target) : false;
+  if (!replaced.ok()) return fail(replaced.error());
   const Result<PoolClient> client = find_or_start_pool(target);
   if (!client.ok()) return fail(client.error());
-  if (!context.json_output) return print(fmt::format("running at {}\n", client->url()));
-  json::Object object{{"url", client->url()}};
+  if (!context.json_output) {
+    return print(fmt::format("{}running at {}\n", *replaced ? "replaced, " : "", client->url()));
+  }
+  json::Object object{{"url", client->url()}, {"replaced", *replaced}};
   const std::optional<pool::PoolAddress> address = pool::read_pool_address(context.home);
   if (address && address->local_url == client->url() && !address->socket.empty())
     object["socket"] = address->socket;
@@ -92,7 +101,10 @@ void add_serve_commands(CLI::App& app, PoolContext& context) {
   });
   CLI::App* start = app.add_subcommand("start", "run the pool manager in the background");
   start->footer(kStartFooter);
-  run_when_named(*start, context, [&context] { return start_manager(context); });
+  auto replaces = std::make_shared<bool>(false);
+  start->add_flag("--replace", *replaces, "end one of another version first; its workers go on");
+  run_when_named(*start, context,
+                 [&context, replaces] { return start_manager(context, *replaces); });
   CLI::App* stop = app.add_subcommand("stop", "stop every worker, then the manager");
   stop->footer(kStopFooter);
   run_when_named(*stop, context, [&context] { return stop_manager(context); });

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/process_table.h"
 #include "pool_cli/pool_home.h"
 
 namespace llorch::test {
@@ -68,6 +69,93 @@ http::Response post(const std::string& url, const std::string& body) {
   request.body = body;
   const Result<http::Response> response = http::Client().send(request);
   return response.ok() ? *response : http::Response(0, "", response.error().message);
+}
+
+// Versions of the programs beside each other, as a host has them; those after the first are links
+// to the same files.
+std::filesystem::path install(const std::filesystem::path& folder, const std::string& version) {
+  std::filesystem::create_directories(folder / version);
+  for (const std::filesystem::path source : {POOL_MANAGERD, LLORCH_POOL, LLORCH_CPUD}) {
+    const std::filesystem::path program = folder / version / source.filename();
+    const std::filesystem::path first = folder / "1" / source.filename();
+    if (program != first) {
+      std::filesystem::create_hard_link(first, program);
+    } else if (run_program("/usr/bin/strip", {"-o", program.string(), source.string()}).exit_code !=
+               0) {
+      std::filesystem::copy_file(source, program);
+    }
+  }
+  return folder / version;
+}
+
+TEST_F(Serve, AnotherVersionIsReplacedAndItsWorkersGoOn) {
+  const TempDir folder;
+  const std::filesystem::path one = install(folder.path(), "1");
+  const std::filesystem::path two = install(folder.path(), "2");
+  const auto start = [this](const std::filesystem::path& version, bool replaces) {
+    std::vector<std::string> words = {"start", "--json"};
+    if (replaces) words.emplace_back("--replace");
+    const ProgramOutcome done =
+        run_program((version / "llorch-pool").string(), words, home_.environment());
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    const Result<json::Value> answer = json::parse(done.out);
+    return answer.ok() && answer->at("replaced").as_bool();
+  };
+  const auto manager = [this] {
+    const std::vector<int> managers = home_.managers();
+    EXPECT_EQ(managers.size(), 1U);
+    return managers.empty() ? 0 : managers[0];
+  };
+  EXPECT_FALSE(start(one, true)) << "none runs";
+  const int first = manager();
+  ASSERT_EQ(base::program_of(first), one / "pool-managerd");
+  ASSERT_EQ(home_.pool({"worker", "spawn", "cpu", "--model", "builtin", "--ctx", "64"}).exit_code,
+            0);
+  const std::int64_t worker = home_.workers().at(0).pid;
+
+  EXPECT_FALSE(start(one, true)) << "it is this version";
+  EXPECT_FALSE(start(two, false)) << "it was not asked for";
+  const std::filesystem::path elsewhere = std::filesystem::path(LLORCH_POOL).parent_path();
+  EXPECT_FALSE(start(elsewhere, true)) << "it is not among these versions";
+  EXPECT_EQ(manager(), first);
+
+  EXPECT_TRUE(start(two, true));
+  EXPECT_EQ(base::program_of(manager()), two / "pool-managerd");
+  ASSERT_EQ(home_.workers().size(), 1U);
+  EXPECT_EQ(home_.workers().at(0).pid, worker);
+  EXPECT_EQ(home_.workers().at(0).state, contract::PoolWorkerState::Ready);
+
+  // A file that took the place of the one that runs.
+  const int second = manager();
+  std::filesystem::copy_file(two / "pool-managerd", folder / "new");
+  std::filesystem::rename(folder / "new", two / "pool-managerd");
+  EXPECT_TRUE(start(two, true));
+  EXPECT_NE(manager(), second);
+  EXPECT_EQ(home_.workers().at(0).pid, worker);
+}
+
+TEST_F(Serve, AServiceManagerStartsTheNextVersionItself) {
+  const TempDir folder;
+  const std::filesystem::path one = install(folder.path(), "1");
+  const std::filesystem::path two = install(folder.path(), "2");
+  std::filesystem::create_symlink("1", folder / "current");
+  // Restart=on-failure of such a one, and what it tells those that it starts.
+  std::vector<std::string> environment = home_.environment();
+  environment.push_back("NOTIFY_SOCKET=" + (home_.path() / "notify").string());
+  environment.push_back("PROGRAM=" + (folder / "current" / "pool-managerd").string());
+  const ChildProcess service("/bin/sh", {"-c", "until \"$PROGRAM\" --port 0; do :; done"},
+                             std::move(environment));
+  ASSERT_TRUE(is_ready()) << service.err();
+  ASSERT_EQ(base::program_of(home_.managers().at(0)), one / "pool-managerd");
+  std::filesystem::remove(folder / "current");
+  std::filesystem::create_symlink("2", folder / "current");
+  const ProgramOutcome done =
+      run_program((two / "llorch-pool").string(), {"start", "--replace"}, home_.environment());
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("replaced, running at "));
+  ASSERT_EQ(home_.managers().size(), 1U);
+  EXPECT_EQ(base::program_of(home_.managers().at(0)), two / "pool-managerd");
+  EXPECT_EQ(base::children_of(service.pid()), home_.managers()) << "it is the service's again";
 }
 
 TEST_F(Serve, PipesAndFilesThatAreNoModelsStopNobody) {
