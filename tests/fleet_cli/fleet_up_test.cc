@@ -4,20 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
-#include <functional>
 #include <future>
-#include <iterator>
 #include <sstream>
-#include <thread>
 
 #include "base/json.h"
 #include "base/process_table.h"
-#include "support/child_process.h"
+#include "fleet_cli/fleet_home.h"
+#include "support/eventually.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
 #include "support/test_sshd.h"
@@ -26,84 +21,9 @@ namespace llorch {
 namespace {
 
 namespace fs = std::filesystem;
-using test::ProgramOutcome;
-using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::MatchesRegex, ::testing::Not;
-
-bool eventually(const std::function<bool()>& condition, int seconds = 60) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return true;
-}
-
-// A home of its own; at the end everything that was started in it must be gone.
-class FleetHome {
- public:
-  explicit FleetHome(std::vector<std::string> environment = {}) : more_(std::move(environment)) {
-    std::ofstream(folder_ / "config.toml")
-        << "[orchestrator]\nport = 0\n[pool]\nport = 0\n[worker]\nthreads = 1\n";
-  }
-  ~FleetHome() {
-    const ProgramOutcome down = llorch({"down"});
-    EXPECT_EQ(down.exit_code, 0) << down.err;
-    EXPECT_TRUE(eventually([this] { return processes().empty(); })) << "a process was left behind";
-    for (const int pid : processes()) ::kill(pid, SIGKILL);
-    if (::testing::Test::HasFailure()) print_logs();
-  }
-  FleetHome(const FleetHome&) = delete;
-  FleetHome& operator=(const FleetHome&) = delete;
-
-  fs::path path() const { return folder_.path(); }
-  std::vector<std::string> environment() const {
-    std::vector<std::string> all = {"LLORCH_HOME=" + folder_.path().string(), "LLORCH_POOL=",
-                                    "LLORCH_ORCHESTRATOR=", "LLORCH_TOKEN=", "LLORCH_CONFIG="};
-    all.insert(all.end(), more_.begin(), more_.end());
-    return all;
-  }
-  ProgramOutcome llorch(std::vector<std::string> words) const {
-    return test::run_program(LLORCH, std::move(words), environment());
-  }
-  json::Value json(std::vector<std::string> words) const {
-    words.emplace_back("--json");
-    const ProgramOutcome outcome = llorch(std::move(words));
-    Result<json::Value> value = json::parse(outcome.out);
-    EXPECT_TRUE(value.ok()) << outcome.out << outcome.err;
-    return value.ok() ? value.take() : json::Value(json::Object());
-  }
-  pid_t orchestrator() const {
-    std::ifstream in(folder_ / "orchestrator.json");
-    const Result<json::Value> address =
-        json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-    return address.ok() ? static_cast<pid_t>(address->at("pid").as_int64()) : 0;
-  }
-  void kill_orchestrator() const {
-    const pid_t pid = orchestrator();
-    ASSERT_GT(pid, 0);
-    ::kill(pid, SIGKILL);
-    ASSERT_TRUE(eventually([this, pid] {
-      const std::vector<int> all = processes();
-      return std::find(all.begin(), all.end(), pid) == all.end();
-    }));
-  }
-  std::vector<int> processes() const {
-    return base::processes_with_variable("LLORCH_HOME=" + folder_.path().string());
-  }
-
- private:
-  void print_logs() const {
-    for (const char* name : {"orchestrator.log", "pool.log"}) {
-      const std::ifstream in(folder_ / "logs" / name);
-      std::ostringstream text;
-      text << in.rdbuf();
-      fprintf(stderr, "--- %s\n%s\n", name, text.str().c_str());
-    }
-  }
-
-  test::TempDir folder_;
-  std::vector<std::string> more_;
-};
+using test::content_of, test::eventually, test::FleetHome, test::ProgramOutcome, test::reaching,
+    test::strip_programs, test::write_fake_systemd;
+using ::testing::HasSubstr, ::testing::IsEmpty, ::testing::Not;
 
 TEST(FleetUp, OneMachineFromNothingToAnswersAndBack) {
   const FleetHome home;
@@ -228,29 +148,16 @@ TEST(FleetUp, ABatchOfPromptsAndItsBackup) {
             before.at("tasks").as_array().size());
 }
 
-// Programs as hosts get them: without debug information, so that the copy is quick.
-std::string strip_programs(const fs::path& folder) {
-  for (const char* name : {"llorch-pool", "pool-managerd", "llorch-cpud"}) {
-    const fs::path source = fs::path(LLORCH).parent_path() / name;
-    const ProgramOutcome done =
-        test::run_program("/usr/bin/strip", {"-o", (folder / name).string(), source.string()});
-    if (done.exit_code != 0) fs::copy_file(source, folder / name);
-  }
-  return folder.string();
-}
-
 TEST(FleetUp, AHostWhereOnlySshdRuns) {
   const auto sshd = test::TestSshd::start();
   if (sshd == nullptr) GTEST_SKIP() << "no sshd";
   const test::TempDir programs;
+  strip_programs(programs.path());
   std::ofstream(sshd->home() / ".keep") << "";
   fs::create_directories(sshd->home() / ".config" / "llorch");
   std::ofstream(sshd->home() / ".config" / "llorch" / "config.toml")
       << "[pool]\nport = 0\n[worker]\nthreads = 1\n";
-  const char* path = std::getenv("PATH");
-  const FleetHome home(
-      {"LLORCH_HOST_PROGRAMS=" + strip_programs(programs.path()),
-       fmt::format("PATH={}:{}", sshd->ssh().parent_path().string(), path != nullptr ? path : "")});
+  const FleetHome home(reaching(*sshd, programs.path()));
 
   sshd->know_host_key(false);
   const ProgramOutcome unknown = home.llorch({"up", "testhost"});
@@ -340,49 +247,19 @@ TEST(FleetUp, AHostWhereOnlySshdRuns) {
   })) << "nothing stays there";
 }
 
-// A user's systemd as far as a pool needs one; what it is asked for stands in ~/calls.
-void write_fake_systemd(const fs::path& home) {
-  fs::create_directories(home / "bin");
-  const auto write = [&home](const char* name, std::string_view body) {
-    std::ofstream(home / "bin" / name)
-        << "#!/bin/sh\necho \"" << name << " $*\" >> \"$HOME/calls\"\n"
-        << body;
-    fs::permissions(home / "bin" / name, fs::perms(0700));
-  };
-  write("getent", "echo \"me:x:1:1::$HOME:/bin/sh\"\n");
-  write("loginctl", "test ! -e \"$HOME/no-linger\"\n");
-  write("systemctl", R"(u="$HOME/.config/systemd/user/$3"
-case "$2" in
-  enable) test -e "$u" ;;
-  start)
-    program=$(sed -n "s|^ExecStart=||p" "$u" | sed "s|%h|$HOME|g")
-    setsid $program >/dev/null 2>&1 </dev/null &
-    echo $! > "$HOME/service.pid"
-    until "$HOME/.local/lib/llorch/current/llorch-pool" health >/dev/null 2>&1; do sleep 0.1; done ;;
-esac
-)");
-}
-
-std::string content_of(const fs::path& file) {
-  const std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 TEST(FleetUp, AHostWithSystemdForItsUserRunsThePoolAsAService) {
   const auto sshd = test::TestSshd::start();
   if (sshd == nullptr) GTEST_SKIP() << "no sshd";
   const test::TempDir programs;
+  strip_programs(programs.path());
   const fs::path there = sshd->home();
   fs::create_directories(there / ".config" / "llorch");
   std::ofstream(there / ".config" / "llorch" / "config.toml") << "[pool]\nport = 0\n";
   write_fake_systemd(there);
-  const char* path = std::getenv("PATH");
-  const FleetHome home(
-      {"LLORCH_HOST_PROGRAMS=" + strip_programs(programs.path()),
-       fmt::format("PATH={}:{}", sshd->ssh().parent_path().string(), path != nullptr ? path : ""),
-       "XDG_CONFIG_HOME=", "XDG_DATA_HOME=", "XDG_STATE_HOME=", "XDG_CACHE_HOME="});
+  std::vector<std::string> environment = reaching(*sshd, programs.path());
+  for (const char* name : {"CONFIG", "DATA", "STATE", "CACHE"})
+    environment.push_back(fmt::format("XDG_{}_HOME=", name));
+  const FleetHome home(std::move(environment));
   const fs::path unit = there / ".config/systemd/user/llorch-pool.service";
 
   // Where a service would end with the login, there is none.
