@@ -86,6 +86,20 @@ std::string where(const contract::TaskView& task) {
   return task.worker.empty() ? task.host : fmt::format("{}/{}", task.host, task.worker);
 }
 
+// Why hosts are away, and what is to be known of those that are not; a line each.
+std::string remarks_text(const std::vector<contract::HostView>& hosts, const View& view) {
+  std::string text;
+  for (const contract::HostView& host : hosts) {
+    for (const std::string& remark : {host.state == "connected" ? "" : host.reason, host.note}) {
+      if (remark.empty()) continue;
+      text += base::wrap(fmt::format("  {}: {}", fit(host.name, 24), printable(remark)), view.width,
+                         4) +
+              "\n";
+    }
+  }
+  return text;
+}
+
 // The devices of each host: its name stands in the first line only.
 std::string devices_text(const std::vector<contract::HostView>& hosts, const View& view) {
   TextTable table({Align::Left, Align::Left, Align::Left, Align::Left, Align::Right, Align::Right});
@@ -104,13 +118,7 @@ std::string devices_text(const std::vector<contract::HostView>& hosts, const Vie
     }
   }
   std::string text = show(table, view);
-  for (const contract::HostView& host : hosts) {
-    if (host.state == "connected" || host.reason.empty()) continue;
-    text += base::wrap(fmt::format("  {}: {}", fit(host.name, 24), printable(host.reason)),
-                       view.width, 4) +
-            "\n";
-  }
-  return text;
+  return text + remarks_text(hosts, view);
 }
 
 std::string speed_text(double tokens_per_second) {
@@ -239,13 +247,7 @@ std::string hosts_text(const std::vector<contract::HostView>& hosts, const View&
         color_of_host(host));
   }
   std::string text = show(table, view);
-  for (const contract::HostView& host : hosts) {
-    if (host.reason.empty()) continue;
-    text += base::wrap(fmt::format("  {}: {}", fit(host.name, 24), printable(host.reason)),
-                       view.width, 4) +
-            "\n";
-  }
-  return text;
+  return text + remarks_text(hosts, view);
 }
 
 std::string workers_text(const std::vector<contract::FleetWorker>& workers, const View& view) {

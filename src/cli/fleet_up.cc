@@ -51,7 +51,8 @@ says where they answer. What runs already is left as it is. `llorch down` stops 
 With hosts: each is looked at through ssh (keys, aliases and jumps of ~/.ssh/config
 hold; ssh itself asks for passwords and about new host keys), gets the programs that it
 lacks below ~/.local/lib/llorch, and its pool is started on its own loopback. No port is
-opened there. Without a terminal, --accept-new takes a host key nobody has seen before.)";
+opened there. One that is up gets new programs so; its workers go on. Without a terminal,
+--accept-new takes a host key nobody has seen before.)";
 
 constexpr const char* kDownFooter = R"(Examples:
   llorch down

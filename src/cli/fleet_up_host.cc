@@ -67,13 +67,15 @@ Status look_at(const HostDoor& door, const std::string& host, remote::FirstConta
 }
 
 std::string stage_of(const contract::HostView& view) {
-  if (view.state == "preflight") return "looking at it";
-  if (view.state == "installing") return "copying the programs that it lacks";
+  if (view.step == "preflight") return "looking at it";
+  if (view.step == "install") return "copying the programs that it lacks";
+  if (view.step == "roll_back") return "putting the version before back";
   if (view.state == "starting") return "starting its pool";
   return view.step.empty() ? view.state : fmt::format("{}: {}", view.state, view.step);
 }
 
-// Watches the orchestrator until the host takes work, or cannot.
+// Watches the orchestrator until the host takes work and nothing is under way there any more, or
+// it cannot.
 Result<contract::HostView> wait_until_up(const FleetClient& client, const std::string& host,
                                          const std::stop_token& stop) {
   base::StatusLine line(stderr);
@@ -86,7 +88,7 @@ Result<contract::HostView> wait_until_up(const FleetClient& client, const std::s
         client.get<contract::HostView>(host_path(host), {.stop = stop});
     if (!view.ok()) return view;
     has_begun = has_begun || (view->state != "gone" && view->state != "unknown");
-    if (view->state == "connected") return view;
+    if (view->state == "connected" && view->step.empty()) return view;
     // A host that was gone before it was asked up says so until the first step.
     if (view->state == "gone" && (has_begun || !view->reason.empty()) && view->step.empty())
       return Error{ErrorCode::Unavailable, fmt::format("{}: {}", host, view->reason)};
@@ -165,6 +167,10 @@ int up_hosts(const FleetContext& context, const std::vector<std::string>& hosts,
     if (up.ok()) list.push_back(contract::write_fields(*up));
     if (watch.interrupted()) return kInterrupted;
     if (!up.ok()) code = fail(up.error());
+    if (up.ok() && !up->note.empty()) {
+      code = fail(
+          Error{ErrorCode::Unavailable, fmt::format("{} was not upgraded: {}", host, up->note)});
+    }
   }
   if (!context.json_output) return code;
   const int printed = print_json(json::Object{{"hosts", std::move(list)}});

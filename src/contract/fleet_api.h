@@ -44,6 +44,7 @@ struct HostView {
   std::string state;  // "unknown", "preflight", … "gone"
   std::string reason;
   std::string step;  // what is being done about it
+  std::string note;  // why it does not run the programs that it was to get
   std::string since;
   std::vector<std::string> labels;
   std::string pool_url;
@@ -67,6 +68,7 @@ void describe(V& v, T& value) {
   v("state", value.state);
   v("reason", value.reason, {.omit_empty = true});
   v("step", value.step, {.omit_empty = true});
+  v("note", value.note, {.omit_empty = true});
   v("since", value.since);
   v("labels", value.labels);
   v("pool_url", value.pool_url, {.omit_empty = true});

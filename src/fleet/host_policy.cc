@@ -52,8 +52,20 @@ bool come_up(HostFacts& facts, HostStep& step, TimePoint now) {
   facts.tries = 0;
   facts.rolled_back = false;
   facts.was_installed = true;
+  facts.is_new_version = false;
   facts.reason.clear();
   step.came_up = true;
+  return true;
+}
+
+// The last part of an upgrade, as soon as its programs are there.
+bool start_anew(HostFacts& facts, HostStep& step, TimePoint now) {
+  if (facts.due != HostAction::Start || facts.under_way) return false;
+  facts.due.reset();
+  step.went_down = facts.state == HostState::Connected;
+  enter(facts, HostState::Starting, now);
+  facts.start_due = true;
+  facts.reason.clear();
   return true;
 }
 
@@ -64,19 +76,19 @@ bool advance_starting(HostFacts& facts, HostStep& step, TimePoint now) {
     act(facts, step, HostAction::Start);
   }
   if (facts.under_way || now < facts.since + kStartPatience) return false;
-  if (facts.kind == HostKind::Ssh && !facts.rolled_back) {
+  if (facts.reason.empty()) facts.reason = "its pool was started and did not answer within 30 s";
+  if (facts.is_new_version && !facts.rolled_back) {
     facts.rolled_back = true;
     facts.since = now;
-    facts.reason = "its pool did not answer within 30 s; the version before is put back";
     act(facts, step, HostAction::RollBack);
     return false;
   }
-  facts.reason = "its pool was started and did not answer within 30 s";
   lose(facts, step, now);
   return true;
 }
 
 bool advance_degraded(HostFacts& facts, HostStep& step, TimePoint now) {
+  if (start_anew(facts, step, now)) return true;
   if (facts.was_seen) return come_up(facts, step, now);
   if (now >= facts.last_seen + kHeartbeatsMissed * kHeartbeat) {
     lose(facts, step, now);
@@ -87,8 +99,12 @@ bool advance_degraded(HostFacts& facts, HostStep& step, TimePoint now) {
 }
 
 bool advance_connected(HostFacts& facts, HostStep& step, TimePoint now) {
+  if (start_anew(facts, step, now)) return true;
   const bool is_silent = now > facts.last_seen + kHeartbeat;
-  if (facts.reason.empty() && !is_silent) return false;
+  if (facts.reason.empty() && !is_silent) {
+    if (facts.due && !facts.under_way) act(facts, step, *std::exchange(facts.due, std::nullopt));
+    return false;
+  }
   if (facts.reason.empty()) facts.reason = "its pool has not answered for 15 s";
   enter(facts, HostState::Degraded, now);
   facts.tries = 0;
@@ -98,6 +114,7 @@ bool advance_connected(HostFacts& facts, HostStep& step, TimePoint now) {
 }
 
 bool advance_gone(HostFacts& facts, HostStep& step, TimePoint now) {
+  if (start_anew(facts, step, now)) return true;
   if (facts.was_seen) return come_up(facts, step, now);
   const bool sets_up = facts.kind == HostKind::Ssh && !facts.was_installed && !facts.by_hand;
   if (sets_up && !facts.under_way && now >= facts.next_try) {
@@ -109,7 +126,6 @@ bool advance_gone(HostFacts& facts, HostStep& step, TimePoint now) {
 }
 
 void advance_down(HostFacts& facts, HostStep& step) {
-  if (std::exchange(facts.loss_due, false)) step.was_lost = true;
   if (!facts.stop_due || facts.under_way) return;
   facts.stop_due = false;
   act(facts, step, HostAction::Stop);
@@ -153,9 +169,34 @@ TimePoint find_wake(const HostFacts& facts, TimePoint now) {
 void fail(HostFacts& facts, const HostStepOutcome& outcome, TimePoint now) {
   facts.reason = outcome.reason;
   facts.by_hand = outcome.is_final;
-  // Its workers, if it ever had any, were lost before: a host is set up only from there.
+  facts.loss_due = true;  // of the workers that it had before
   enter(facts, HostState::Gone, now);
   facts.next_try = now + kGoneRetry;
+}
+
+// One of an upgrade's first steps has ended: nothing that runs has been touched.
+void note_upgrade(HostFacts& facts, HostAction action, const HostStepOutcome& outcome) {
+  if (!outcome.ok) {
+    facts.note = "its programs stay as they are: " + outcome.reason;
+  } else if (action == HostAction::Preflight) {
+    facts.due = HostAction::Install;
+  } else if (outcome.is_new_version) {
+    facts.is_new_version = true;
+    facts.due = HostAction::Start;
+  }
+}
+
+void note_start(HostFacts& facts, HostAction action, const HostStepOutcome& outcome,
+                TimePoint now) {
+  if (!outcome.ok && facts.rolled_back) {
+    HostStepOutcome both = outcome;
+    both.reason = facts.reason + "; going back to the version before: " + outcome.reason;
+    return fail(facts, both, now);
+  }
+  if (!outcome.ok) facts.reason = outcome.reason;
+  if (outcome.ok && action == HostAction::RollBack)
+    facts.note = "it runs the version before, because of the new one: " + facts.reason;
+  facts.since = outcome.ok ? now : now - kStartPatience;
 }
 
 }  // namespace
@@ -171,10 +212,17 @@ std::string_view name(HostAction action) {
 void ask_up(HostFacts& facts, TimePoint now) {
   facts.by_hand = false;
   facts.stop_due = false;
+  if (facts.state == HostState::Connected && facts.kind == HostKind::Ssh) {
+    facts.note.clear();
+    facts.due = HostAction::Preflight;
+    return;
+  }
   const bool is_up = facts.state == HostState::Connected || facts.state == HostState::Starting ||
                      facts.state == HostState::Preflight || facts.state == HostState::Installing;
   if (is_up) return;
   facts.reason.clear();
+  facts.note.clear();
+  facts.due.reset();
   facts.tries = 0;
   facts.next_try = now;
   facts.rolled_back = false;
@@ -193,14 +241,19 @@ void ask_down(HostFacts& facts, TimePoint now) {
   facts.loss_due = true;
   facts.stop_due = facts.kind != HostKind::Joined;
   facts.start_due = false;
+  facts.due.reset();
   enter(facts, HostState::Unknown, now);
   facts.reason = "was taken down";
+  facts.note.clear();
 }
 
 void note_seen(HostFacts& facts, TimePoint now) {
   if (facts.state == HostState::Unknown) return;
   facts.last_seen = now;
-  facts.was_seen = facts.state != HostState::Connected;
+  // While an upgraded pool is being started, it may be the one before it that was seen.
+  const bool is_early = facts.kind == HostKind::Ssh && facts.state == HostState::Starting &&
+                        (facts.start_due || facts.under_way.has_value());
+  facts.was_seen = facts.state != HostState::Connected && !is_early;
   if (facts.state == HostState::Connected) facts.reason.clear();
 }
 
@@ -214,6 +267,7 @@ void note_step(HostFacts& facts, HostAction action, const HostStepOutcome& outco
   if (facts.under_way != action) return;  // of another life
   facts.under_way.reset();
   const bool is_start = action == HostAction::Start || action == HostAction::RollBack;
+  const bool is_upgrade = action == HostAction::Preflight || action == HostAction::Install;
   switch (facts.state) {
     case HostState::Preflight:
       if (action != HostAction::Preflight) return;  // of the time before it was asked up
@@ -224,27 +278,31 @@ void note_step(HostFacts& facts, HostAction action, const HostStepOutcome& outco
       if (!outcome.ok) return fail(facts, outcome, now);
       enter(facts, HostState::Starting, now);
       facts.was_installed = true;
+      facts.is_new_version = outcome.is_new_version;
       facts.start_due = true;
+      facts.reason.clear();
       return;
     case HostState::Starting:
-      if (!is_start) return;
-      if (!outcome.ok && facts.rolled_back) return fail(facts, outcome, now);
-      facts.since = outcome.ok ? now : now - kStartPatience;
+      if (is_start) note_start(facts, action, outcome, now);
       return;
     case HostState::Degraded:
     case HostState::Gone:
+      if (is_upgrade) return note_upgrade(facts, action, outcome);
       if (outcome.ok) return;  // it will be seen
       facts.reason = outcome.reason;
       facts.by_hand = outcome.is_final;
       return;
-    case HostState::Unknown:
     case HostState::Connected:
+      if (is_upgrade) note_upgrade(facts, action, outcome);
+      return;
+    case HostState::Unknown:
       return;
   }
 }
 
 HostStep next_step(HostFacts& facts, TimePoint now) {
   HostStep step;
+  step.was_lost = std::exchange(facts.loss_due, false);
   while (advance(facts, step, now)) {
   }
   step.wake = find_wake(facts, now);

@@ -39,6 +39,8 @@ struct HostStepOutcome {
   bool ok = false;
   std::string reason;     // a plain sentence
   bool is_final = false;  // trying again is useless: host key changed, login refused, wrong CPU
+  // Of an installation: what is there now is not what ran, so the pool must be started anew.
+  bool is_new_version = false;
 };
 
 struct HostFacts {
@@ -52,12 +54,16 @@ struct HostFacts {
   bool stop_due = false;                // likewise, to stop it
   bool loss_due = false;       // it was taken down and its workers have not been given up yet
   bool was_installed = false;  // our programs are there
+  // The next step of an upgrade: it takes work until its new version is installed.
+  std::optional<HostAction> due;
+  bool is_new_version = false;  // was installed and has not come up yet
   bool rolled_back = false;
   bool by_hand = false;  // only `up` tries again
   std::uint32_t tries = 0;
   TimePoint next_try{};
   std::uint32_t jitter = 0;  // any number, another for each host: not all try at once
   std::string reason;        // why it is degraded or gone
+  std::string note;          // why it does not run the programs that it was to get
 };
 
 struct HostStep {
@@ -69,6 +75,10 @@ struct HostStep {
 };
 
 // What happened. Each changes the facts only; ask next_step afterwards.
+//
+// A host over ssh that is asked up and takes work already is upgraded: looked at and given the
+// programs that it lacks while it works, and where they are new its pool is started anew. Meanwhile
+// it takes no work, and its workers stay. What runs is left alone where anything before that fails.
 void ask_up(HostFacts& facts, TimePoint now);
 void ask_down(HostFacts& facts, TimePoint now);
 void note_seen(HostFacts& facts, TimePoint now);

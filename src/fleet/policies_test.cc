@@ -136,6 +136,10 @@ struct HostLife {
     note_step(facts, action, {ok, ok ? "" : "it did not work", is_final}, now);
     return step();
   }
+  HostStep installed(bool is_new_version) {
+    note_step(facts, HostAction::Install, {.ok = true, .is_new_version = is_new_version}, now);
+    return step();
+  }
   HostStep seen() {
     note_seen(facts, now);
     return step();
@@ -176,12 +180,17 @@ TEST(HostPolicy, AFinalReasonWaitsForThePerson) {
   EXPECT_THAT(life.step().actions, ElementsAre(HostAction::Preflight)) << "by itself";
 }
 
-TEST(HostPolicy, APoolThatDoesNotComeUpIsRolledBackOnce) {
+HostLife started(bool is_new_version) {
   HostLife life(HostKind::Ssh);
   ask_up(life.facts, life.now);
   life.step();
   life.done(HostAction::Preflight, true);
-  life.done(HostAction::Install, true);
+  EXPECT_THAT(life.installed(is_new_version).actions, ElementsAre(HostAction::Start));
+  return life;
+}
+
+TEST(HostPolicy, ANewVersionThatDoesNotComeUpIsRolledBackOnce) {
+  HostLife life = started(/*is_new_version=*/true);
   life.done(HostAction::Start, true);
   life.now += seconds(30);
   EXPECT_THAT(life.step().actions, ElementsAre(HostAction::RollBack));
@@ -189,6 +198,33 @@ TEST(HostPolicy, APoolThatDoesNotComeUpIsRolledBackOnce) {
   life.now += seconds(30);
   EXPECT_TRUE(life.step().was_lost);
   EXPECT_EQ(life.facts.state, HostState::Gone);
+}
+
+TEST(HostPolicy, AHostThatWentBackSaysWhy) {
+  HostLife life = started(/*is_new_version=*/true);
+  EXPECT_THAT(life.done(HostAction::Start, false).actions, ElementsAre(HostAction::RollBack))
+      << "at once: what did not start will not answer";
+  EXPECT_FALSE(life.seen().came_up) << "it may be anybody's pool until the step has ended";
+  life.done(HostAction::RollBack, true);
+  EXPECT_TRUE(life.seen().came_up);
+  EXPECT_EQ(life.facts.reason, "");
+  EXPECT_THAT(life.facts.note, HasSubstr("it runs the version before"));
+  EXPECT_THAT(life.facts.note, HasSubstr("it did not work"));
+
+  HostLife first = started(/*is_new_version=*/true);
+  first.done(HostAction::Start, false);
+  note_step(first.facts, HostAction::RollBack, {.reason = "there is none"}, first.now);
+  EXPECT_TRUE(first.step().was_lost);
+  EXPECT_EQ(first.facts.reason, "it did not work; going back to the version before: there is none");
+}
+
+TEST(HostPolicy, AVersionThatRanBeforeIsNotRolledBack) {
+  HostLife life = started(/*is_new_version=*/false);
+  EXPECT_TRUE(life.done(HostAction::Start, false).was_lost);
+  EXPECT_EQ(life.facts.state, HostState::Gone);
+  EXPECT_EQ(life.facts.reason, "it did not work");
+  life.now += seconds(60);
+  EXPECT_THAT(life.step().actions, ElementsAre(HostAction::Connect));
 }
 
 HostLife connected(HostKind kind) {
@@ -243,6 +279,86 @@ TEST(HostPolicy, ALostTunnelIsOpenedAgainWithBackOff) {
   EXPECT_TRUE(life.seen().came_up);
 }
 
+TEST(HostPolicy, AskedUpAgainAHostGetsNewProgramsWhileItWorks) {
+  HostLife life = connected(HostKind::Ssh);
+  ask_up(life.facts, life.now);
+  EXPECT_THAT(life.step().actions, ElementsAre(HostAction::Preflight));
+  EXPECT_THAT(life.done(HostAction::Preflight, true).actions, ElementsAre(HostAction::Install));
+  EXPECT_TRUE(takes_work(life.facts)) << "they may be long on their way";
+  HostStep step = life.installed(/*is_new_version=*/true);
+  EXPECT_THAT(step.actions, ElementsAre(HostAction::Start));
+  EXPECT_TRUE(step.went_down);
+  EXPECT_FALSE(step.was_lost) << "its workers stay";
+  EXPECT_FALSE(life.seen().came_up) << "that was the pool before";
+  EXPECT_THAT(life.done(HostAction::Start, true).actions, IsEmpty());
+  EXPECT_FALSE(takes_work(life.facts));
+  EXPECT_TRUE(life.seen().came_up);
+  EXPECT_EQ(life.facts.note, "");
+}
+
+TEST(HostPolicy, AskedUpAgainWithNothingNewNothingHappens) {
+  HostLife life = connected(HostKind::Ssh);
+  ask_up(life.facts, life.now);
+  life.step();
+  life.done(HostAction::Preflight, true);
+  const HostStep step = life.installed(/*is_new_version=*/false);
+  EXPECT_THAT(step.actions, IsEmpty());
+  EXPECT_FALSE(step.went_down);
+  EXPECT_TRUE(takes_work(life.facts));
+  for (const HostKind kind : {HostKind::Local, HostKind::Joined}) {
+    HostLife other = connected(kind);
+    ask_up(other.facts, other.now);
+    EXPECT_THAT(other.step().actions, IsEmpty());
+  }
+}
+
+TEST(HostPolicy, AnUpgradeThatFailsBeforeTheStartTouchesNothing) {
+  for (const HostAction action : {HostAction::Preflight, HostAction::Install}) {
+    HostLife life = connected(HostKind::Ssh);
+    ask_up(life.facts, life.now);
+    life.step();
+    if (action == HostAction::Install) life.done(HostAction::Preflight, true);
+    const HostStep step = life.done(action, false, /*is_final=*/true);
+    EXPECT_THAT(step.actions, IsEmpty());
+    EXPECT_FALSE(step.went_down);
+    EXPECT_TRUE(takes_work(life.facts));
+    EXPECT_EQ(life.facts.note, "its programs stay as they are: it did not work");
+    ask_up(life.facts, life.now);
+    EXPECT_THAT(life.step().actions, ElementsAre(HostAction::Preflight));
+    EXPECT_EQ(life.facts.note, "");
+  }
+}
+
+TEST(HostPolicy, AnUpgradeWhoseNewPoolFailsEndsWithTheOneBefore) {
+  HostLife life = connected(HostKind::Ssh);
+  ask_up(life.facts, life.now);
+  life.step();
+  life.done(HostAction::Preflight, true);
+  life.installed(/*is_new_version=*/true);
+  HostStep step = life.done(HostAction::Start, false);
+  EXPECT_THAT(step.actions, ElementsAre(HostAction::RollBack));
+  EXPECT_FALSE(step.was_lost);
+  step = life.done(HostAction::RollBack, false);
+  EXPECT_TRUE(step.was_lost) << "now they are";
+  EXPECT_EQ(life.facts.state, HostState::Gone);
+}
+
+TEST(HostPolicy, AnUpgradeGoesOnOnceTheHostIsBack) {
+  HostLife life = connected(HostKind::Ssh);
+  ask_up(life.facts, life.now);
+  life.step();
+  note_lost(life.facts, "tunnel down", life.now);
+  EXPECT_TRUE(life.step().went_down);
+  EXPECT_THAT(life.done(HostAction::Preflight, true).actions, ElementsAre(HostAction::Connect));
+  life.done(HostAction::Connect, true);
+  EXPECT_THAT(life.seen().actions, ElementsAre(HostAction::Install));
+  note_lost(life.facts, "tunnel down", life.now);
+  life.step();
+  EXPECT_THAT(life.installed(/*is_new_version=*/true).actions, ElementsAre(HostAction::Start))
+      << "the new one is tried as one that can be rolled back";
+  EXPECT_EQ(life.facts.state, HostState::Starting);
+}
+
 TEST(HostPolicy, TakenDownLosesItsWorkersAndStopsItsPool) {
   HostLife life = connected(HostKind::Ssh);
   ask_down(life.facts, life.now);
@@ -279,7 +395,7 @@ TEST(HostPolicy, NeverGivesTwoActionsAtOnceNorWorksWhileUnseen) {
         default:
           if (open)
             note_step(facts, *std::exchange(open, std::nullopt),
-                      {random() % 3 != 0, "why", random() % 9 == 0}, now);
+                      {random() % 3 != 0, "why", random() % 9 == 0, random() % 2 == 0}, now);
       }
       const HostStep step = next_step(facts, now);
       ASSERT_LE(step.actions.size(), open ? 0U : 1U);

@@ -300,6 +300,14 @@ void Simulator::kill_worker(SimHost& host, SimWorker& worker, LossCause cause) {
   if (host.has_link) send(some(10, 2000), make_report(host));
 }
 
+void Simulator::cut_streams(const SimHost& host) {
+  for (const JobId& id : job_ids_) {
+    SimJob& job = jobs_.at(id);
+    if (job.is_open && job.start != 0 && &hosts_[job.host] == &host)
+      close_attempt(job, {.attempt = job.attempt, .end = AttemptEnd::Lost});
+  }
+}
+
 PoolSeen Simulator::make_report(SimHost& host) {
   PoolSeen seen{.host = host.id, .revision = ++host.revision, .disk_free_bytes = 1000};
   std::int64_t free = kDeviceBytes;
@@ -360,11 +368,7 @@ void Simulator::break_something() {
       host.has_link = !host.has_link;
       if (host.has_link) return;
       host.is_up = false;
-      for (const JobId& id : job_ids_) {
-        SimJob& job = jobs_.at(id);
-        if (job.is_open && job.start != 0 && &hosts_[job.host] == &host)
-          close_attempt(job, {.attempt = job.attempt, .end = AttemptEnd::Lost});
-      }
+      cut_streams(host);
       send(some(0, 15000), PoolLost{host.id, "tunnel down"});
       return;
     }
@@ -375,6 +379,7 @@ void Simulator::break_something() {
       if (options_.has_crashes) effects_until_crash_ = 1 + dice_() % 40;
       return;
     default:
+      if (options_.has_upgrades) feed(HostAsked{host.id, HostKind::Ssh, HostWish::Up});
       return;
   }
 }

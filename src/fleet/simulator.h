@@ -29,6 +29,7 @@ struct SimOptions {
   std::uint32_t jobs = 200;  // clients' submissions; a run is shortened by fewer
   bool has_faults = true;
   bool has_crashes = true;
+  bool has_upgrades = false;  // with faults: hosts get other versions while they work
 };
 
 struct SimResult {
@@ -124,6 +125,7 @@ class Simulator final : public FleetEffects {
   void end_naturally(const JobId& id, const AttemptId& attempt);
   void close_attempt(SimJob& job, AttemptEnded end);
   void kill_worker(SimHost& host, SimWorker& worker, LossCause cause);
+  void cut_streams(const SimHost& host);
   void stop_it(SimWorker& worker) const {
     worker.is_dead = true;
     worker.died_at = now_;

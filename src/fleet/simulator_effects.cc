@@ -119,9 +119,12 @@ void Simulator::step_host(const HostId& host_id, HostAction action) {
     if (host.id != host_id) continue;
     const bool brings_up = action == HostAction::Start || action == HostAction::Connect;
     if (brings_up && host.has_link) host.is_up = true;
+    if (options_.has_upgrades && action == HostAction::Start) cut_streams(host);
     const bool is_ok = host.has_link || action == HostAction::Stop;
-    return send(some(5, 300),
-                HostStepEnded{host_id, action, {is_ok, is_ok ? "" : "no link", false}});
+    HostStepOutcome outcome{.ok = is_ok, .reason = is_ok ? "" : "no link"};
+    outcome.is_new_version =
+        options_.has_upgrades && action == HostAction::Install && dice_.one_in(2);
+    return send(some(5, 300), HostStepEnded{host_id, action, std::move(outcome)});
   }
 }
 

@@ -46,6 +46,16 @@ TEST(Simulator, KeepsEveryPromiseWhenTheOrchestratorCrashesAfterAnyEffect) {
   EXPECT_GT(crashes, 30U);
 }
 
+TEST(Simulator, KeepsEveryPromiseWhenHostsGetNewVersions) {
+  const std::uint32_t first = std::random_device{}();
+  std::printf("seeds from %u\n", first);
+  for (std::uint32_t i = 0; i < 60; ++i) {
+    const SimResult result =
+        simulate({.seed = first + i, .has_crashes = i % 2 == 0, .has_upgrades = true});
+    ASSERT_EQ(result.broken, "");
+  }
+}
+
 TEST(Simulator, RunsThatOnceBrokeAPromise) {
   // A lazy record was lost on a full disk, and the conflict of the end behind it was taken for the
   // end itself.

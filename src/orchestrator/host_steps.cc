@@ -64,6 +64,18 @@ HostSteps::Outcome preflight(HostSession& session) {
   return {{.ok = true}, {}};
 }
 
+HostSteps::Outcome install(HostSession& session) {
+  const HostSession::InstallOutcome installed =
+      session.install([&session](const remote::ProgramFile& file) {
+        logger().info(
+            "sending a program",
+            {{"host", session.host().name()}, {"file", file.name}, {"bytes", file.bytes}});
+      });
+  HostSteps::Outcome outcome = outcome_of(installed.problem);
+  outcome.step.is_new_version = installed.is_new_version;
+  return outcome;
+}
+
 HostSteps::Outcome open_pool(HostSession& session) {
   const Result<remote::RemotePool> pool = session.start_pool();
   if (!pool.ok()) return failed(pool.error().message, false);
@@ -83,12 +95,9 @@ HostSteps::Outcome perform(HostSession& session, HostAction action) {
     case HostAction::Preflight:
       return preflight(session);
     case HostAction::Install:
-      return outcome_of(session.install([&session](const remote::ProgramFile& file) {
-        logger().info(
-            "sending a program",
-            {{"host", session.host().name()}, {"file", file.name}, {"bytes", file.bytes}});
-      }));
+      return install(session);
     case HostAction::RollBack:
+      logger().warn("going back to the version before", {{"host", session.host().name()}});
       if (const remote::StepOutcome problem = session.roll_back()) return outcome_of(problem);
       return open_pool(session);
     case HostAction::Start:

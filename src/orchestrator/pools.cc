@@ -259,6 +259,10 @@ http::Task<void> Pools::shut_down(fleet::HostId host, PoolAddress pool) {
 
 void Pools::note_step(const fleet::HostId& host, fleet::HostAction action,
                       const HostSteps::Outcome& outcome) {
+  // It may be another manager at the same address: asked anew, so that what is heard is its word.
+  const bool is_started =
+      action == fleet::HostAction::Start || action == fleet::HostAction::RollBack;
+  if (outcome.step.ok && is_started) disconnect(host);
   if (outcome.step.ok && !outcome.pool.url.empty()) connect(host, outcome.pool);
   if (action == fleet::HostAction::Stop) disconnect(host);
   if (!outcome.step.ok) {

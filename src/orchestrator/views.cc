@@ -109,6 +109,7 @@ contract::HostView view_host(const fleet::Fleet& fleet, const fleet::Host& host,
   view.kind = name(host.facts.kind);
   view.state = fleet::name(host.facts.state);
   view.reason = host.facts.reason;
+  view.note = host.facts.note;
   if (host.facts.under_way) view.step = fleet::name(*host.facts.under_way);
   view.since = time_text(fleet::wall_ms(fleet, host.facts.since));
   view.disk_free_bytes = host.disk_free_bytes;

@@ -247,34 +247,40 @@ Status HostSession::check_runs(const std::string& version) {
   return check_first_run(host_.name(), answer->exit, answer->output);
 }
 
-StepOutcome HostSession::install(const OnFile& on_file) {
+HostSession::InstallOutcome HostSession::install(const OnFile& on_file) {
   if (!facts_) {
-    if (const auto findings = look(); !findings.ok()) return problem_of(findings.error());
+    if (const auto findings = look(); !findings.ok()) return {problem_of(findings.error())};
   }
   const Result<fs::path> folder = find_program_folder(programs_, facts_->machine);
-  if (!folder.ok()) return StepProblem{folder.error().message, true};
+  if (!folder.ok()) return {StepProblem{folder.error().message, true}};
   Result<std::vector<ProgramFile>> files = find_programs(*folder);
-  if (!files.ok()) return StepProblem{files.error().message, true};
+  if (!files.ok()) return {StepProblem{files.error().message, true}};
   const Result<Manifest> manifest = make_manifest(files.take());
-  if (!manifest.ok()) return problem_of(manifest.error());
+  if (!manifest.ok()) return {problem_of(manifest.error())};
   const Result<Installed> there = list();
-  if (!there.ok()) return problem_of(there.error());
+  if (!there.ok()) return {problem_of(there.error())};
   const InstallPlan plan = plan_install(*manifest, *there);
+  return {perform(*manifest, plan, on_file), plan.is_new_version};
+}
+
+StepOutcome HostSession::perform(const Manifest& manifest, const InstallPlan& plan,
+                                 const OnFile& on_file) {
   if (Status sent = send_files(plan, on_file); !sent.ok()) return problem_of(sent.error());
   if (!plan.assemble_script.empty()) {
     const Result<SshOutcome> made = run_script(plan.assemble_script, kSendPatience);
     if (!made.ok()) return problem_of(made.error());
-    if (Status whole = check_assembled(*manifest, made->output); !whole.ok())
+    if (Status whole = check_assembled(manifest, made->output); !whole.ok())
       return problem_of(whole.error());
   }
-  if (Status runs = check_runs(manifest->version); !runs.ok())
+  if (Status runs = check_runs(manifest.version); !runs.ok())
     return StepProblem{runs.error().message, runs.error().code == ErrorCode::Unsupported};
-  for (const std::string& script : {plan.switch_script, plan.clean_script}) {
-    if (script.empty()) continue;
-    const Result<SshOutcome> done = run_script(script, kScriptPatience);
+  if (!plan.switch_script.empty()) {
+    const Result<SshOutcome> done = run_script(plan.switch_script, kScriptPatience);
     if (!done.ok()) return problem_of(done.error());
     if (!done->success()) return problem_of(failure_of("installing", host_, *done));
   }
+  // It is installed: what cannot be removed now is removed the next time.
+  std::ignore = run_script(plan.clean_script, kScriptPatience);
   return std::nullopt;
 }
 
@@ -289,12 +295,22 @@ StepOutcome HostSession::roll_back() {
   return std::nullopt;
 }
 
+Result<SshOutcome> HostSession::order_start() {
+  constexpr int kUsage = 2;
+  const auto start = [this](std::vector<std::string> words) {
+    return run({.words = std::move(words), .environment = {}}, kStartPatience);
+  };
+  Result<SshOutcome> done = start({"llorch-pool", "start", "--replace", "--json"});
+  if (!done.ok() || done->exit != base::ExitStatus{.code = kUsage}) return done;
+  // A version from before this flag, to which was gone back: the newer one did not come up.
+  return start({"llorch-pool", "start", "--json"});
+}
+
 Result<RemotePool> HostSession::start_pool() {
   // Whatever becomes of that: a pool that runs is found, and none is started as a process.
   const Result<SshOutcome> service = run_script(start_service_script(), kStartPatience);
   const ServiceAnswer answered = parse_service(service.ok() ? service->output : std::string());
-  const Result<SshOutcome> done =
-      run({.words = {"llorch-pool", "start", "--json"}, .environment = {}}, kStartPatience);
+  const Result<SshOutcome> done = order_start();
   if (!done.ok()) return done.error();
   const std::optional<json::Object> answer = find_object(done->output);
   if (!done->success() || !answer) return failure_of("llorch-pool start", host_, *done);

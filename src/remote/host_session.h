@@ -66,11 +66,16 @@ class HostSession {
 
   // `on_file` is told each program that has to be sent, before it is.
   using OnFile = std::function<void(const ProgramFile& file)>;
-  StepOutcome install(const OnFile& on_file);
+  struct InstallOutcome {
+    StepOutcome problem;
+    bool is_new_version = false;  // see InstallPlan
+  };
+  InstallOutcome install(const OnFile& on_file);
   StepOutcome roll_back();
 
   // Finds or starts the pool there: as a service of its user's systemd where that can be, else as
-  // a process of its own.
+  // a process of its own. One that runs another of our versions than the current one is replaced;
+  // its workers go on.
   Result<RemotePool> start_pool();
   StepOutcome stop_pool();
   // A way to it from here: to its socket, or to its port where the other sshd forwards no sockets.
@@ -83,8 +88,10 @@ class HostSession {
   Result<SshOutcome> run_script(std::string_view script, std::chrono::milliseconds patience,
                                 const std::filesystem::path& input = {});
   Result<Installed> list();
+  StepOutcome perform(const Manifest& manifest, const InstallPlan& plan, const OnFile& on_file);
   Status send_files(const InstallPlan& plan, const OnFile& on_file);
   Status check_runs(const std::string& version);
+  Result<SshOutcome> order_start();
 
   const std::filesystem::path ssh_;
   const SshHost host_;

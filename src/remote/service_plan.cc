@@ -13,7 +13,8 @@ constexpr std::string_view kMark = "llorch:service ";
 
 // Where the session has other folders than the account, a service would look in the wrong ones. A
 // unit that cannot be enabled or started is taken away again. The manager alone gets the signal:
-// workers stay with their keepers, the next manager adopts them.
+// workers stay with their keepers, the next manager adopts them. A version that did not come up may
+// have used up the starts that systemd allows.
 constexpr std::string_view kStart =
     "umask 077; say() { echo llorch:service $1; exit 0; };"
     " u=llorch-pool.service; d=.config/systemd/user;"
@@ -37,6 +38,7 @@ constexpr std::string_view kStart =
     " systemctl --user daemon-reload >/dev/null 2>&1 || give_up refused;"
     " systemctl --user enable $u >/dev/null 2>&1 || give_up refused;"
     " .local/lib/llorch/current/llorch-pool health >/dev/null 2>&1 && say runs;"
+    " systemctl --user reset-failed $u >/dev/null 2>&1;"
     " systemctl --user start $u >/dev/null 2>&1 || give_up failed;"
     " say started";
 

@@ -82,8 +82,9 @@ void FleetHome::print_logs() const {
 
 std::vector<std::string> reaching(const TestSshd& sshd, const fs::path& programs) {
   const char* path = std::getenv("PATH");
-  return {"LLORCH_HOST_PROGRAMS=" + programs.string(),
-          fmt::format("PATH={}:{}", sshd.ssh().parent_path().string(), path != nullptr ? path : "")};
+  return {
+      "LLORCH_HOST_PROGRAMS=" + programs.string(),
+      fmt::format("PATH={}:{}", sshd.ssh().parent_path().string(), path != nullptr ? path : "")};
 }
 
 void strip_programs(const fs::path& folder) {
