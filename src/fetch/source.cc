@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "base/utf8.h"
 #include "fetch/source_providers.h"
+#include "http/url.h"
 
 namespace llorch::fetch {
 namespace {
@@ -115,10 +116,7 @@ bool is_private_way(const std::string& url) {
   if (!origin.starts_with(kScheme)) return false;
   const std::string_view host =
       std::string_view(origin).substr(kScheme.size(), origin.rfind(':') - kScheme.size());
-  // 127.0.0.0/8 in digits: "127.example.org" is somebody else's.
-  return host == "localhost" || host == "[::1]" ||
-         (host.starts_with("127.") &&
-          host.find_first_not_of("0123456789.") == std::string_view::npos);
+  return http::is_loopback(host);
 }
 
 Result<ModelSource> resolve_source(const ModelRef& ref, const SourceOptions& options,

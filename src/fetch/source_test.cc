@@ -196,7 +196,10 @@ TEST(PrivateWay, IsHttpsOrThisHost) {
   for (const char* url : {"https://a.example/x", "http://127.0.0.1:8080/x", "http://localhost/x",
                           "http://[::1]:9/x", "HTTP://LOCALHOST:1/"})
     EXPECT_TRUE(is_private_way(url)) << url;
+  // Short for 127.0.0.1, which is what libcurl makes of it before it asks.
+  EXPECT_TRUE(is_private_way("http://127.1/"));
   for (const char* url : {"http://a.example/x", "http://127.example.org/x", "http://10.0.0.1/x",
+                          "http://127.999.0.1/", "http://127.0.0.1.2/", "http://127.../",
                           "http://localhost.example.org/", "ftp://127.0.0.1/", ""})
     EXPECT_FALSE(is_private_way(url)) << url;
 }
