@@ -2,8 +2,8 @@
 """Checks every #include of src/ against src/layers.txt, and the table itself.
 
 Fails when a module names a module its line does not allow, when a module has no line, when the table has a cycle,
-and when a library that belongs in one place (CUDA, OpenSSL, SQLite, Boost.Asio …) is included elsewhere, or the port of
-a daemon is defined anywhere but in contract/default_ports.h.
+when a library that belongs in one place (CUDA, OpenSSL, SQLite, Boost.Asio …) is included elsewhere, when the port of a
+daemon is defined anywhere but in contract/default_ports.h, and when a file has more than 500 lines.
 Usage: check_layers.py SRC
 """
 import pathlib
@@ -12,6 +12,7 @@ import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+LINES_MAX = 500
 
 # A constant with the number of a daemon's port, or an address with it. Comments and texts of help may speak of them.
 PORT = re.compile(r'^[^/]*=\s*("http://[^"]*:)?(8080|9200)\b["; ]')
@@ -79,7 +80,10 @@ def find_cycle(table):
 def check_file(path, relative, table, modules):
     module = relative.parts[0]
     allowed = table[module]
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    lines = path.read_text().splitlines()
+    if len(lines) > LINES_MAX:
+        yield f"{path}: {len(lines)} lines, at most {LINES_MAX}: it has a second responsibility, which wants a file of its own"
+    for number, line in enumerate(lines, 1):
         if PORT.match(line) and str(relative) != PORTS_PLACE and not path.stem.endswith("_test"):
             yield f"{path}:{number}: a daemon's port; {PORTS_PLACE} has them"
         match = INCLUDE.match(line)

@@ -51,6 +51,12 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(self.check({"contract/default_ports.h": "constexpr int kPort = 9200;\n", "base/a_test.cc": "int p = 9200;\n",
                                      "base/a.cc": "// at 127.0.0.1:9200\nint rows = 92001;\n"}, TABLE + "contract: base\n"), [])
 
+    def test_long_files(self):
+        self.assertEqual(self.check({"http/a.cc": "int a;\n" * 500}), [])
+        problems = self.check({"http/a.cc": "int a;\n" * 501})
+        self.assertEqual(len(problems), 1)
+        self.assertIn("501 lines, at most 500", problems[0])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -15,7 +15,10 @@
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/outbox.h"
 #include "compute/cuda/packed_layout.h"
+#include "compute/cuda/packing.h"
+#include "compute/cuda/product_plan.h"
 #include "compute/cuda/products.h"
+#include "compute/cuda/rounded_places.h"
 #include "compute/cuda/step_graphs.h"
 #include "compute/cuda/tiled_attention.h"
 #include "compute/cuda/workspace.h"
@@ -44,7 +47,8 @@ class CudaBackend final : public Backend {
         graphs_(stream),
         events_(events),
         staging_(std::move(staging)),
-        outbox_(std::move(outbox)) {}
+        outbox_(std::move(outbox)),
+        rounded_(cores_) {}
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
   ~CudaBackend() override {
@@ -87,7 +91,7 @@ class CudaBackend final : public Backend {
 
   Result<Buffer> allocate(std::int64_t bytes) override {
     use_device();
-    rounded_ = {};
+    rounded_.forget();
     Result<Buffer> buffer = cuda::allocate_device(bytes, stream_);
     if (!buffer.ok()) return buffer.error().in(name_);
     return buffer;
@@ -95,7 +99,7 @@ class CudaBackend final : public Backend {
 
   void upload(std::span<const std::byte> host, void* device) override {
     use_device();
-    rounded_ = {};  // it may be of what is overwritten
+    rounded_.forget();  // it may be of what is overwritten
     staging_->copy(host, device, stream_);
   }
 
@@ -156,8 +160,8 @@ class CudaBackend final : public Backend {
         static_cast<const std::byte*>(host->data),
         static_cast<std::size_t>(weight.rows * row_bytes(*host)));
     if (place.form != cuda::PackedForm::None) {
-      const Status packed = pack(weight, bytes, row_bytes(*host));
-      if (!packed.ok()) return packed.error().in(source.name);
+      const Status packed = packing_.pack(weight, bytes, row_bytes(*host), *staging_, queue_);
+      if (!packed.ok()) return packed.error().in(name_).in(source.name);
     }
     if (place.plain > 0)
       upload(bytes, static_cast<std::byte*>(weight.storage.data()) + place.packed);
@@ -182,17 +186,18 @@ class CudaBackend final : public Backend {
     if (!plan.ok()) return plan.error().in(name_);
     use_device();
     graphs_.clear();
-    packing_ = {};
-    Result<Buffer> workspace = allocate(plan->bytes());
-    if (!workspace.ok()) return workspace.error().in("workspace");
-    workspace_ = workspace.take();
+    packing_.end();
+    Result<Buffer> room = allocate(plan->bytes());
+    if (!room.ok()) return room.error().in("workspace");
+    workspace_ = room.take();
     plan_ = *plan;
+    rounded_.take_room(workspace(0), plan_.rounded);
     return ok_status();
   }
 
   bool begin_step(const StepShape& shape) override {
     use_device();
-    rounded_ = {};
+    rounded_.forget();
     return graphs_.begin(shape);
   }
   void end_step() override {
@@ -224,12 +229,13 @@ class CudaBackend final : public Backend {
   }
   void layer_norm(const LayerNormArgs& args) override {
     begin_op(args);
-    cuda::launch_layer_norm(args, round_too(args.out), queue_);
+    cuda::launch_layer_norm(args, rounded_.beside(args.out), queue_);
   }
   void rms_norm(const RmsNormArgs& args) override {
     begin_op(args);
     const bool is_input = args.x.rank == 2 && !args.accumulate;
-    cuda::launch_rms_norm(args, is_input ? round_too(args.out) : cuda::RoundedTarget(), queue_);
+    cuda::launch_rms_norm(args, is_input ? rounded_.beside(args.out) : cuda::RoundedTarget(),
+                          queue_);
   }
   void linear(const LinearArgs& args) override {
     check_args(args);
@@ -239,34 +245,34 @@ class CudaBackend final : public Backend {
   void norm_linear(const NormLinearArgs& args) override {
     check_args(args);
     use_device();
-    if (norms_inside(args)) {
-      rounded_ = {};
+    if (cuda::norms_inside(args, cores_)) {
+      rounded_.forget();
       return multiply(args.targets, args.x, &args.norm);
     }
     Backend::norm_linear(args);
   }
   void mlp_in(const MlpInArgs& args) override {
     check_args(args);
-    if (!gates_inside(args)) return Backend::mlp_in(args);
+    if (!cuda::gates_inside(args, cores_)) return Backend::mlp_in(args);
     use_device();
     const NormLinearArgs& product = args.product;
-    const bool inside = norms_inside(product);
+    const bool inside = cuda::norms_inside(product, cores_);
     if (!inside) norm(product.x, product.norm, product.normed);
     cuda::ProductArgs both = product_of(product.targets, inside ? product.x : product.normed,
                                         inside ? &product.norm : nullptr);
     both.is_gated = true;
     both.activation = args.kind;
-    both.rounded = round_too(args.out.columns(0, args.out.dims[1] / 2));
+    both.rounded = rounded_.beside(args.out.columns(0, args.out.dims[1] / 2));
     cuda::launch_product(both, queue_);
   }
   void project_heads(const ProjectHeadsArgs& args) override {
     check_args(args);
-    const std::optional<cuda::HeadPlaces> places = find_places(args);
+    const std::optional<cuda::HeadPlaces> places = cuda::find_places(args, cores_);
     if (!places) return Backend::project_heads(args);
     use_device();
     const NormLinearArgs& product = args.product;
-    if (norms_inside(product)) {
-      rounded_ = {};
+    if (cuda::norms_inside(product, cores_)) {
+      rounded_.forget();
       return multiply(product.targets, product.x, &product.norm, *places);
     }
     norm(product.x, product.norm, product.normed);
@@ -274,7 +280,7 @@ class CudaBackend final : public Backend {
   }
   void activation(const ActivationArgs& args) override {
     begin_op(args);
-    cuda::launch_activation(args, round_too(args.out), queue_);
+    cuda::launch_activation(args, rounded_.beside(args.out), queue_);
   }
   void rope_angles(const RopeAnglesArgs& args) override { run(args, cuda::launch_rope_angles); }
   void rope(const RopeArgs& args) override { run(args, cuda::launch_rope); }
@@ -291,7 +297,7 @@ class CudaBackend final : public Backend {
     if (!is_tiled) return;
     const TensorView merged(args.out.data, args.out.dtype,
                             {args.out.rows(), args.out.row_elements()});
-    cuda::launch_tiled_attention(args, round_too(merged), split_workspace(), queue_);
+    cuda::launch_tiled_attention(args, rounded_.beside(merged), split_workspace(), queue_);
   }
   void gather_rows(const GatherRowsArgs& args) override { run(args, cuda::launch_gather_rows); }
   void softcap(const SoftcapArgs& args) override { run(args, cuda::launch_softcap); }
@@ -316,15 +322,6 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // What the rounded rows in the workspace are of.
-  struct Rounded {
-    const void* of = nullptr;
-    std::int64_t stride = 0;
-    std::int64_t rows = 0;
-    std::int64_t cols = 0;
-    int place = 0;  // 0 or 1
-  };
-
   // The current device belongs to the calling thread, which may serve several backends.
   void use_device() { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
 
@@ -333,7 +330,7 @@ class CudaBackend final : public Backend {
   void begin_op(const Args& args) {
     check_args(args);
     use_device();
-    rounded_ = {};
+    rounded_.forget();
   }
   template <class Args>
   void run(const Args& args, void (*launch)(const Args&, const cuda::Queue&)) {
@@ -343,33 +340,6 @@ class CudaBackend final : public Backend {
 
   cuda::WeightPlace place_of(const Weight& weight) const {
     return cuda::place_weight(weight.dtype, weight.use, weight.rows, weight.cols, cores_.mma);
-  }
-
-  Status pack(const Weight& weight, std::span<const std::byte> bytes, std::int64_t of_row) {
-    const std::int64_t groups =
-        std::max<std::int64_t>(1, cuda::kPackBytes / (of_row * cuda::kGroupOutputs));
-    const std::int64_t rows = groups * cuda::kGroupOutputs;
-    if (packing_.bytes() < std::min(rows, weight.rows) * of_row) {
-      packing_ = {};
-      Result<Buffer> room = allocate(std::max(cuda::kPackBytes, rows * of_row));
-      if (!room.ok()) return room.error();
-      packing_ = room.take();
-    }
-    for (std::int64_t first = 0; first < weight.rows; first += rows) {
-      const std::int64_t count = std::min(rows, weight.rows - first);
-      upload(bytes.subspan(static_cast<std::size_t>(first * of_row),
-                           static_cast<std::size_t>(count * of_row)),
-             packing_.data());
-      cuda::launch_pack({.dtype = weight.dtype,
-                         .rows = weight.rows,
-                         .cols = weight.cols,
-                         .first_row = first,
-                         .num_rows = count,
-                         .from = packing_.data(),
-                         .to = weight.storage.data()},
-                        queue_);
-    }
-    return ok_status();
   }
 
   std::byte* workspace(std::int64_t offset) const {
@@ -387,87 +357,12 @@ class CudaBackend final : public Backend {
             .has_clusters = cores_.wgmma};
   }
 
-  // Two places take turns: a kernel may read its input from one while it fills the other.
-  cuda::RoundedTarget rounded_target(const Rounded& rounded) const {
-    return {.data = reinterpret_cast<std::uint16_t*>(workspace(rounded.place * plan_.rounded)),
-            .block_bits = cuda::block_bits_for(rounded.rows, cores_.wgmma),
-            .stride = static_cast<int>(cuda::padded_inputs(rounded.cols))};
-  }
-  cuda::RoundedTarget next_rounded(const TensorView& of) {
-    rounded_place_ = 1 - rounded_place_;
-    rounded_ = {.of = of.data,
-                .stride = of.row_stride,
-                .rows = of.rows(),
-                .cols = of.dims[1],
-                .place = rounded_place_};
-    return rounded_target(rounded_);
-  }
-  // Where an op leaves what it writes to `out` in 16 bits too: a product is likely to follow.
-  // Nowhere where columns would have to be filled up.
-  cuda::RoundedTarget round_too(const TensorView& out) {
-    const std::int64_t cols = out.dims[1];
-    if (!cores_.mma || cols % cuda::kTileInputs != 0 ||
-        2 * cuda::rounded_elements(out.rows(), cols) > plan_.rounded)
-      return {};
-    return next_rounded(out);
-  }
   // The rows of a product in 16 bits: as the op before left them, or rounded now.
   cuda::RoundedTarget rounded_input(const TensorView& x) {
-    if (rounded_.of == x.data && rounded_.stride == x.row_stride && rounded_.rows == x.rows() &&
-        rounded_.cols == x.dims[1])
-      return rounded_target(rounded_);
-    CHECK(2 * cuda::rounded_elements(x.rows(), x.dims[1]) <= plan_.rounded,
-          "larger than the limits given to reserve");
-    const cuda::RoundedTarget target = next_rounded(x);
+    if (const auto found = rounded_.find(x)) return *found;
+    const cuda::RoundedTarget target = rounded_.next(x);
     cuda::launch_round_rows(x, target, queue_);
     return target;
-  }
-
-  cuda::PackedForm form_of(const LinearTarget& target) const {
-    return place_of(*target.weight).form;
-  }
-  bool norms_inside(const NormLinearArgs& args) const {
-    std::int64_t tiles = 0;
-    for (const LinearTarget& target : args.targets) {
-      if (form_of(target) == cuda::PackedForm::None) return false;
-      tiles += target.weight->rows / cuda::kTileOutputs;
-    }
-    return args.norm.kind == NormKind::RmsNorm &&
-           cuda::norms_inside(args.x.rows(), args.x.dims[1], tiles);
-  }
-
-  // Gate and up of few rows, of one form: the product activates too.
-  bool gates_inside(const MlpInArgs& args) const {
-    const std::span<const LinearTarget> targets = args.product.targets;
-    return args.gated && targets.size() == 2 && form_of(targets[0]) != cuda::PackedForm::None &&
-           form_of(targets[0]) == form_of(targets[1]) &&
-           targets[0].weight->rows == targets[1].weight->rows &&
-           cuda::block_bits_for(args.out.rows(), cores_.wgmma) == 0 && args.out.rows() > 0;
-  }
-
-  // Where few rows of packed products can place heads by themselves.
-  std::optional<cuda::HeadPlaces> find_places(const ProjectHeadsArgs& args) const {
-    const std::int64_t rows = args.heads.q.rows();
-    if (rows == 0 || cuda::block_bits_for(rows, cores_.wgmma) != 0) return std::nullopt;
-    for (const LinearTarget& target : args.product.targets) {
-      if (form_of(target) == cuda::PackedForm::None) return std::nullopt;
-    }
-    return cuda::find_head_places(args);
-  }
-
-  // Whether target `next` can be in one launch with those before it: of the same form, or behind
-  // them as the second form of a mixture.
-  bool goes_along(std::span<const LinearTarget> targets, std::size_t next,
-                  std::int64_t rows) const {
-    const cuda::PackedForm first = form_of(targets.front());
-    const cuda::PackedForm before = form_of(targets[next - 1]);
-    const cuda::PackedForm form = form_of(targets[next]);
-    if (form == first) return before == first;
-    if (!cuda::are_mixed(first, form) || (before != first && before != form)) return false;
-    return cuda::block_bits_for(rows, cores_.wgmma) == 0 &&
-           std::ranges::all_of(targets.first(next + 1), [](const LinearTarget& target) {
-             return target.weight->rows % cuda::kMixedOutputs == 0;
-           });
   }
 
   // Neighbouring targets of one form, or of two that mix, are one launch. With `norm`, each
@@ -475,16 +370,12 @@ class CudaBackend final : public Backend {
   void multiply(std::span<const LinearTarget> targets, const TensorView& x, const RowNorm* norm,
                 cuda::HeadPlaces places = {}) {
     while (!targets.empty()) {
-      const cuda::PackedForm form = form_of(targets.front());
-      if (form == cuda::PackedForm::None) {
+      if (cuda::form_of(targets.front(), cores_) == cuda::PackedForm::None) {
         cuda::launch_linear(targets.front(), x, queue_);
         targets = targets.subspan(1);
         continue;
       }
-      std::size_t count = 1;
-      while (count < targets.size() && count < cuda::kProductPartsMax &&
-             goes_along(targets, count, x.rows()))
-        ++count;
+      const std::size_t count = cuda::count_together(targets, x.rows(), cores_);
       if (x.rows() > 0) {
         cuda::ProductArgs product = product_of(targets.first(count), x, norm);
         product.heads = places;
@@ -496,24 +387,7 @@ class CudaBackend final : public Backend {
   }
   cuda::ProductArgs product_of(std::span<const LinearTarget> targets, const TensorView& x,
                                const RowNorm* norm) {
-    cuda::ProductArgs args;
-    for (const LinearTarget& target : targets) {
-      CHECK(target.weight->use != WeightUse::LookUp);
-      args.parts[args.num_parts++] = {
-          .form = form_of(target),
-          .weight = static_cast<const std::uint8_t*>(target.weight->data),
-          .bias = static_cast<const float*>(target.bias.data),
-          .out = static_cast<float*>(target.out.data),
-          .out_stride = target.out.row_stride,
-          .outputs = static_cast<int>(target.weight->rows),
-          .first_tile = args.output_tiles,
-          .first_group = args.groups,
-          .accumulate = target.accumulate};
-      args.output_tiles +=
-          static_cast<int>((target.weight->rows + cuda::kTileOutputs - 1) / cuda::kTileOutputs);
-      args.groups +=
-          static_cast<int>((target.weight->rows + cuda::kGroupOutputs - 1) / cuda::kGroupOutputs);
-    }
+    cuda::ProductArgs args = cuda::plan_outputs(targets, cores_);
     args.tiles = static_cast<int>(cuda::padded_inputs(x.dims[1]) / cuda::kTileInputs);
     args.rows = static_cast<int>(x.rows());
     if (norm != nullptr) {
@@ -542,10 +416,9 @@ class CudaBackend final : public Backend {
   std::unique_ptr<cuda::Staging> staging_;
   std::unique_ptr<cuda::Outbox> outbox_;
   cuda::Workspace plan_;
-  Buffer workspace_;  // as plan_ says, its parts one after the other
-  Buffer packing_;    // while weights are loaded
-  Rounded rounded_;
-  int rounded_place_ = 0;  // the one filled last
+  Buffer workspace_;       // as plan_ says, its parts one after the other
+  cuda::Packing packing_;  // while weights are loaded
+  cuda::RoundedPlaces rounded_;
 };
 
 }  // namespace
