@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <future>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -52,9 +51,26 @@ std::string sha256_of(std::span<const std::byte> bytes) {
 }
 
 // Adds the bytes to `whole` on another thread while the caller is at the same bytes itself.
-std::future<void> add_aside(base::Digest& whole, std::span<const std::byte> bytes) {
-  return std::async(std::launch::async, [&whole, bytes] { whole.add(bytes); });
-}
+class AddedAside {
+ public:
+  AddedAside(base::Digest& whole, std::span<const std::byte> bytes)
+      : thread_(base::start_thread("file-hash", [this, &whole, bytes] {
+          done_ = base::run_guarded("while hashing", [&] { whole.add(bytes); });
+        })) {}
+
+  AddedAside(const AddedAside&) = delete;
+  AddedAside& operator=(const AddedAside&) = delete;
+
+  // Waits until they are; once.
+  Status finish() {
+    thread_.join();
+    return done_;
+  }
+
+ private:
+  Status done_ = ok_status();
+  std::jthread thread_;  // last: it uses the rest
+};
 
 // Checks the chunks of one file on threads of its own.
 class RotSearch {
@@ -236,9 +252,9 @@ Result<FileChunks> hash_file(const base::PositionedFile& source, std::string rel
     const Result<std::size_t> count = source.read_at(offset, chunk);
     if (!count.ok()) return count.error();
     if (*count != wanted) return changed_while_read(file);
-    std::future<void> aside = add_aside(whole, chunk);
+    AddedAside aside(whole, chunk);
     result.chunks.push_back(sha256_of(chunk));
-    aside.get();  // what it threw too
+    if (Status added = aside.finish(); !added.ok()) return added.error();
     offset += static_cast<std::int64_t>(wanted);
     if (progress && !progress(offset))
       return Error{ErrorCode::Cancelled, fmt::format("hashing {} was cancelled", file.string())};

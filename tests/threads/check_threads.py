@@ -14,13 +14,13 @@ SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 HOME = {"src/base/mutex.h", "src/base/thread.h"}
 LOCK = re.compile(r"std::(?:\w*mutex|condition_variable\w*|lock_guard|scoped_lock|unique_lock|shared_lock|once_flag)\b"
                   r"|#\s*include\s*<(?:mutex|shared_mutex|condition_variable)>")
-THREAD = re.compile(r"std::thread\b(?!::)|std::jthread\s*(?:\w+\s*)?[({]")
+THREAD = re.compile(r"std::thread\b(?!::)|std::jthread\s*(?:\w+\s*)?[({]|std::async\b")
 NAMED_SOURCE = re.compile(r"`([a-z_]+(?:/[a-z_]+)+)`")
-HAS_LOCK_OR_THREAD = re.compile(r"\b(?:base::)?(?:Mutex|OwnerLoop|Channel<\w+>)\s+\w+|start_thread\(")
+HAS_LOCK_OR_THREAD = re.compile(r"\b(?:base::)?(?:Mutex|OwnerLoop|Channel<[^;{}\n]+>)\s+\w+|start_thread\(")
 
 
 def is_test(path):
-    return path.parts[0] == "tests" or path.stem.endswith("_test") or path.stem.startswith(("fake_", "test_"))
+    return path.parts[0] == "tests" or path.stem.endswith(("_test", "_fixture")) or path.stem.startswith(("fake_", "test_"))
 
 
 def check_file(relative, text, document):

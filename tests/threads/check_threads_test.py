@@ -51,14 +51,16 @@ class CheckThreads(unittest.TestCase):
         self.assertEqual(self.check("src/http/a.cc", "// like std::mutex\n"), [])
 
     def test_threads_without_a_top_frame(self):
-        for text in ("std::thread t([] {});", "std::jthread t([] {});", "t = std::jthread(f);", "std::thread t;"):
+        for text in ("std::thread t([] {});", "std::jthread t([] {});", "t = std::jthread(f);", "std::thread t;",
+                     "auto f = std::async(std::launch::async, g);"):
             self.assertEqual(len(self.check("src/http/a.cc", text)), 1, text)
             self.assertEqual(self.check("src/http/a_test.cc", text), [], text)
+            self.assertEqual(self.check("src/http/a_fixture.h", text), [], text)
         self.assertEqual(self.check("src/http/a.h", "std::jthread t;\nstd::thread::id i;\n"), [])
 
     def test_the_document_knows_every_one(self):
         for text in ("base::Mutex mutex_;", "base::OwnerLoop loop_;", "t_ = base::start_thread(n, f);",
-                     "base::Channel<Job> jobs_;"):
+                     "base::Channel<Job> jobs_;", "base::Channel<Result<std::string>> pieces_{3};"):
             self.assertEqual(len(self.check("src/http/a.cc", text)), 1, text)
             self.assertEqual(self.check("src/http/a.cc", text, "| `http/a` |"), [], text)
 
