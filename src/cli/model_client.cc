@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/ask_fleet.h"
+#include "contract/backend_kind.h"
 #include "contract/error_table.h"
 #include "contract/inference.h"
 #include "contract/worker_info.h"
@@ -201,7 +202,9 @@ Result<ModelFacts> FleetModel::facts() const {
     facts.slots += worker.slots;
     facts.slots_busy += worker.busy;
     if (worker.context > 0) facts.context = worker.context;
-    facts.device = worker.device == 0 ? "cpu" : fmt::format("cuda:{}", worker.device - 1);
+    facts.device =
+        contract::device_name(worker.device == 0 ? contract::kCpuKind : contract::kCudaKind,
+                              static_cast<int>(worker.device) - 1);
   }
   return facts;
 }

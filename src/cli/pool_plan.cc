@@ -87,7 +87,7 @@ Result<std::vector<MemoryPlan>> make_plans(const Options& options, const PoolCon
                             .kv_type = options.kv};
   if (!request.backend.empty()) return planner.plan(model, request, host);
   std::vector<MemoryPlan> plans;
-  for (const contract::BackendKind& kind : contract::backend_kinds()) {
+  for (const contract::BackendKind& kind : contract::kBackendKinds) {
     std::error_code ignored;
     const bool is_here =
         !host.gpus.empty() && fs::exists(planner.program(kind), ignored) &&

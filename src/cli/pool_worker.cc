@@ -162,7 +162,7 @@ void add_left(const PoolContext& context, std::vector<PoolWorker>& workers) {
     if (std::any_of(workers.begin(), workers.end(), is_it)) continue;
     PoolWorker worker;
     worker.id = left.id;
-    for (const contract::BackendKind& kind : contract::backend_kinds()) {
+    for (const contract::BackendKind& kind : contract::kBackendKinds) {
       if (left.id.starts_with(fmt::format("worker-{}-", kind.name))) worker.backend = kind.name;
     }
     worker.state = PoolWorkerState::Stopped;

@@ -1,7 +1,8 @@
 // The kinds of backends that a worker may have: the only place that names them.
 #pragma once
 
-#include <span>
+#include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,14 +19,24 @@ struct BackendKind {
 inline constexpr std::string_view kCpu = "cpu";
 inline constexpr std::string_view kCuda = "cuda";
 
-std::span<const BackendKind> backend_kinds();
+inline constexpr BackendKind kCpuKind = {
+    .name = kCpu, .program = "llorch-cpud", .memory_type = "cpu", .needs_gpu = false};
+inline constexpr BackendKind kCudaKind = {
+    .name = kCuda, .program = "worker-orcd", .memory_type = "vram-only", .needs_gpu = true};
+inline constexpr std::array kBackendKinds = {kCpuKind, kCudaKind};
+inline constexpr auto kBackendNames = [] {
+  std::array<std::string_view, kBackendKinds.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kBackendKinds[i].name;
+  return names;
+}();
+
 // Null: there is none of that name.
 const BackendKind* find_backend_kind(std::string_view name);
 // Of a device: "cpu", "cuda:1". Null: of no kind that there is.
 const BackendKind* find_device_kind(std::string_view device);
 bool needs_gpu(std::string_view name);  // false of a kind that there is not
 
-std::vector<std::string> backend_names();
+std::vector<std::string> backend_names();  // kBackendNames
 // "cpu", "cuda:1".
 std::string device_name(const BackendKind& kind, int gpu);
 

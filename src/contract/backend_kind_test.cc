@@ -19,7 +19,7 @@ TEST(BackendKind, TheContractsTwo) {
 }
 
 TEST(BackendKind, DevicesAreNamedByKindAndNumber) {
-  for (const BackendKind& kind : backend_kinds()) {
+  for (const BackendKind& kind : kBackendKinds) {
     const BackendKind* again = find_device_kind(device_name(kind, 7));
     ASSERT_NE(again, nullptr);
     EXPECT_EQ(again->name, kind.name);

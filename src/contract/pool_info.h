@@ -80,7 +80,6 @@ inline constexpr std::int64_t kContextTokensMin = 16;
 inline constexpr std::int32_t kContextTokensMax = 16'777'216;
 inline constexpr std::int32_t kSlotsMax = 256;
 inline constexpr std::int32_t kGpuNumberMax = 255;
-inline constexpr std::array<std::string_view, 2> kBackendNames = {kCpu, kCuda};
 inline constexpr std::array<std::string_view, 2> kKvTypes = {"f16", "q8_0"};
 // The built-in ones that a worker knows.
 inline constexpr std::array<std::string_view, 9> kChatTemplates = {

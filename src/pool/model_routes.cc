@@ -76,7 +76,7 @@ Result<http::Response> answer_plans(const Service& service, const contract::Mode
   if (wanted.backend.empty()) {
     const bool has_gpu = wanted.gpu || !service.pool.host().gpus.empty();
     backends.clear();
-    for (const contract::BackendKind& kind : contract::backend_kinds()) {
+    for (const contract::BackendKind& kind : contract::kBackendKinds) {
       if (kind.needs_gpu ? has_gpu : !wanted.gpu) backends.emplace_back(kind.name);
     }
   }

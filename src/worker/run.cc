@@ -65,8 +65,8 @@ void keep_heap_tight() {
 }
 
 // One, or the GPUs that share the layers.
-std::vector<std::string> devices_of(const WorkerProgram& program, const WorkerOptions& options) {
-  const contract::BackendKind& kind = *contract::find_backend_kind(program.device);
+std::vector<std::string> devices_of(const contract::BackendKind& kind,
+                                    const WorkerOptions& options) {
   if (!kind.needs_gpu) return {contract::device_name(kind, 0)};
   std::vector<std::string> devices;
   for (const std::int32_t gpu : options.gpu_devices)
@@ -76,20 +76,20 @@ std::vector<std::string> devices_of(const WorkerProgram& program, const WorkerOp
 
 // GPUs are numbered by their places on the bus, as the driver's tools and the pool number them;
 // CUDA's own order would put the fastest first. Before any thread.
-void number_gpus_by_bus(const WorkerProgram& program) {
-  if (contract::needs_gpu(program.device)) ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+void number_gpus_by_bus(const contract::BackendKind& kind) {
+  if (kind.needs_gpu) ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
 }
 
-int print_plan(const WorkerProgram& program, const WorkerOptions& options) {
-  const Result<contract::MemoryNeed> need = plan_memory(options, devices_of(program, options));
-  if (!need.ok()) return api::report_failure(program.name, need.error());
-  return api::end_command(program.name, {0, json::serialize(contract::to_json(*need)) + "\n"});
+int print_plan(const contract::BackendKind& kind, const WorkerOptions& options) {
+  const Result<contract::MemoryNeed> need = plan_memory(options, devices_of(kind, options));
+  if (!need.ok()) return api::report_failure(kind.program, need.error());
+  return api::end_command(kind.program, {0, json::serialize(contract::to_json(*need)) + "\n"});
 }
 
 class Worker {
  public:
-  Worker(const WorkerProgram& program, WorkerOptions options)
-      : program_(program),
+  Worker(const contract::BackendKind& kind, WorkerOptions options)
+      : kind_(kind),
         options_(std::move(options)),
         backend_(
             [this](EngineBackend::Patience patience) {
@@ -116,7 +116,7 @@ class Worker {
   }
 
  private:
-  int fail(const Error& error) const { return api::report_failure(program_.name, error); }
+  int fail(const Error& error) const { return api::report_failure(kind_.program, error); }
 
   Status check_flags() const {
     if (options_.callback_url.empty()) return ok_status();
@@ -160,7 +160,7 @@ class Worker {
   Status load(const std::stop_token& stop) {
     const auto since = std::chrono::steady_clock::now();
     Result<std::unique_ptr<ServingModel>> model =
-        load_serving_model(options_, devices_of(program_, options_), [&](double progress) {
+        load_serving_model(options_, devices_of(kind_, options_), [&](double progress) {
           backend_.set_progress(progress);
           return !stop.stop_requested();
         });
@@ -191,8 +191,8 @@ class Worker {
     callback.uri = uri_of(options_.host, server_->port());
     callback.model_ref = options_.model;
     callback.memory_bytes = memory_bytes_;
-    callback.memory_architecture = contract::find_backend_kind(program_.device)->memory_type;
-    callback.worker_type = program_.name;
+    callback.memory_architecture = kind_.memory_type;
+    callback.worker_type = kind_.program;
     callback.version = base::version();
     return send_ready_callback(options_.callback_url, callback, options_.callback_mark, {}, stop);
   }
@@ -223,7 +223,7 @@ class Worker {
     return is_interrupted ? api::kExitInterrupted : 0;
   }
 
-  const WorkerProgram program_;
+  const contract::BackendKind kind_;
   const WorkerOptions options_;
   api::MainLoop loop_;  // before every thread
   std::atomic<Clock::time_point> drain_by_ = Clock::time_point::max();
@@ -237,16 +237,16 @@ class Worker {
 
 }  // namespace
 
-int run_worker(const WorkerProgram& program, int argc, char** argv,
+int run_worker(const contract::BackendKind& kind, int argc, char** argv,
                const Environment& environment) {
-  const ParsedCommand command = parse_command(program, {argv + std::min(argc, 1), argv + argc},
+  const ParsedCommand command = parse_command(kind, {argv + std::min(argc, 1), argv + argc},
                                               environment, ::isatty(STDERR_FILENO) != 0);
-  if (!command.options) return api::end_command(program.name, {command.exit_code, command.text});
+  if (!command.options) return api::end_command(kind.program, {command.exit_code, command.text});
   keep_heap_tight();
-  number_gpus_by_bus(program);
+  number_gpus_by_bus(kind);
   base::configure_log({.format = command.options->log_format});
-  if (command.options->plan_memory) return print_plan(program, *command.options);
-  return Worker(program, *command.options).run();
+  if (command.options->plan_memory) return print_plan(kind, *command.options);
+  return Worker(kind, *command.options).run();
 }
 
 }  // namespace llorch::worker

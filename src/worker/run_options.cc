@@ -61,8 +61,8 @@ struct Raw {
   std::string kv = "f16";
 };
 
-void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerOptions& options,
-              Raw& raw) {
+void describe(CLI::App& app, const contract::BackendKind& kind, bool is_plan,
+              WorkerOptions& options, Raw& raw) {
   app.add_option("--worker-id", options.worker_id, "name of this worker")
       ->required(!is_plan)
       ->check(worker_id_rule());
@@ -118,7 +118,7 @@ void describe(CLI::App& app, const WorkerProgram& program, bool is_plan, WorkerO
       ->check(CLI::IsMember({"json", "pretty"}));
   app.add_flag("--plan-memory", options.plan_memory,
                "print the memory that these flags would take as JSON, load nothing, end");
-  if (contract::needs_gpu(program.device)) {
+  if (kind.needs_gpu) {
     app.add_option("--gpu-device", options.gpu_devices,
                    "number of the GPU; several, as 0,1, share the model's layers")
         ->check(CLI::Range(0, 255))
@@ -137,15 +137,16 @@ std::string_view kv_name(tensor::DType dtype) {
   return dtype == tensor::DType::Q8_0 ? "q8_0" : "f16";
 }
 
-ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std::string>& arguments,
+ParsedCommand parse_command(const contract::BackendKind& kind,
+                            const std::vector<std::string>& arguments,
                             const Environment& environment, bool is_terminal) {
-  CLI::App app("Serves one language model over HTTP.", std::string(program.name));
+  CLI::App app("Serves one language model over HTTP.", std::string(kind.program));
   WorkerOptions options;
   Raw raw;
-  describe(app, program, base::has_flag(arguments, "plan-memory"), options, raw);
+  describe(app, kind, base::has_flag(arguments, "plan-memory"), options, raw);
   ParsedCommand parsed;
   const base::SettingNames settings = {"worker", "LLORCH_", kSettable};
-  if (auto end = api::parse_daemon_command(app, program.name, arguments, settings, environment)) {
+  if (auto end = api::parse_daemon_command(app, kind.program, arguments, settings, environment)) {
     parsed.exit_code = end->exit_code;
     parsed.text = std::move(end->text);
     return parsed;

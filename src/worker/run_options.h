@@ -10,15 +10,10 @@
 
 #include "base/home.h"
 #include "base/log.h"
+#include "contract/backend_kind.h"
 #include "tensor/dtype.h"
 
 namespace llorch::worker {
-
-// Which worker: its name on the command line and what it computes on.
-struct WorkerProgram {
-  std::string_view name = "llorch-cpud";
-  std::string_view device = "cpu";  // or "cuda", which --gpu-device completes
-};
 
 struct WorkerOptions {
   std::string worker_id;
@@ -57,8 +52,10 @@ struct ParsedCommand {
 // A flag wins over LLORCH_<FLAG> in the environment, that over the key of the same name in section
 // [worker] of the configuration file, that over the default. The file is $LLORCH_CONFIG, else
 // config.toml in $LLORCH_HOME, $XDG_CONFIG_HOME/llorch or ~/.config/llorch; its absence is fine.
+// `kind`: which worker; one with GPUs has --gpu-device.
 // `is_terminal`: whether stderr is one; without --log-format that decides between pretty and JSON.
-ParsedCommand parse_command(const WorkerProgram& program, const std::vector<std::string>& arguments,
+ParsedCommand parse_command(const contract::BackendKind& kind,
+                            const std::vector<std::string>& arguments,
                             const Environment& environment, bool is_terminal);
 
 }  // namespace llorch::worker

@@ -26,7 +26,7 @@ class Options : public ::testing::Test {
     std::vector<std::string> arguments = {"--worker-id", "w-1", "--model", "m.gguf", "--port", "0"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return parse_command(
-        {}, arguments,
+        contract::kCpuKind, arguments,
         [this](const char* name) -> const char* {
           const auto found = variables_.find(name);
           return found == variables_.end() ? nullptr : found->second.c_str();
@@ -97,23 +97,23 @@ TEST_F(Options, TheCacheHasOneOfTwoTypes) {
 
 TEST_F(Options, APlanNeedsAModelOnly) {
   const Environment none = [](const char*) -> const char* { return nullptr; };
-  const ParsedCommand plan = parse_command({}, {"--plan-memory", "--model", "m"}, none, false);
+  const ParsedCommand plan =
+      parse_command(contract::kCpuKind, {"--plan-memory", "--model", "m"}, none, false);
   ASSERT_TRUE(plan.options.has_value()) << plan.text;
   EXPECT_TRUE(plan.options->plan_memory);
-  EXPECT_EQ(parse_command({}, {"--plan-memory"}, none, false).exit_code, 2);
-  EXPECT_EQ(parse_command({}, {"--model", "m"}, none, false).exit_code, 2);
+  EXPECT_EQ(parse_command(contract::kCpuKind, {"--plan-memory"}, none, false).exit_code, 2);
+  EXPECT_EQ(parse_command(contract::kCpuKind, {"--model", "m"}, none, false).exit_code, 2);
 }
 
 TEST_F(Options, OnlyAGpuWorkerHasAGpu) {
   EXPECT_EQ(parse({"--gpu-device", "1"}).exit_code, 2);
   const Environment none = [](const char*) -> const char* { return nullptr; };
-  const ParsedCommand parsed =
-      parse_command({.name = "worker-orcd", .device = "cuda"},
-                    {"--plan-memory", "--model", "m", "--gpu-device", "3"}, none, false);
+  const ParsedCommand parsed = parse_command(
+      contract::kCudaKind, {"--plan-memory", "--model", "m", "--gpu-device", "3"}, none, false);
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
   EXPECT_EQ(parsed.options->gpu_devices, std::vector<std::int32_t>{3});
   const auto gpus_of = [&](const std::string& text) {
-    return parse_command({.name = "worker-orcd", .device = "cuda"},
+    return parse_command(contract::kCudaKind,
                          {"--plan-memory", "--model", "m", "--gpu-device", text}, none, false);
   };
   EXPECT_EQ(gpus_of("0,2").options->gpu_devices, (std::vector<std::int32_t>{0, 2}));

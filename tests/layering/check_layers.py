@@ -3,7 +3,8 @@
 
 Fails when a module names a module its line does not allow, when a module has no line, when the table has a cycle,
 when a library that belongs in one place (CUDA, OpenSSL, SQLite, Boost.Asio …) is included elsewhere, when the port of a
-daemon is defined anywhere but in contract/default_ports.h, and when a file has more than 500 lines.
+daemon is defined anywhere but in contract/default_ports.h, when a file has more than 500 lines, and when one spells the
+name of a kind of backend ("cuda") that contract/backend_kind.h has.
 Usage: check_layers.py SRC
 """
 import pathlib
@@ -17,6 +18,10 @@ LINES_MAX = 500
 # A constant with the number of a daemon's port, or an address with it. Comments and texts of help may speak of them.
 PORT = re.compile(r'^[^/]*=\s*("http://[^"]*:)?(8080|9200)\b["; ]')
 PORTS_PLACE = "contract/default_ports.h"
+
+# "cuda" and "cuda:0" in code. The devices of compute/ have those names too; the pool has a folder of that name.
+KIND = re.compile(r'"cuda[":]')
+KIND_PLACES = ("compute/", "contract/backend_kind.", "pool/worker_rules.cc")
 
 # Third-party headers and the only places that may name them, as path prefixes under src/.
 CONFINED = {
@@ -83,9 +88,12 @@ def check_file(path, relative, table, modules):
     lines = path.read_text().splitlines()
     if len(lines) > LINES_MAX:
         yield f"{path}: {len(lines)} lines, at most {LINES_MAX}: it has a second responsibility, which wants a file of its own"
+    may_name_kinds = str(relative).startswith(KIND_PLACES) or relative.stem.endswith("_test")
     for number, line in enumerate(lines, 1):
         if PORT.match(line) and str(relative) != PORTS_PLACE and not path.stem.endswith("_test"):
             yield f"{path}:{number}: a daemon's port; {PORTS_PLACE} has them"
+        if not may_name_kinds and KIND.search(line.split("//")[0]):
+            yield f"{path}:{number}: a kind of backend is named by contract/backend_kind.h: kCuda, device_name()"
         match = INCLUDE.match(line)
         if not match:
             continue

@@ -57,6 +57,14 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(len(problems), 1)
         self.assertIn("501 lines, at most 500", problems[0])
 
+    def test_kinds_of_backends_are_named_in_one_place(self):
+        for text in ('\nauto a = "cuda";\n', '\nauto a = fmt::format("cuda:{}", n);\n'):
+            problems = self.check({"http/a.cc": text})
+            self.assertEqual(len(problems), 1, text)
+            self.assertIn("a.cc:2: a kind of backend", problems[0])
+            self.assertEqual(self.check({"http/a_test.cc": text}), [])
+        self.assertEqual(self.check({"http/a.cc": 'auto a = "cudart";  // not "cuda"\n'}), [])
+
 
 if __name__ == "__main__":
     unittest.main()
