@@ -216,12 +216,6 @@ std::string_view state_of(const ModelEntry& entry) {
   return name(state);
 }
 
-json::Object show_entry(const ModelEntry& entry) {
-  json::Object object = contract::to_json(entry);
-  object["state"] = state_of(entry);
-  return object;
-}
-
 FilesState check_files(const ModelEntry& entry) {
   if (!entry.downloaded) return FilesState::NotDownloaded;
   if (entry.path == contract::kBuiltinModel) return FilesState::Ready;

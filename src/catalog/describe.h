@@ -57,7 +57,5 @@ void note_stamp(const base::FileStamp& stamp, contract::ModelFile& file);
 // How a model stands, for people and programs: the name of its files' state, or "unsupported" where
 // they are ready and nothing here runs them.
 std::string_view state_of(const contract::ModelEntry& entry);
-// An entry with that in "state".
-json::Object show_entry(const contract::ModelEntry& entry);
 
 }  // namespace llorch::catalog

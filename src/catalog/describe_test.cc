@@ -158,7 +158,7 @@ TEST(CheckFiles, SeesWhatBecameOfTheFiles) {
   EXPECT_EQ(check_files(entry), FilesState::Ready);
   entry.files[0].damaged = true;
   EXPECT_EQ(check_files(entry), FilesState::Damaged);
-  EXPECT_EQ(show_entry(entry).at("state"), "damaged");
+  EXPECT_EQ(state_of(entry), "damaged");
   entry.files[0].damaged = false;
 
   std::ofstream(config, std::ios::app) << "\n";

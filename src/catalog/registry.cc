@@ -10,6 +10,7 @@
 #include "catalog/describe.h"
 #include "catalog/known_models.h"
 #include "contract/model_entry.h"
+#include "fetch/chunks.h"
 #include "fetch/model_ref.h"
 
 namespace llorch::catalog {
@@ -239,7 +240,7 @@ Result<ModelEntry> remove_model(const ModelCatalog& catalog, const base::Home& h
     return ok_status();
   });
   if (!gone.ok()) return gone.error();
-  fs::remove(home.chunks() / fmt::format("{}.json", id), error);  // hashes of files no longer known
+  fetch::remove_chunks(home.chunks(), id);  // hashes of files no longer known
   if (!has_folder) return removed;
   fs::remove_all(folder, error);  // a link goes, what it points to stays
   if (!error) return removed;

@@ -170,10 +170,6 @@ Status check_finite(std::span<const float> values) {
 
 }  // namespace
 
-bool can_quantize(DType dtype) {
-  return block_encoder(dtype) != nullptr;
-}
-
 Status quantize(DType dtype, std::span<const float> values, std::span<std::byte> blocks) {
   const BlockEncoder encode = block_encoder(dtype);
   if (encode == nullptr) {

@@ -11,12 +11,10 @@
 
 namespace llorch::compute {
 
-// F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K.
-bool can_quantize(tensor::DType dtype);
-
 // Fills `blocks` with the blocks that hold `values`. The same values give the same bytes on every
 // machine. NaN, infinity and values beyond the reach of the type are InvalidArgument and say which
-// value; sizes that do not fit together are InvalidArgument, other types Unsupported.
+// value; sizes that do not fit together are InvalidArgument. For F32, F16, BF16, Q8_0, Q4_0, Q4_1,
+// Q5_0, Q5_1, Q4_K, Q5_K and Q6_K; other types are Unsupported.
 Status quantize(tensor::DType dtype, std::span<const float> values, std::span<std::byte> blocks);
 
 }  // namespace llorch::compute

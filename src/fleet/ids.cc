@@ -87,18 +87,6 @@ std::string text(const AttemptId& attempt) {
          std::to_string(attempt.number);
 }
 
-std::optional<AttemptId> attempt_id_from_text(std::string_view text) {
-  const std::size_t first = text.find('.');
-  if (first == std::string_view::npos) return std::nullopt;
-  const std::size_t second = text.find('.', first + 1);
-  if (second == std::string_view::npos) return std::nullopt;
-  const auto job = job_id_from_text(text.substr(0, first));
-  const auto boot = parse_number<Boot>(text.substr(first + 1, second - first - 1));
-  const auto number = parse_number<std::uint32_t>(text.substr(second + 1));
-  if (!job || !boot || !number) return std::nullopt;
-  return AttemptId{*job, *boot, *number};
-}
-
 std::uint64_t Position::total() const {
   std::uint64_t sum = 0;
   for (const std::uint32_t count : told) sum += count;

@@ -63,7 +63,6 @@ struct AttemptId {
   friend auto operator<=>(const AttemptId&, const AttemptId&) = default;
 };
 std::string text(const AttemptId& attempt);  // "<job>.<boot>.<number>"
-std::optional<AttemptId> attempt_id_from_text(std::string_view text);
 
 // How far an answer has been told: ids so far, for each choice. It means the same after a restart.
 inline constexpr std::size_t kChoicesMax = 128;

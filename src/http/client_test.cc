@@ -18,6 +18,7 @@
 
 #include "http/io_threads.h"
 #include "http/sse.h"
+#include "http/test_events.h"
 #include "http/test_server.h"
 #include "support/listener.h"
 
@@ -165,7 +166,7 @@ TEST(Client, RelaysInsideAHandlerAndSeesBothEndsLeave) {
   Router upstream_router;
   upstream_router.add(Method::Get, "/", [&](const Request&, Responder& responder) -> Task<Status> {
     Result<Stream> stream = co_await responder.open_stream(200, std::string(kEventStreamType));
-    const Status outcome = co_await pump_events(*stream, upstream_feed, milliseconds(10'000));
+    const Status outcome = co_await test::pump_events(*stream, upstream_feed, milliseconds(10'000));
     upstream_done.open();
     co_return outcome;
   });
@@ -237,14 +238,14 @@ TEST(Client, GivesUpAtItsDeadlines) {
 TEST(Client, ABlockingCallCanBeGivenUp) {
   Router router;
   test::Gate arrived;
-  router.add(Method::Get, "/never",
-             Handler([&](const Request&, Responder& responder) -> Task<Status> {
-               Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
-               arrived.open();
-               auto feed = std::make_shared<EventFeed<std::string>>(1);
-               stream->on_disconnect([feed] { feed->close(); });
-               co_return co_await pump_events(*stream, feed, std::chrono::milliseconds(60'000));
-             }));
+  router.add(
+      Method::Get, "/never", Handler([&](const Request&, Responder& responder) -> Task<Status> {
+        Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
+        arrived.open();
+        auto feed = std::make_shared<EventFeed<std::string>>(1);
+        stream->on_disconnect([feed] { feed->close(); });
+        co_return co_await test::pump_events(*stream, feed, std::chrono::milliseconds(60'000));
+      }));
   const auto server = start(std::move(router));
   std::stop_source stop;
   Client client;

@@ -9,6 +9,7 @@
 #include "http/server.h"
 #include "http/sse.h"
 #include "http/stream.h"
+#include "http/test_events.h"
 #include "http/test_server.h"
 #include "support/idle_sockets.h"
 
@@ -26,7 +27,7 @@ TEST(Server, HoldsTwoThousandSilentStreams) {
     const auto feed = std::make_shared<EventFeed<std::string>>(16);
     Result<Stream> stream = co_await responder.open_stream(200, std::string(kEventStreamType));
     if (!stream.ok()) co_return stream.error();
-    co_return co_await pump_events(*stream, feed, std::chrono::minutes(10));
+    co_return co_await test::pump_events(*stream, feed, std::chrono::minutes(10));
   });
   const auto server = test::start(std::move(router));
   const std::size_t before = test::resident_bytes();

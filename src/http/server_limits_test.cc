@@ -7,6 +7,7 @@
 
 #include "http/feed.h"
 #include "http/server.h"
+#include "http/test_events.h"
 #include "http/test_server.h"
 
 namespace llorch::http {
@@ -54,7 +55,7 @@ Router streaming_router() {
     const auto feed = std::make_shared<EventFeed<std::string>>(1);
     Result<Stream> stream = co_await responder.open_stream(200, "text/plain");
     if (!stream.ok()) co_return stream.error();
-    co_return co_await pump_events(*stream, feed, std::chrono::minutes(10));
+    co_return co_await test::pump_events(*stream, feed, std::chrono::minutes(10));
   });
   return router;
 }

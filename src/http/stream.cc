@@ -1,7 +1,6 @@
 #include "http/stream.h"
 
 #include "http/exchange.h"
-#include "http/sse.h"
 
 namespace llorch::http {
 
@@ -38,20 +37,6 @@ void Responder::on_disconnect(std::function<void()> callback) {
 
 bool Responder::is_closed() const {
   return exchange_->is_gone();
-}
-
-Task<Status> pump_events(Stream& stream, std::shared_ptr<EventFeed<std::string>> feed,
-                         std::chrono::milliseconds keep_alive) {
-  stream.on_disconnect([feed] { feed->close(); });
-  while (!stream.is_closed()) {
-    const EventFeed<std::string>::Next next = co_await feed->next(keep_alive);
-    if (next.ended) break;
-    const std::string_view bytes = next.item ? std::string_view(*next.item) : kKeepAliveComment;
-    Status written = co_await stream.write(bytes);
-    if (!written.ok()) co_return written;  // the client is gone, so the feed is closed
-  }
-  if (stream.is_closed()) co_return Error{ErrorCode::Cancelled, "the client is gone"};
-  co_return ok_status();
 }
 
 }  // namespace llorch::http

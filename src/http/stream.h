@@ -1,16 +1,13 @@
 // What a handler answers through: one whole response, or a stream of bytes.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
-#include "http/feed.h"
 #include "http/message.h"
 #include "http/task.h"
 
@@ -60,11 +57,5 @@ class Responder {
   friend class Pipe;
   Exchange* exchange_;
 };
-
-// Writes every item of the feed as it comes, and a keep-alive comment after each `keep_alive` of
-// silence, until the feed is closed and empty. When the client goes, the feed is closed, so that
-// its producer sees it, and the result is Cancelled.
-Task<Status> pump_events(Stream& stream, std::shared_ptr<EventFeed<std::string>> feed,
-                         std::chrono::milliseconds keep_alive);
 
 }  // namespace llorch::http

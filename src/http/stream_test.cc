@@ -10,6 +10,7 @@
 
 #include "http/server.h"
 #include "http/sse.h"
+#include "http/test_events.h"
 #include "http/test_server.h"
 
 namespace llorch::http {
@@ -40,7 +41,7 @@ struct FeedRoute {
                      co_await responder.open_stream(200, std::string(kEventStreamType));
                  if (!stream.ok()) co_return stream.error();
                  opened.open();
-                 status = co_await pump_events(*stream, feed, keep_alive);
+                 status = co_await test::pump_events(*stream, feed, keep_alive);
                  const Status outcome = status;
                  done.open();
                  co_return outcome;

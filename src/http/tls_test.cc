@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "http/client.h"
+#include "http/test_events.h"
 #include "http/test_server.h"
 #include "http/tls_test_ca.h"
 #include "http/url.h"
@@ -35,7 +36,7 @@ class Tls : public ::testing::Test {
     if (!stream.ok()) co_return stream.error();
     const auto feed = std::make_shared<EventFeed<std::string>>(8);
     [[maybe_unused]] const bool pushed = feed->try_push("data: first\n\n");
-    co_return co_await pump_events(*stream, feed, std::chrono::seconds(60));
+    co_return co_await test::pump_events(*stream, feed, std::chrono::seconds(60));
   }
   std::unique_ptr<Server> serve(const TestCa::Files& files) {
     ServerOptions options = test::plain_options();

@@ -4,6 +4,7 @@
 #include <future>
 
 #include "http/client.h"
+#include "http/test_events.h"
 #include "pool/routes_fixture.h"
 
 namespace llorch::pool {
@@ -55,7 +56,7 @@ struct FakeUpstream {
     const auto feed = std::make_shared<http::EventFeed<std::string>>(64);
     events.change([&feed](auto& now) { now = feed; });
     begun.open();
-    co_return co_await http::pump_events(*stream, feed, seconds(60));
+    co_return co_await http::test::pump_events(*stream, feed, seconds(60));
   }
   static http::Task<Status> broken(http::Responder& responder) {
     Result<http::Stream> stream = co_await responder.open_stream(200, "text/event-stream");

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/terminal.h"
+#include "remote/ssh_failure.h"
 
 namespace llorch::remote {
 namespace {
@@ -115,19 +116,6 @@ Result<HostFacts> parse_preflight(std::string_view output) {
   facts.has_tools = answers["tools"] == "yes";
   facts.has_user_systemd = answers["systemd"] == "yes";
   return facts;
-}
-
-std::vector<Finding> judge_connection(std::string_view host,
-                                      const std::optional<SshFailure>& failure) {
-  if (!failure)
-    return {{"reachable", true, fmt::format("{} can be reached", host)},
-            {"login", true, fmt::format("{} lets us in", host)}};
-  const bool was_reached = failure->kind == SshFailureKind::HostKeyUnknown ||
-                           failure->kind == SshFailureKind::HostKeyChanged ||
-                           failure->kind == SshFailureKind::LoginRefused;
-  if (!was_reached) return {{"reachable", false, failure->sentence}};
-  return {{"reachable", true, fmt::format("{} can be reached", host)},
-          {"login", false, failure->sentence}};
 }
 
 std::vector<Finding> judge_host(std::string_view host, const HostFacts& facts,

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "remote/ssh_failure.h"
 
 namespace llorch::remote {
 
@@ -39,15 +37,12 @@ struct HostNeeds {
 
 // One thing that was looked at, in a sentence that also says what to do where it failed.
 struct Finding {
-  std::string subject;  // "reachable", "login", "system", "processor", "libc", "disk", "tools"
+  std::string subject;  // "system", "processor", "libc", "disk", "tools"
   bool passed = false;
   std::string sentence;
 };
 
-// Reachable and allowed in; `failure`: why not.
-std::vector<Finding> judge_connection(std::string_view host,
-                                      const std::optional<SshFailure>& failure);
-// All the rest, one finding each, failed or not.
+// One finding for each of those, failed or not.
 std::vector<Finding> judge_host(std::string_view host, const HostFacts& facts,
                                 const HostNeeds& needs);
 

@@ -92,15 +92,5 @@ TEST(Preflight, EachThingFailsForItself) {
   }
 }
 
-TEST(Preflight, TellsUnreachableFromNotAllowedIn) {
-  EXPECT_TRUE(all_passed(judge_connection("beta", std::nullopt)));
-  const auto off = judge_connection("beta", explain_ssh_failure("beta", "Connection refused"));
-  EXPECT_FALSE(find(off, "reachable").passed);
-  const auto locked =
-      judge_connection("beta", explain_ssh_failure("beta", "Permission denied (publickey)."));
-  EXPECT_TRUE(find(locked, "reachable").passed);
-  EXPECT_FALSE(find(locked, "login").passed);
-}
-
 }  // namespace
 }  // namespace llorch::remote

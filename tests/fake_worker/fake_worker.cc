@@ -53,6 +53,7 @@
 #include "http/client.h"
 #include "http/server.h"
 #include "http/sse.h"
+#include "http/test_events.h"
 
 namespace llorch::test {
 namespace {
@@ -164,7 +165,7 @@ http::Task<Status> answer(std::string model, Dialect dialect, const http::Reques
   std::thread([feed, model, dialect, body = request.body] {
     produce(model, dialect, body, *feed);
   }).detach();
-  co_return co_await http::pump_events(*stream, feed, std::chrono::milliseconds(10'000));
+  co_return co_await http::test::pump_events(*stream, feed, std::chrono::milliseconds(10'000));
 }
 
 http::Task<Status> execute(std::string model, const http::Request& request,
