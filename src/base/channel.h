@@ -1,6 +1,7 @@
 // Channel: a bounded, closable queue between threads.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <optional>
@@ -43,6 +44,15 @@ class Channel {
   std::optional<T> pop() LLORCH_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     while (!closed_ && items_.empty()) has_items_.wait(mutex_);
+    return take_first();
+  }
+
+  // The same, until then at the latest. Nothing: none came, or closed and empty.
+  std::optional<T> pop_until(std::chrono::steady_clock::time_point deadline)
+      LLORCH_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    while (!closed_ && items_.empty() && has_items_.wait_until(mutex_, deadline)) {
+    }
     return take_first();
   }
 

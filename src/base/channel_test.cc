@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -54,6 +55,21 @@ TEST(Channel, AClosedOneGivesWhatItHasAndTakesNothing) {
   EXPECT_FALSE(channel.push(2));
   EXPECT_EQ(channel.pop(), 1);
   EXPECT_FALSE(channel.pop());
+}
+
+TEST(Channel, APopWaitsNoLongerThanItMay) {
+  using Clock = std::chrono::steady_clock;
+  Channel<int> channel(1);
+  const auto deadline = Clock::now() + std::chrono::milliseconds(20);
+  EXPECT_FALSE(channel.pop_until(deadline));
+  EXPECT_GE(Clock::now(), deadline);
+  ASSERT_TRUE(channel.try_push(1));
+  EXPECT_EQ(channel.pop_until(deadline), 1) << "what is there needs no time";
+  const auto never = Clock::now() + std::chrono::hours(1);
+  std::jthread pusher([&channel] { EXPECT_TRUE(channel.push(2)); });
+  EXPECT_EQ(channel.pop_until(never), 2);
+  std::jthread closer([&channel] { channel.close(); });
+  EXPECT_FALSE(channel.pop_until(never));
 }
 
 TEST(Channel, ClearingDropsWhatWaits) {

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/channel.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "http/url.h"
@@ -27,6 +27,7 @@ using remote::StepProblem;
 
 constexpr std::chrono::milliseconds kLook{500};  // at a connection that stands
 constexpr std::chrono::milliseconds kEndPatience{2'000};
+constexpr std::size_t kOrdersMax = 4;  // of one host; the policy has one under way at a time
 constexpr std::string_view kEnds = "the orchestrator ends";
 
 const base::Logger& logger() {
@@ -129,22 +130,21 @@ class SshHostSteps::Line {
 
   ~Line() {
     thread_.request_stop();
-    more_.notify_all();
+    orders_.close();
     // What waits for the host fails at once when the connection goes.
     if (is_busy_)
       std::ignore = remote::run_ssh(
           ssh_, {.words = remote::exit_words(host_), .patience = kEndPatience, .input_file = {}});
     thread_.join();
-    while (const std::optional<Order> order = take())
+    while (const std::optional<Order> order = orders_.try_pop())
       order->on_end(failed(std::string(kEnds), false));
   }
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
 
-  void add(HostAction action, OnEnd on_end) {
-    const base::MutexLock lock(mutex_);
-    orders_.push_back({action, std::move(on_end)});
-    more_.notify_all();
+  // False where too many wait: it is not done, and nobody is told.
+  bool add(HostAction action, OnEnd on_end) {
+    return orders_.try_push({action, std::move(on_end)});
   }
 
  private:
@@ -156,7 +156,8 @@ class SshHostSteps::Line {
   void run(HostSession& session, const std::stop_token& stop) {
     bool is_up = false;
     while (!stop.stop_requested()) {
-      std::optional<Order> order = next();
+      // Nothing after a while, to look at the connection.
+      const auto order = orders_.pop_until(std::chrono::steady_clock::now() + kLook);
       if (order) {
         is_busy_ = true;
         Outcome outcome = perform(session, order->action);
@@ -172,32 +173,12 @@ class SshHostSteps::Line {
     }
   }
 
-  // Nothing after a while, to look at the connection.
-  std::optional<Order> next() {
-    const auto until = std::chrono::steady_clock::now() + kLook;
-    {
-      const base::MutexLock lock(mutex_);
-      if (orders_.empty()) more_.wait_until(mutex_, until);
-    }
-    return take();
-  }
-
-  std::optional<Order> take() {
-    const base::MutexLock lock(mutex_);
-    if (orders_.empty()) return std::nullopt;
-    std::optional<Order> order = std::move(orders_.front());
-    orders_.pop_front();
-    return order;
-  }
-
   const std::filesystem::path ssh_;
   const remote::SshHost host_;
   const std::function<void(const fleet::HostId&, std::string)>& on_lost_;
   std::atomic<bool> is_busy_ = false;
-  base::Mutex mutex_;
-  base::CondVar more_;
-  std::deque<Order> orders_ LLORCH_GUARDED_BY(mutex_);  // the policy has one under way at a time
-  std::jthread thread_;                                 // last: it uses the rest
+  base::Channel<Order> orders_{kOrdersMax};
+  std::jthread thread_;  // last: it uses the rest
 };
 
 SshHostSteps::SshHostSteps(SshHostStepsOptions options) : options_(std::move(options)) {}
@@ -218,15 +199,17 @@ void SshHostSteps::stop() {
 void SshHostSteps::step(const fleet::HostId& host, HostAction action, OnEnd on_end) {
   Result<remote::SshHost> target = remote::SshHost::make(host, options_.run_folder);
   if (!target.ok()) return on_end(failed(target.error().message, true));
+  std::string reason(kEnds);
   {
     const base::MutexLock lock(mutex_);
     if (!has_ended_) {
       std::unique_ptr<Line>& line = lines_[host];
       if (line == nullptr) line = std::make_unique<Line>(target.take(), options_);
-      return line->add(action, std::move(on_end));
+      if (line->add(action, on_end)) return;
+      reason = fmt::format("{} steps wait for {} already", kOrdersMax, host);
     }
   }
-  on_end(failed(std::string(kEnds), false));
+  on_end(failed(std::move(reason), false));
 }
 
 }  // namespace llorch::orchestrator

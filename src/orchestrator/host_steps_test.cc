@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
+#include <string>
 
 namespace llorch::orchestrator {
 namespace {
@@ -23,6 +25,28 @@ TEST(SshHostSteps, WhatIsOrderedAfterTheEndIsRefused) {
     ++answers;
   });
   EXPECT_EQ(answers, 1);
+}
+
+TEST(SshHostSteps, NoMoreThanAFewWaitForAHost) {
+  std::promise<void> reached;
+  std::promise<void> released;
+  std::atomic<int> answers = 0;
+  SshHostSteps steps({.ssh = "/bin/false", .run_folder = "/tmp", .programs = {}, .on_lost = {}});
+  steps.step("anna", fleet::HostAction::Connect, [&](const HostSteps::Outcome&) {
+    reached.set_value();
+    released.get_future().wait();
+  });
+  reached.get_future().wait();
+  for (int i = 0; i < 4; ++i)
+    steps.step("anna", fleet::HostAction::Connect, [&](const HostSteps::Outcome&) { ++answers; });
+  EXPECT_EQ(answers, 0);
+  std::string refused;
+  steps.step("anna", fleet::HostAction::Connect,
+             [&](const HostSteps::Outcome& outcome) { refused = outcome.step.reason; });
+  EXPECT_EQ(refused, "4 steps wait for anna already");
+  released.set_value();
+  steps.stop();
+  EXPECT_EQ(answers, 4);
 }
 
 }  // namespace
