@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What a form of the products' input costs in perplexity, with its statistical error.
+"""What a form of the products' input, or of their weights, costs in perplexity, with its statistical error.
 
     bench/input_cost.py --perplexity build/release/bin/llorch-perplexity --text own.txt --split '<|im_start|>system' -m a.gguf -m b.gguf
 
 The text is cut into parts where --split begins (else at empty lines), each is scored with float input and with --form, and the
 parts' differences say how far their mean may be off: what a rounding does varies far less from text to text than perplexity
-itself. A text of a chat model's own kind is bench/own_text.py's."""
+itself. A text of a chat model's own kind is bench/own_text.py's. `--form half` is the one form of weights: it and exact weights are
+computed by the reference, which is slow."""
 import argparse
 import json
 import math
@@ -21,9 +22,16 @@ def parts_of(text, mark, count):
     return ["".join(pieces[begin:end]) for begin, end in zip(bounds, bounds[1:])]
 
 
-def score(options, model, text, form):
+def words_of(form):
+    """(what is compared with, the form) as options of llorch-perplexity."""
+    if form == "half":
+        return ["--backend", "reference", "--weights", "exact"], ["--backend", "reference", "--weights", form]
+    return ["--input", "f32"], ["--input", form]
+
+
+def score(options, model, text, words):
     """Tokens scored, and the mean of their negative log-probabilities."""
-    command = [options.perplexity, "--model", model, "--text", text, "--ctx", str(options.ctx), "--input", form, "--special", "--json",
+    command = [options.perplexity, "--model", model, "--text", text, "--ctx", str(options.ctx), *words, "--special", "--json",
                "--threads", str(options.threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -49,12 +57,13 @@ def main():
     parser.add_argument("--parts", type=int, default=12)
     parser.add_argument("--ctx", type=int, default=256)
     parser.add_argument("--threads", type=int, default=0, help="0: one for each core; on a busy machine one is as fast as two")
-    parser.add_argument("--form", default="int8")
+    parser.add_argument("--form", default="int8", help="f16, bf16 or int8 of the input; half of the weights")
     parser.add_argument("-m", "--model", action="append", required=True)
     options = parser.parse_args()
     with open(options.text, encoding="utf-8") as file:
         parts = parts_of(file.read(), options.split, options.parts)
-    print(f"{'model':<24} {'tokens':>7} {'f32':>10} {options.form:>10} {'error':>8}")
+    exact, formed = words_of(options.form)
+    print(f"{'model':<24} {'tokens':>7} {exact[-1]:>10} {options.form:>10} {'error':>8}")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "part.txt")
         for model in options.model:
@@ -62,8 +71,8 @@ def main():
             for part in parts:
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(part)
-                count, plain = score(options, model, path, "f32")
-                scores.append((count, plain, score(options, model, path, options.form)[1]))
+                count, plain = score(options, model, path, exact)
+                scores.append((count, plain, score(options, model, path, formed)[1]))
             tokens, perplexity, change, error = compare(scores)
             print(f"{os.path.basename(model):<24} {tokens:>7} {perplexity:>10.3f} {change:>+10.3%} {error:>8.3%}", flush=True)
 

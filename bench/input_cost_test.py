@@ -10,6 +10,12 @@ class InputCostTest(unittest.TestCase):
     def test_parts_are_whole_pieces_in_order(self):
         self.assertEqual(input_cost.parts_of("#a#b#c", "#", 2), ["#a", "#b#c"])
 
+    def test_weights_are_rounded_by_the_reference(self):
+        self.assertEqual(input_cost.words_of("int8"), (["--input", "f32"], ["--input", "int8"]))
+        exact, half = input_cost.words_of("half")
+        self.assertEqual(exact, ["--backend", "reference", "--weights", "exact"])
+        self.assertEqual(half, ["--backend", "reference", "--weights", "half"])
+
     def test_a_part_counts_by_its_tokens(self):
         tokens, perplexity, change, error = input_cost.compare([(100, 1.0, 1.01), (300, 2.0, 2.03)])
         self.assertEqual(tokens, 400)

@@ -30,10 +30,15 @@ std::optional<int> cuda_device(std::string_view name) {
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name,
                                               const BackendOptions& options) {
   if (name == "reference") {
-    return make_reference_backend(
-        {.products = [wish = options.input.value_or(InputForm::F32)](auto weight) {
-          return form_for(wish, weight);
-        }});
+    return make_reference_backend({.products = [wish = options.input.value_or(InputForm::F32)](
+                                                   auto weight) { return form_for(wish, weight); },
+                                   .weights = [form = options.weights](auto) { return form; }});
+  }
+  if (options.weights != WeightForm::Exact) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{} has its own form of weights for each type; {} weights for all can "
+                             "be had on reference",
+                             name, compute::name(options.weights))};
   }
   if (name == "cpu") {
     if (options.threads < 0) {

@@ -17,6 +17,9 @@ struct BackendOptions {
   // CPU and reference: the form of every product's input (form_for), to measure what it costs.
   // Nothing: what the backend's kernels are made for; exact on the reference.
   std::optional<InputForm> input = {};
+  // Reference: the form of every product's weights, to measure what it costs. Half needs weights
+  // of types that round_weights() knows.
+  WeightForm weights = WeightForm::Exact;
 };
 
 // "reference", "cpu", or "cuda:N". Asking for a device that is not there is an error that says what

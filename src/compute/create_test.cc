@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "base/host_limits.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/kernels.h"
@@ -69,6 +74,37 @@ TEST(MakeBackend, TheClassTellsProductsOfBf16OnceThereAreSome) {
     const bool rounds = backend->input_form(tensor::DType::BF16) == InputForm::BF16;
     EXPECT_EQ(rounds, isa.packed->round != nullptr) << isa.name;
     EXPECT_EQ(backend->device_class(), plain + (rounds ? "bf16" : ""));
+  }
+}
+
+TEST(MakeBackend, RoundsWeightsOnTheReferenceAlone) {
+  using tensor::DType;
+  EXPECT_EQ(make_backend("reference").value()->weight_form(DType::Q4_K), WeightForm::Exact);
+  const auto half = make_backend("reference", {.weights = WeightForm::Half}).take();
+  EXPECT_EQ(half->weight_form(DType::Q4_K), WeightForm::Half);
+  const std::vector<std::byte> zeros(1024);
+  const auto load = [&](DType dtype, WeightUse use) {
+    return half->load_weight({.name = "w",
+                              .dtype = dtype,
+                              .rows = 1,
+                              .cols = 256,
+                              .row_stride = 256,
+                              .use = use,
+                              .bytes = std::span(zeros).first(static_cast<std::size_t>(
+                                  tensor::storage_bytes(dtype, 256).value()))});
+  };
+  EXPECT_TRUE(load(DType::Q4_K, WeightUse::Multiply).ok());
+  EXPECT_TRUE(load(DType::IQ2_XXS, WeightUse::LookUp).ok());
+  for (const DType dtype : {DType::IQ2_XXS, DType::Q2_K, DType::F32}) {
+    const Result<Weight> refused = load(dtype, WeightUse::Both);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "w: weights of " + std::string(tensor::name(dtype)) + " cannot be rounded to half");
+  }
+  for (const std::string_view name : {"cpu", "cuda:0"}) {
+    const auto other = make_backend(name, {.weights = WeightForm::Half});
+    ASSERT_FALSE(other.ok());
+    EXPECT_THAT(other.error().message, HasSubstr("half weights for all can be had on reference"));
   }
 }
 

@@ -12,6 +12,7 @@ namespace llorch::compute {
 namespace {
 
 constexpr base::EnumNames<InputForm::Int8> kNames("f32", "f16", "bf16", "int8");
+constexpr base::EnumNames<WeightForm::Half> kWeightNames("exact", "half");
 
 constexpr float kQuantMax = 127.0F;
 constexpr float kSmallestMax = 4e-37F;  // below it 127 / absmax is infinite
@@ -55,6 +56,14 @@ std::string_view name(InputForm form) {
 
 std::optional<InputForm> find_input_form(std::string_view wanted) {
   return kNames.find(wanted);
+}
+
+std::string_view name(WeightForm form) {
+  return kWeightNames[form];
+}
+
+std::optional<WeightForm> find_weight_form(std::string_view wanted) {
+  return kWeightNames.find(wanted);
 }
 
 InputForm form_for(InputForm wish, tensor::DType weight) {

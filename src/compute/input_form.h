@@ -38,9 +38,11 @@ enum class WeightForm : std::uint8_t {
   Half,   // those rounded to the nearest half: round_weights()
 };
 
-std::string_view name(InputForm form);  // "f32", "f16", "bf16", "int8"
+std::string_view name(InputForm form);   // "f32", "f16", "bf16", "int8"
+std::string_view name(WeightForm form);  // "exact", "half"
 // Nothing for any other name.
 std::optional<InputForm> find_input_form(std::string_view name);
+std::optional<WeightForm> find_weight_form(std::string_view name);
 
 // What a wish for one form means for weights of a type: whole numbers are multiplied with whole
 // numbers, so Int8 is for block types and leaves the others at F32.
@@ -55,9 +57,10 @@ void quantize_input(std::span<const float> values, std::int8_t* quants, float* s
 
 // Weights of a type as WeightForm::Half has them, from the blocks that hold exactly out.size(). For
 // types with a scale for few values (Q6_K: 16; Q4_K, Q5_K: 32) that scale, and the minimum, are
-// rounded to half first; then scale · quant + offset is rounded once. Known types: F16, BF16, Q8_0,
-// Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
+// rounded to half first; then scale · quant + offset is rounded once.
 void round_weights(tensor::DType dtype, std::span<const std::byte> blocks, std::span<float> out);
+// Whether it knows the type: F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K.
+bool can_round_weights(tensor::DType dtype);
 
 // The values that the form stands for, as floats; `out` may be `values`. Int8: scale · quant,
 // rounded to float32, which costs at most 6e-8 of a value and is for kernels that multiply floats.

@@ -104,6 +104,7 @@ TEST(RoundWeights, GivesHalvesNearTheNumbersOfTheType) {
   using enum DType;
   for (const DType dtype : {F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K}) {
     SCOPED_TRACE(tensor::name(dtype));
+    EXPECT_TRUE(can_round_weights(dtype));
     constexpr std::int64_t kValues = 1024;
     test::Random random(static_cast<std::uint64_t>(dtype) + 5);
     const std::vector<std::byte> blocks = test::random_weight(dtype, kValues, random);
@@ -138,6 +139,9 @@ TEST(InputForm, HasNamesAndIsForTheTypesItSuits) {
   for (const InputForm form : {InputForm::F32, InputForm::F16, InputForm::BF16, InputForm::Int8})
     EXPECT_EQ(find_input_form(name(form)), form);
   EXPECT_EQ(find_input_form("int4"), std::nullopt);
+  for (const WeightForm form : {WeightForm::Exact, WeightForm::Half})
+    EXPECT_EQ(find_weight_form(name(form)), form);
+  EXPECT_EQ(find_weight_form("f16"), std::nullopt);
   EXPECT_EQ(form_for(InputForm::Int8, DType::Q4_K), InputForm::Int8);
   EXPECT_EQ(form_for(InputForm::Int8, DType::F16), InputForm::F32);
   EXPECT_EQ(form_for(InputForm::BF16, DType::F16), InputForm::BF16);

@@ -95,6 +95,24 @@ Affine affine_at(DType dtype, const std::uint8_t* block, int i) {
 
 }  // namespace
 
+bool can_round_weights(DType dtype) {
+  switch (dtype) {
+    case DType::F16:
+    case DType::BF16:
+    case DType::Q8_0:
+    case DType::Q4_0:
+    case DType::Q4_1:
+    case DType::Q5_0:
+    case DType::Q5_1:
+    case DType::Q4_K:
+    case DType::Q5_K:
+    case DType::Q6_K:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void round_weights(DType dtype, std::span<const std::byte> blocks, std::span<float> out) {
   switch (dtype) {
     case DType::F16:

@@ -52,6 +52,7 @@ struct Options {
   std::string backend = "cpu";
   std::string kv = "f32";
   std::string input;
+  std::string weights = "exact";
   int threads = 0;
   bool special = false;
   bool json = false;
@@ -178,7 +179,9 @@ Result<std::vector<Row>> score_all(const Options& options) {
   if (!text.ok()) return text.error();
   Result<std::unique_ptr<compute::Backend>> backend = compute::make_backend(
       options.backend,
-      {.threads = options.threads, .input = compute::find_input_form(options.input)});
+      {.threads = options.threads,
+       .input = compute::find_input_form(options.input),
+       .weights = compute::find_weight_form(options.weights).value_or(compute::WeightForm::Exact)});
   if (!backend.ok()) return backend.error();
   std::vector<Row> rows;
   for (const std::string& path : options.models) {
@@ -210,6 +213,11 @@ void describe(CLI::App& app, Options& options) {
                  "what products take their input in: f32, f16, bf16, or int8 (block types only); "
                  "with cpu or reference. Without it: what the backend does in earnest")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
+  app.add_option("--weights", options.weights,
+                 "what products take weights in: exact, or half (each rounded to 16 bits, as CUDA "
+                 "has them); half with reference alone")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"exact", "half"}));
   app.add_option("--threads", options.threads, "CPU threads; 0: one for each core")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));

@@ -189,6 +189,39 @@ TEST(PerplexityProgram, TakesMarkersForTokensWhenAsked) {
   EXPECT_LT(windows(), spelt / 2);
 }
 
+// The reference takes the weights of a file as CUDA has them; a type that CUDA takes as it is has
+// no such form.
+TEST(PerplexityProgram, MeasuresWeightsInHalves) {
+  const test::TempDir folder;
+  write_test_model(folder / "model");
+  ASSERT_TRUE(base::write_file_atomically(folder / "text.txt", kText).ok());
+  const auto convert = [&](const std::string& type) {
+    const std::string file = folder / (type + ".gguf");
+    EXPECT_EQ(test::run_program(LLORCH_CONVERT, {folder / "model", file, "--type", type}).exit_code,
+              0);
+    return file;
+  };
+  const auto score = [&](const std::string& file, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--model", file, "--text", folder / "text.txt", "--ctx", "8",
+                               "--windows", "1", "--backend", "reference", "--json"});
+    return run_program(more);
+  };
+  const std::string blocks = convert("q4_k");
+  const auto perplexity = [&](const std::vector<std::string>& more) {
+    const auto run = score(blocks, more);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return json::parse(run.out).take().at("models").as_array()[0].at("perplexity").as_double();
+  };
+  const double exact = perplexity({"--weights", "exact"});
+  EXPECT_EQ(exact, perplexity({}));
+  const double half = perplexity({"--weights", "half"});
+  EXPECT_NE(half, exact);
+  EXPECT_NEAR(half, exact, 1e-2 * exact);
+  const auto floats = score(convert("f32"), {"--weights", "half"});
+  EXPECT_EQ(floats.exit_code, 1);
+  EXPECT_THAT(floats.err, HasSubstr("weights of F32 cannot be rounded to half"));
+}
+
 TEST(PerplexityProgram, SaysWhatIsWrong) {
   const test::TempDir folder;
   write_test_model(folder / "model");

@@ -1,5 +1,7 @@
 #include "compute/reference/reference_backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -201,6 +203,13 @@ class ReferenceBackend final : public HostBackend {
   std::string device_class() const override { return "reference"; }
 
   Result<Weight> load_weight(const WeightSource& source) override {
+    const bool is_multiplied = source.use != WeightUse::LookUp;
+    if (is_multiplied && weight_form(source.dtype) == WeightForm::Half &&
+        !can_round_weights(source.dtype)) {
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("{}: weights of {} cannot be rounded to half", source.name,
+                               tensor::name(source.dtype))};
+    }
     return load_host_weight(source);
   }
   InputForm input_form(DType weight) const override { return forms_.products(weight); }
