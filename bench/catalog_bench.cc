@@ -37,14 +37,14 @@ CatalogContent make_content(std::int64_t models) {
 
 void parse(benchmark::State& state) {
   const std::string text = write_catalog(make_content(state.range(0)));
-  for (auto _ : state) benchmark::DoNotOptimize(parse_catalog(text));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(parse_catalog(text));
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(text.size()));
 }
 BENCHMARK(parse)->Arg(100)->Arg(10'000)->Unit(benchmark::kMillisecond);
 
 void write(benchmark::State& state) {
   const CatalogContent content = make_content(state.range(0));
-  for (auto _ : state) benchmark::DoNotOptimize(write_catalog(content));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(write_catalog(content));
 }
 BENCHMARK(write)->Arg(100)->Arg(10'000)->Unit(benchmark::kMillisecond);
 

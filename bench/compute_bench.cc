@@ -43,7 +43,7 @@ void read_memory(benchmark::State& state) {
   compute::ThreadPool pool(base::usable_cores());
   std::vector<std::uint64_t> memory(
       static_cast<std::size_t>(kWorkingSetBytes) / sizeof(std::uint64_t), 1);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     pool.parallel_for(static_cast<std::int64_t>(memory.size() / 8),
                       [&](int, std::int64_t begin, std::int64_t end) {
                         std::uint64_t sums[8] = {};
@@ -83,7 +83,7 @@ void linear(benchmark::State& state, DType dtype) {
   const Buffer x = allocate(*backend, rows * k * 4);
   const Buffer out = allocate(*backend, rows * n * 4);
   std::size_t next = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     const compute::LinearTarget target = {
         .weight = &weights[next], .bias = {}, .out = TensorView(out.data(), DType::F32, {rows, n})};
     backend->linear({.x = TensorView(x.data(), DType::F32, {rows, k}), .targets = {&target, 1}});
@@ -135,7 +135,7 @@ void attention(benchmark::State& state, DType dtype) {
     return TensorView(static_cast<std::byte*>(cache.data()) + bytes_of(index * side_elems), dtype,
                       {sequences * blocks, shape.kv_heads, kBlockTokens, shape.head_dim});
   };
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
       backend->attention(
           {.q = TensorView(q.data(), DType::F32, {rows, shape.heads, shape.head_dim}),

@@ -70,7 +70,7 @@ void run_decode(benchmark::State& state, const SamplingParams& sampling, bool is
                   {.max_running = sequences, .sampling_threads = sampling_threads});
   SilentHost host;
   GenerationId id = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     if (core.idle()) {
       for (std::int32_t i = 0; i < sequences; ++i) {
         GenerationRequest request;

@@ -222,10 +222,15 @@ struct Load {
   double mid_resident_mb = 0;
 };
 
-// So many streams at once, to their ends; `mid` is called while they run.
+// A look at the fleet while streams run.
+struct Look {
+  milliseconds after{0};
+  std::function<double()> resident_mb;  // null: none is wanted
+};
+
+// So many streams at once, to their ends.
 Load read_many(http::IoThreads& io, http::Client& client, const std::string& url,
-               const std::string& script, std::size_t streams,
-               const std::function<double()>& mid = nullptr, milliseconds mid_after = {}) {
+               const std::string& script, std::size_t streams, const Look& look = {}) {
   std::atomic<std::uint64_t> tokens{0};
   std::atomic<std::uint64_t> broken{0};
   std::atomic<std::size_t> left{streams};
@@ -240,9 +245,9 @@ Load read_many(http::IoThreads& io, http::Client& client, const std::string& url
     });
   }
   Load load;
-  if (mid) {
-    std::this_thread::sleep_for(mid_after);
-    load.mid_resident_mb = mid();
+  if (look.resident_mb) {
+    std::this_thread::sleep_for(look.after);
+    load.mid_resident_mb = look.resident_mb();
   }
   done.get_future().get();
   load.tokens_per_second =
@@ -374,7 +379,7 @@ int run_all(const std::string& folder) {
   const double before = fleet.resident_mb();
   const Load load = read_many(
       io, client, places[1].url, "tokens=20 pace_us=1000000", 2000,
-      [&fleet] { return fleet.resident_mb(); }, milliseconds(15'000));
+      {.after = milliseconds(15'000), .resident_mb = [&fleet] { return fleet.resident_mb(); }});
   fmt::print("2,000 streams {:.0f} MB ({:.0f} MB before), {:.0f} tokens/s, broken {}\n",
              load.mid_resident_mb, before, load.tokens_per_second, load.broken);
   io.stop();

@@ -283,11 +283,11 @@ Result<ModelEntry> Download::take(const fetch::ModelSource& source) {
   Result<std::vector<fetch::FileChunks>> files =
       source.is_tarball ? fetch_tarball(source, folder) : fetch_files(source, folder);
   if (!files.ok()) return files.error();
-  return finish(source, folder, files.take());
+  return finish(source, folder, *files);
 }
 
 Result<ModelEntry> Download::finish(const fetch::ModelSource& source, const fs::path& folder,
-                                    std::vector<fetch::FileChunks> files) {
+                                    const std::vector<fetch::FileChunks>& files) {
   ModelEntry entry = entry_;
   entry.files.clear();
   entry.revision = source.revision;

@@ -60,7 +60,7 @@ class Download {
                           const std::filesystem::path& folder) const;
   Result<contract::ModelEntry> finish(const fetch::ModelSource& source,
                                       const std::filesystem::path& folder,
-                                      std::vector<fetch::FileChunks> files);
+                                      const std::vector<fetch::FileChunks>& files);
   void remove_old(const std::filesystem::path& folder) const;
 
   Result<std::vector<fetch::FileChunks>> fetch_files(const fetch::ModelSource& source,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <type_traits>
 
 #include "base/terminal.h"
 
@@ -50,7 +51,7 @@ struct Enough {
 };
 template <class Number>
 Diagnosis judge_amount(std::string subject, std::string found, Number amount,
-                       const Enough<Number>& enough, std::string mend) {
+                       const Enough<std::type_identity_t<Number>>& enough, std::string mend) {
   if (amount >= enough.note) return {std::move(subject), Verdict::Ok, std::move(found), ""};
   return {std::move(subject), amount < enough.fault ? Verdict::Fault : Verdict::Note,
           std::move(found), std::move(mend)};
@@ -62,7 +63,7 @@ Diagnosis judge_memory(const MachineFacts& facts) {
       "memory",
       fmt::format("{} free of {}", base::human_bytes(host.memory_free_bytes),
                   base::human_bytes(host.memory_total_bytes)),
-      host.memory_free_bytes, Enough{kMemoryNote, kMemoryFault},
+      host.memory_free_bytes, {.note = kMemoryNote, .fault = kMemoryFault},
       "end what is not needed (`ps aux --sort=-rss | head`); `llorch-pool plan MODEL` says what a "
       "model takes before it is loaded");
 }
@@ -85,7 +86,7 @@ Diagnosis judge_descriptors(const MachineFacts& facts) {
   return judge_amount(
       "descriptors",
       fmt::format("{} files at once, up to {}", facts.soft_descriptors, facts.hard_descriptors),
-      facts.hard_descriptors, Enough{kDescriptorsNote, kDescriptorsFault},
+      facts.hard_descriptors, {.note = kDescriptorsNote, .fault = kDescriptorsFault},
       fmt::format(
           "connections follow it; raise the hard limit to {} or more: LimitNOFILE= of a unit, or "
           "\"* hard nofile 65536\" in /etc/security/limits.conf and a new login",
@@ -98,7 +99,7 @@ Diagnosis judge_disk(const MachineFacts& facts) {
       facts.places.empty() ? facts.program_folder : facts.places.front().path;
   return judge_amount(
       "disk", fmt::format("{} free at {}", base::human_bytes(free), folder), free,
-      Enough{kDiskNote, kDiskFault},
+      {.note = kDiskNote, .fault = kDiskFault},
       "`llorch-pool models prune` shows what can go; LLORCH_HOME moves everything to another disk");
 }
 

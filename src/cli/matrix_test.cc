@@ -50,9 +50,11 @@ TEST(MatrixResult, ReadsWhatItWrites) {
   EXPECT_EQ(read->count(CheckState::Passed), 1U);
   EXPECT_EQ(read->count(CheckState::Failed), 1U);
   EXPECT_EQ(read->count(CheckState::Skipped), 1U);
-  for (const char* other : {"", "[]", "{}", R"({"kind":"llorch matrix","cells":[{}]})",
-                            R"({"kind":"llorch matrix","cells":[{"model":"a","backend":"b",)"
-                            R"("host":"c","checks":[{"state":"odd"}]}]})"}) {
+  const char* const odd_state =
+      R"({"kind":"llorch matrix","cells":[{"model":"a","backend":"b","host":"c",)"
+      R"("checks":[{"state":"odd"}]}]})";
+  for (const char* other :
+       {"", "[]", "{}", R"({"kind":"llorch matrix","cells":[{}]})", odd_state}) {
     const Result<MatrixResult> refused = parse_matrix(other);
     ASSERT_FALSE(refused.ok()) << other;
     EXPECT_THAT(refused.error().message, HasSubstr("no file of `llorch matrix --json`"));

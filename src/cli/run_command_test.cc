@@ -276,7 +276,7 @@ TEST_F(RunCommand, HelpThatCannotBeWrittenIsAFailure) {
 }
 
 TEST_F(RunCommand, AnUnknownWordIsNamedWithTheNearest) {
-  const auto says = [](std::vector<std::string> words) {
+  const auto says = [](const std::vector<std::string>& words) {
     const ProgramOutcome outcome = test::run_program(LLORCH, words);
     EXPECT_EQ(outcome.exit_code, 2);
     EXPECT_EQ(outcome.out, "");

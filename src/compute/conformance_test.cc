@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -192,8 +193,9 @@ TEST_P(Conformance, GeluIsTheTanhFormOrTheExactOne) {
 
 // rope
 
-Op rope_op(RopeStyle style, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-           std::int64_t pairs, float magnitude, Layout layout, bool only_angles = false) {
+// Without a style: the angles alone.
+Op rope_op(std::optional<RopeStyle> style, std::int64_t rows, std::int64_t heads,
+           std::int64_t head_dim, std::int64_t pairs, Layout layout) {
   return [=](Device& device) {
     Random random(51);
     Random places(151);
@@ -209,10 +211,10 @@ Op rope_op(RopeStyle style, std::int64_t rows, std::int64_t heads, std::int64_t 
     const TensorView angles = device.output(rows, 2 * pairs, layout);
     device.backend().rope_angles({.positions = device.ints(positions),
                                   .frequencies = device.floats(frequencies, {pairs}),
-                                  .magnitude = magnitude,
+                                  .magnitude = layout == Layout::Tight ? 1.0F : 1.25F,
                                   .out = angles});
-    if (only_angles) return device.read(angles);
-    device.backend().rope({.x = x.split_heads(heads), .angles = angles, .style = style});
+    if (!style) return device.read(angles);
+    device.backend().rope({.x = x.split_heads(heads), .angles = angles, .style = *style});
     return device.read(x);
   };
 }
@@ -221,8 +223,7 @@ Op rope_op(RopeStyle style, std::int64_t rows, std::int64_t heads, std::int64_t 
 TEST_P(Conformance, RopeAnglesAreExactAtAnyPosition) {
   for (const std::int64_t pairs : {1, 24, 128}) {
     expect_close(kTolerance.rope_angles, 2 * pairs, fmt::format("{} pairs", pairs),
-                 rope_op(RopeStyle::Half, 5, 1, 2 * pairs, pairs, 1.25F, Layout::ColumnRange,
-                         /*only_angles=*/true));
+                 rope_op(std::nullopt, 5, 1, 2 * pairs, pairs, Layout::ColumnRange));
   }
 }
 
@@ -232,9 +233,9 @@ TEST_P(Conformance, RopeBothStylesAnyHeadSize) {
       for (const std::int64_t pairs : {head_dim / 2, head_dim / 4}) {
         if (pairs == 0) continue;
         const Layout layout = pairs == head_dim / 2 ? Layout::Tight : Layout::ColumnRange;
-        expect_close(
-            kTolerance.rope, 3 * head_dim, fmt::format("head {} pairs {}", head_dim, pairs),
-            rope_op(style, 5, 3, head_dim, pairs, layout == Layout::Tight ? 1.0F : 1.25F, layout));
+        expect_close(kTolerance.rope, 3 * head_dim,
+                     fmt::format("head {} pairs {}", head_dim, pairs),
+                     rope_op(style, 5, 3, head_dim, pairs, layout));
       }
     }
   }
@@ -469,8 +470,8 @@ TEST_P(Conformance, RowOpsDoNotDependOnTheirNeighbours) {
     expect_prefix("rms norm", rms_norm_op(rows, 172, false, tight),
                   rms_norm_op(17, 172, false, tight));
     for (const auto style : {RopeStyle::Adjacent, RopeStyle::Half}) {
-      expect_prefix("rope", rope_op(style, rows, 2, 48, 24, 1.0F, tight),
-                    rope_op(style, 17, 2, 48, 24, 1.0F, tight));
+      expect_prefix("rope", rope_op(style, rows, 2, 48, 24, tight),
+                    rope_op(style, 17, 2, 48, 24, tight));
     }
     expect_prefix("softcap", softcap_op(rows, 333, false, tight),
                   softcap_op(17, 333, false, tight));

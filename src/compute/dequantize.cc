@@ -316,9 +316,8 @@ void decode_codebook(const std::uint8_t* block, float* out) {
 template <class Type>
 constexpr BlockDecoder kCodebook = each_block<256, Type::kBytes, decode_codebook<Type>>;
 
-}  // namespace
-
-BlockDecoder block_decoder(DType dtype) {
+// Of types whose numbers stand alone. Null: of no such type.
+BlockDecoder plain_decoder(DType dtype) {
   switch (dtype) {
     case DType::F64:
       return each_block<1, 8, decode_number<double>>;
@@ -350,6 +349,15 @@ BlockDecoder block_decoder(DType dtype) {
       return each_block<1, 8, decode_number<std::uint64_t>>;
     case DType::Bool:
       return each_block<1, 1, decode_bool>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+BlockDecoder block_decoder(DType dtype) {
+  switch (dtype) {
     case DType::Q4_0:
       return each_block<32, 18, decode_q4_0>;
     case DType::Q4_1:
@@ -396,12 +404,12 @@ BlockDecoder block_decoder(DType dtype) {
       return kCodebook<IQ3_XXS>;
     case DType::IQ3_S:
       return kCodebook<IQ3_S>;
-    // These exist only inside computations.
-    case DType::Q8_1:
+    case DType::Q8_1:  // these exist only inside computations
     case DType::Q8_K:
       return nullptr;
+    default:
+      return plain_decoder(dtype);
   }
-  return nullptr;
 }
 
 bool can_dequantize(DType dtype) {

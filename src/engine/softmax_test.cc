@@ -25,7 +25,7 @@ std::vector<Weight> weights_of(const std::vector<float>& logits, const Weighing&
 
 TEST(Weighing, AgreesWithTheLibraryEverywhere) {
   std::vector<float> logits;
-  for (float x = 0; x > -100; x -= 0.0137F) logits.push_back(x);
+  for (int i = 0; i < 7300; ++i) logits.push_back(-0.0137F * static_cast<float>(i));
   logits.push_back(-kInfinity);
   for (const float temperature : {1.0F, 0.3F, 1.9F}) {
     const std::vector<Weight> weights = weights_of(logits, Weighing(0, temperature));

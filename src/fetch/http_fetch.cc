@@ -24,8 +24,8 @@ constexpr std::size_t kHeaderFieldsMax = 200;
 constexpr std::size_t kHeaderBytesMax = std::size_t{64} << 10;
 
 void start_libcurl_once() {
-  static const CURLcode kStarted = curl_global_init(CURL_GLOBAL_DEFAULT);
-  CHECK(kStarted == CURLE_OK, "libcurl");
+  static const CURLcode started = curl_global_init(CURL_GLOBAL_DEFAULT);
+  CHECK(started == CURLE_OK, "libcurl");
 }
 
 bool transport_may_pass(CURLcode code) {

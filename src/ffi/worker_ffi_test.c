@@ -24,6 +24,7 @@ static int read_all(InferenceResult* result, int size, char* out) {
   int index = -1;
   int error = -1;
   int count = 0;
+  size_t length = 0;
   out[0] = '\0';
   while (cuda_inference_next_token(result, piece, size, &index, &error)) {
     EXPECT(error == CUDA_OK);
@@ -31,7 +32,10 @@ static int read_all(InferenceResult* result, int size, char* out) {
     EXPECT(piece[0] != '\0');
     EXPECT(strlen(piece) < (size_t)size);
     ++count;
-    if (strlen(out) + strlen(piece) + 1 < TEXT_MAX) strcat(out, piece);
+    const size_t bytes = strlen(piece);
+    if (length + bytes + 1 >= TEXT_MAX) continue;
+    memcpy(out + length, piece, bytes + 1);
+    length += bytes;
   }
   EXPECT(error == CUDA_OK);
   return count;
@@ -73,7 +77,9 @@ static void test_every_code_has_a_text(void) {
   const int codes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 99, -1, 12345};
   for (size_t i = 0; i < sizeof codes / sizeof codes[0]; ++i) {
     const char* text = cuda_error_message(codes[i]);
-    EXPECT(text != NULL && strlen(text) > 0);
+    EXPECT(text != NULL);
+    if (text == NULL) continue;
+    EXPECT(strlen(text) > 0);
     for (size_t other = 0; other < i && i < 10; ++other)
       EXPECT(strcmp(text, cuda_error_message(codes[other])) != 0);
   }

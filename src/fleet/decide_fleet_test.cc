@@ -34,7 +34,7 @@ TEST_F(DecideLoad, AJobBehindALoadCountsTheSlotsThatAreToCome) {
   for (int i = 0; i < 8; ++i) submit_task();
   ASSERT_THAT(out.loads, SizeIs(1));
   // Two seconds to load, then seven jobs of two seconds each in four slots.
-  EXPECT_NEAR(out.replies.at(next_job).predicted_start_ms, 2000 + 7 * 2010 / 4, 100);
+  EXPECT_NEAR(out.replies.at(next_job).predicted_start_ms, 2000 + 7 * 2010 / 4.0, 100);
 }
 
 TEST_F(DecideLoad, AWorkerWithoutWorkLeavesAfterAQuarterOfAnHour) {

@@ -152,7 +152,7 @@ class SlowQueue {
   void push(const Waiting& waiting, TimePoint now) {
     age(now);
     come(waiting.key);
-    items.push_back({waiting, next_order++, false});
+    items.push_back({waiting, next_order_++, false});
   }
   JobIndex front(TimePoint now) {
     age(now);
@@ -189,11 +189,11 @@ class SlowQueue {
       if (item.waiting.cls != JobClass::Batch || item.aged) continue;
       if (now - item.waiting.submitted < kAgeing) continue;
       item.aged = true;
-      item.order = next_order++;
+      item.order = next_order_++;
     }
   }
 
-  std::uint64_t next_order = 0;
+  std::uint64_t next_order_ = 0;
 };
 
 TEST(Queue, AgreesWithASlowQueueThatScans) {

@@ -107,7 +107,7 @@ TEST(GgufWriter, EveryTensorTypeComesBackAtEveryAlignment) {
       if (row.ggml_id < 0) continue;
       const Shape shape{3, row.block_elems};
       contents.push_back(
-          counting_bytes(static_cast<std::size_t>(3 * row.block_bytes), row.ggml_id));
+          counting_bytes(3 * static_cast<std::size_t>(row.block_bytes), row.ggml_id));
       writer.add_tensor({std::string(row.name), row.dtype, shape, contents.back(), {}});
     }
     ASSERT_TRUE(writer.write(dir / "m.gguf").ok());
@@ -336,7 +336,8 @@ TEST_F(SplitGguf, AMergedFileIsWhole) {
 TEST(ReadGguf, ErrorsNameTheFile) {
   const test::TempDir dir;
   EXPECT_EQ(read_gguf(dir / "none.gguf").error().code, ErrorCode::NotFound);
-  std::ofstream(dir / "empty.gguf");
+  std::ofstream empty(dir / "empty.gguf");
+  empty.close();
   EXPECT_THAT(read_gguf(dir / "empty.gguf").error().message,
               HasSubstr("empty.gguf: the magic number"));
 }

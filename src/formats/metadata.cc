@@ -131,9 +131,10 @@ std::size_t element_bytes(ElementType type) {
 }
 
 Status Metadata::add(std::string key, Value value, std::optional<ElementType> stored) {
-  const auto [at, added] = entries_.try_emplace(std::move(key), std::move(value));
+  const auto [at, added] = entries_.try_emplace(std::move(key));
   if (!added)
     return Error{ErrorCode::Corrupt, fmt::format("key {} appears twice", base::quoted(at->first))};
+  at->second = std::move(value);
   if (stored) stored_types_.emplace(at->first, *stored);
   return ok_status();
 }

@@ -112,7 +112,7 @@ TEST(Metadata, FallbackIsForAbsentKeysOnly) {
 
 TEST(Metadata, IntegerArraysOfEveryWidth) {
   Metadata metadata;
-  const auto expect = [&metadata](std::string key, ArrayView array, std::int64_t a,
+  const auto expect = [&metadata](const std::string& key, ArrayView array, std::int64_t a,
                                   std::int64_t b) {
     ASSERT_TRUE(metadata.add(key, array).ok());
     EXPECT_THAT(metadata.integers(key).take(), ElementsAre(a, b)) << key;

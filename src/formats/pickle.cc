@@ -75,6 +75,41 @@ class Machine {
         return pop_mark().ok() ? ok_status() : Status(no_mark());
       case kDup:
         return dup();
+      case kBinGet:
+        return get<std::uint8_t>();
+      case kLongBinGet:
+        return get<std::uint32_t>();
+      case kBinPut:
+        return put(cursor_.read<std::uint8_t>());
+      case kLongBinPut:
+        return put(cursor_.read<std::uint32_t>());
+      case kMemoize:
+        return put(memo_count_);
+      case kGlobal:
+        return global();
+      case kStackGlobal:
+        return stack_global();
+      case kReduce:
+      case kNewObj:
+        return call();
+      case kBuild:
+        return build();
+      case kAppend:
+        return extend(Kind::List, 1);
+      case kSetItem:
+        return extend(Kind::Dict, 2);
+      case kAppends:
+        return extend_marked(Kind::List);
+      case kSetItems:
+        return extend_marked(Kind::Dict);
+      default:
+        return push_value(opcode);
+    }
+  }
+
+  // Opcodes that put one value on the stack.
+  Status push_value(std::uint8_t opcode) {
+    switch (opcode) {
       case kNone:
         return push({.kind = Kind::None});
       case kNewTrue:
@@ -128,35 +163,8 @@ class Machine {
         return push_marked(Kind::List);
       case kDict:
         return push_marked(Kind::Dict);
-      case kAppend:
-        return extend(Kind::List, 1);
-      case kSetItem:
-        return extend(Kind::Dict, 2);
-      case kAppends:
-        return extend_marked(Kind::List);
-      case kSetItems:
-        return extend_marked(Kind::Dict);
-      case kBinGet:
-        return get<std::uint8_t>();
-      case kLongBinGet:
-        return get<std::uint32_t>();
-      case kBinPut:
-        return put(cursor_.read<std::uint8_t>());
-      case kLongBinPut:
-        return put(cursor_.read<std::uint32_t>());
-      case kMemoize:
-        return put(memo_count_);
-      case kGlobal:
-        return global();
-      case kStackGlobal:
-        return stack_global();
       case kBinPersistentId:
         return push_items(Kind::PersistentId, 1);
-      case kReduce:
-      case kNewObj:
-        return call();
-      case kBuild:
-        return build();
       default:
         return fail(fmt::format("opcode {:#04x} is not one that weight files use", opcode),
                     ErrorCode::Unsupported);

@@ -9,7 +9,7 @@
 namespace llorch::formats {
 namespace {
 
-using ::testing::ElementsAre, ::testing::HasSubstr;
+using ::testing::HasSubstr;
 using Kind = PickleValue::Kind;
 
 Result<Pickle> read(std::string_view bytes) {

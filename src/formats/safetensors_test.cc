@@ -72,7 +72,7 @@ TEST(SafeTensorsReader, KnowsEveryDType) {
     const std::string image =
         image_of(fmt::format(R"({{"t":{{"dtype":"{}","shape":[3],"data_offsets":[0,{}]}}}})", name,
                              3 * bytes),
-                 static_cast<std::size_t>(3 * bytes));
+                 3 * static_cast<std::size_t>(bytes));
     const Result<WeightFile> weights = parse_safetensors(std::as_bytes(std::span(image)));
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     EXPECT_EQ(weights->tensors()[0].dtype, dtype) << name;

@@ -26,7 +26,7 @@ FileSummary summary_of(const std::filesystem::path& path) {
 // A file in memory whose tensors are views over `storage`.
 WeightTensor view(std::string name, DType dtype, tensor::Shape shape,
                   std::span<const std::byte> bytes) {
-  return {std::move(name), dtype, std::move(shape), bytes, {}};
+  return {std::move(name), dtype, shape, bytes, {}};
 }
 
 TEST(Summary, ReadsAHuggingFaceFolder) {

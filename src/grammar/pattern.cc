@@ -132,8 +132,8 @@ class Compiler {
   }
 
   void add_any(Nfa& nfa, std::uint32_t state) {
-    static const CharSet kAny = {{0, kMaxScalar}};
-    nfa.states[state].on_chars.emplace_back(&kAny, state);
+    static const CharSet any = {{0, kMaxScalar}};
+    nfa.states[state].on_chars.emplace_back(&any, state);
   }
 
   // The whole texts that a branch's body accepts. In a lookahead what follows is free.

@@ -41,8 +41,8 @@ bool matches(const PatternAutomaton& automaton, std::string_view ascii) {
 }
 
 TEST(Pattern, ZodsExpressions) {
-  const auto check = [](std::string_view pattern, std::vector<std::string> good,
-                        std::vector<std::string> bad) {
+  const auto check = [](std::string_view pattern, const std::vector<std::string>& good,
+                        const std::vector<std::string>& bad) {
     const auto automaton = compile(pattern);
     ASSERT_TRUE(automaton.ok()) << automaton.error().message;
     for (const std::string& text : good) EXPECT_TRUE(matches(*automaton, text)) << text;

@@ -44,7 +44,7 @@ inline fleet::AnswerGroup group(const fleet::JobId& job, std::uint32_t from,
 // Collects what a store says; any thread.
 class Heard {
  public:
-  void add(Written written) {
+  void add(const Written& written) {
     const base::MutexLock lock(mutex_);
     for (const RecordWritten& record : written.records) records_.push_back(record);
     for (const AnswerWritten& answer : written.answers) answers_.push_back(answer);

@@ -36,7 +36,7 @@ std::span<const Architecture> architectures() {
   const std::span<const TensorRow> split = decoder_tensors();
   const std::span<const TensorRow> fused = fused_decoder_tensors();
   const std::span<const TensorRow> post_normed = post_norm_decoder_tensors();
-  static const std::array kTable = {
+  static const std::array table = {
       gpt2_architecture(),
       decoder("llama", read_llama, split, kPaired),
       decoder("mistral", read_mistral, split, kPaired, "llama"),
@@ -46,7 +46,7 @@ std::span<const Architecture> architectures() {
       decoder("gemma2", read_gemma2, post_normed, kPlusOne),
       decoder("gemma3", read_gemma3, post_normed, kPlusOne, "gemma3", "gemma3_text"),
   };
-  return kTable;
+  return table;
 }
 
 Result<std::string> declared_architecture(const formats::WeightFile& file) {

@@ -433,7 +433,7 @@ TEST(CheckpointNegative, C12DecodePositionsRestart) {
   Trace ours = model.record();
   std::vector<std::int32_t> ids = model.reference().ids;
   BatchPlan plan;
-  plan.block_tables.push_back(blocks);
+  plan.block_tables.emplace_back(blocks);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     plan.rows.push_back({ids[i], static_cast<std::int32_t>(i), 0, i + 1 == ids.size()});
   }

@@ -55,7 +55,7 @@ class ForwardTest : public testing::TestWithParam<Subject> {
   // One sequence, from its beginning.
   BatchPlan plan_of(std::span<const std::int32_t> ids) const {
     BatchPlan plan;
-    plan.block_tables.push_back(blocks_);
+    plan.block_tables.emplace_back(blocks_);
     append(plan, ids, 0, 0);
     return plan;
   }
@@ -76,7 +76,7 @@ TEST_P(ForwardTest, PrefillEqualsTokenByTokenBitForBit) {
   std::vector<float> stepped;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     BatchPlan plan;
-    plan.block_tables.push_back(blocks_);
+    plan.block_tables.emplace_back(blocks_);
     append(plan, {&ids[i], 1}, static_cast<std::int32_t>(i), 0);
     const std::vector<float> one = run(*runner_, plan);
     stepped.insert(stepped.end(), one.begin(), one.end());
@@ -286,7 +286,7 @@ TEST_P(ForwardTest, AnAbortedStepGivesNothingAndCanBeRunAgain) {
   const std::vector<float> expected = run_alone(ids);
   std::atomic<bool> abort = true;
   BatchPlan plan;
-  plan.block_tables.push_back(blocks_);
+  plan.block_tables.emplace_back(blocks_);
   plan.abort = &abort;
   append(plan, ids, 0, 0);
   const StepOutput output = runner_->forward(plan);
@@ -312,7 +312,7 @@ TEST_P(ForwardTest, HalfPrecisionCacheStaysClose) {
 TEST_P(ForwardTest, BrokenPlansAreBugs) {
   const auto forward = [this](BatchRow row) {
     BatchPlan plan;
-    plan.block_tables.push_back(blocks_);
+    plan.block_tables.emplace_back(blocks_);
     plan.rows.push_back(row);
     runner_->forward(plan);
   };

@@ -65,7 +65,7 @@ TEST(Rope, GgufKeysMeanTheSame) {
     formats::WeightFile file(formats::FileFormat::Gguf, "x");
     formats::Metadata& metadata = file.mutable_metadata();
     EXPECT_TRUE(metadata.add("general.architecture", std::string("llama")).ok());
-    fill([&metadata](std::string key, formats::Value value) {
+    fill([&metadata](const std::string& key, formats::Value value) {
       EXPECT_TRUE(metadata.add("llama.rope." + key, std::move(value)).ok());
     });
     ModelConfig config;

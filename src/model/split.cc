@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace llorch::model {
@@ -24,7 +25,7 @@ Result<std::vector<std::int32_t>> share_layers(std::int32_t num_layers,
   for (std::int32_t i = 0; i < devices; ++i) {
     const auto share =
         static_cast<double>(std::max<std::int64_t>(shares[static_cast<std::size_t>(i)], 1));
-    const auto fair = static_cast<std::int32_t>(share / left * layers_left + 0.5);
+    const auto fair = static_cast<std::int32_t>(std::lround(share / left * layers_left));
     layers.push_back(std::clamp(fair, 1, layers_left - (devices - 1 - i)));
     layers_left -= layers.back();
     left -= share;

@@ -76,7 +76,8 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
     buffers.pinned_hidden_ =
         backend.pin_host(std::as_writable_bytes(std::span(buffers.host_hidden_)));
   }
-  buffers.host_ids_.resize(static_cast<std::size_t>(compute::Backend::kMarks * limits.logit_rows));
+  buffers.host_ids_.resize(static_cast<std::size_t>(compute::Backend::kMarks) *
+                           static_cast<std::size_t>(limits.logit_rows));
   buffers.pinned_ids_ = backend.pin_host(std::as_writable_bytes(std::span(buffers.host_ids_)));
   const std::int64_t inputs = std::max({config.hidden_dim, config.q_width(), config.ffn_dim});
   const Status reserved = backend.reserve({.rows = rows,

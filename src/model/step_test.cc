@@ -23,7 +23,7 @@ class HeardStep : public testing::Test {
     ropes_ = std::ssize(loaded->config.ropes);
     runner_ = TransformerRunner::make(loaded, backend_, {}).take();
     BatchPlan plan;
-    plan.block_tables.push_back(blocks_);
+    plan.block_tables.emplace_back(blocks_);
     plan.abort = abort;
     const std::vector<float> own(2 * static_cast<std::size_t>(runner_->hidden_dim()), 0.25F);
     plan.embeddings = own;
@@ -184,7 +184,7 @@ TEST_F(HeardStep, ThreadsMeetSixTimesALayerInsteadOfEleven) {
     const auto runner = TransformerRunner::make(loaded, backend, {}).take();
     const std::vector<std::int32_t> blocks = {0, 1, 2, 3};
     BatchPlan plan;
-    plan.block_tables.push_back(blocks);
+    plan.block_tables.emplace_back(blocks);
     for (std::int32_t i = 0; i < rows; ++i) plan.rows.push_back({i + 1, i, 0, false});
     const std::int64_t before = backend.thread_meetings();
     runner->forward(plan);

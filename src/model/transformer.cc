@@ -28,6 +28,34 @@ std::int64_t widest_table(const BatchPlan& plan, std::int32_t blocks_max) {
   return std::min<std::int64_t>(static_cast<std::int64_t>(widest), blocks_max);
 }
 
+// Of all rows the token, the position and the slot in the cache, one list after the other. Awaited
+// tokens are places among `num_found` that the step before found.
+void stage_rows(const BatchPlan& plan, const ModelConfig& config, const KvStorage& cache,
+                std::int64_t num_found, std::vector<std::int32_t>& staging) {
+  for (const BatchRow& row : plan.rows) {
+    if (row.awaited >= 0) {
+      CHECK(row.awaited < num_found);
+      staging.push_back(-1 - row.awaited);
+      continue;
+    }
+    const auto num_given = static_cast<std::int64_t>(plan.embeddings.size()) / config.hidden_dim;
+    CHECK(row.token >= 0 && row.token < (row.is_embedding ? num_given : config.vocab_size));
+    staging.push_back(row.is_embedding ? 0 : row.token);
+  }
+  for (const BatchRow& row : plan.rows) {
+    CHECK(row.position >= 0 && row.position < config.context_length);
+    staging.push_back(row.position);
+  }
+  for (const BatchRow& row : plan.rows) {
+    CHECK(row.sequence >= 0 && std::cmp_less(row.sequence, plan.block_tables.size()));
+    const std::span<const std::int32_t> table =
+        plan.block_tables[static_cast<std::size_t>(row.sequence)];
+    const auto index = static_cast<std::size_t>(row.position / cache.block_tokens());
+    CHECK(index < table.size() && table[index] >= 0 && table[index] < cache.num_blocks());
+    staging.push_back(table[index] * cache.block_tokens() + row.position % cache.block_tokens());
+  }
+}
+
 }  // namespace
 
 struct Transformer::Step {
@@ -84,30 +112,11 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
 
   std::vector<std::int32_t>& staging = buffers.staging_;
   staging.clear();
-  const StepBuffers::Flight* last =
-      buffers.num_flights_ > 0 ? &buffers.flight_at(buffers.num_flights_ - 1) : nullptr;
-  for (const BatchRow& row : plan.rows) {
-    if (row.awaited >= 0) {
-      CHECK(last != nullptr && std::cmp_less(row.awaited, last->num_ids));
-      staging.push_back(-1 - row.awaited);
-      continue;
-    }
-    const auto num_given = static_cast<std::int64_t>(plan.embeddings.size()) / config_.hidden_dim;
-    CHECK(row.token >= 0 && row.token < (row.is_embedding ? num_given : config_.vocab_size));
-    staging.push_back(row.is_embedding ? 0 : row.token);
-  }
-  for (const BatchRow& row : plan.rows) {
-    CHECK(row.position >= 0 && row.position < config_.context_length);
-    staging.push_back(row.position);
-  }
-  for (const BatchRow& row : plan.rows) {
-    CHECK(row.sequence >= 0 && row.sequence < num_sequences);
-    const std::span<const std::int32_t> table =
-        plan.block_tables[static_cast<std::size_t>(row.sequence)];
-    const auto index = static_cast<std::size_t>(row.position / cache.block_tokens());
-    CHECK(index < table.size() && table[index] >= 0 && table[index] < cache.num_blocks());
-    staging.push_back(table[index] * cache.block_tokens() + row.position % cache.block_tokens());
-  }
+  const bool has_last = buffers.num_flights_ > 0;
+  stage_rows(
+      plan, config_, cache,
+      has_last ? static_cast<std::int64_t>(buffers.flight_at(buffers.num_flights_ - 1).num_ids) : 0,
+      staging);
   buffers.runs_.clear();
   for (const BatchRow& row : plan.rows) {
     staging.push_back(row.sequence);

@@ -29,7 +29,8 @@ ErrorCode code_of(const Result<Caller>& caller) {
 class Keys : public ::testing::Test {
  protected:
   Keys() {
-    store = job_store::open_sqlite_store({.file = folder / "db"}, [](job_store::Written) {}).take();
+    store = job_store::open_sqlite_store({.file = folder / "db"}, [](const job_store::Written&) {
+            }).take();
     open();
   }
   void open() {

@@ -110,8 +110,9 @@ class FakeParts final : public Attempts, public Answers, public PoolOrders {
 class Daemon {
  public:
   explicit Daemon(const std::filesystem::path& file, fleet::FleetLimits limits = {}) {
-    auto opened = job_store::open_sqlite_store(
-        {.file = file}, [this](job_store::Written written) { core->note_written(written); });
+    auto opened = job_store::open_sqlite_store({.file = file}, [this](job_store::Written written) {
+      core->note_written(std::move(written));
+    });
     CHECK(opened.ok(), opened.error().message);
     store = opened.take();
     core = std::make_unique<Orchestrator>(limits, store->begin_boot().take());

@@ -29,19 +29,7 @@ const std::string kHash(32, 'a');
 class ScriptedPool {
  public:
   ScriptedPool() {
-    state_.pool_id = "scripted";
-    state_.host.disk_free_bytes = std::int64_t{1} << 30;
-    contract::PoolDevice cpu;
-    cpu.backend = "cpu";
-    cpu.total_bytes = cpu.free_bytes = std::int64_t{1} << 30;
-    state_.devices = {cpu};
-    contract::PoolModel model;
-    model.id = "tiny";
-    model.model_hash = kHash;
-    model.downloaded = true;
-    model.backends = {"cpu"};
-    model.need_bytes = 100;
-    state_.models = {model};
+    describe();
     http::Router router;
     router.add(http::Method::Get, "/v2/state", [this](const http::Request&) {
       const base::MutexLock lock(mutex_);
@@ -52,27 +40,8 @@ class ScriptedPool {
       }
       return Result<http::Response>(api::json_response(200, state));
     });
-    router.add(http::Method::Post, "/v2/workers/start", [this](const http::Request& request) {
-      const base::MutexLock lock(mutex_);
-      last_start_ = request.body;
-      if (plans_killed > 0) {
-        --plans_killed;
-        return Result<http::Response>(Error{ErrorCode::Unavailable, "the planner was killed"});
-      }
-      contract::PoolWorker worker;
-      worker.id = "worker-cpu-" + std::to_string(state_.workers.size());
-      worker.backend = "cpu";
-      worker.model = "tiny";
-      worker.model_hash = kHash;
-      worker.start = 1;
-      worker.slots = 2;
-      worker.build = "b1";
-      worker.state = fails ? contract::PoolWorkerState::Failed : contract::PoolWorkerState::Ready;
-      if (fails) worker.category = contract::ExitCategory::StartFailed;
-      if (fails) worker.reason = "its weights are cursed";
-      state_.workers.push_back(worker);
-      return Result<http::Response>(api::json_response(202, contract::to_json(worker)));
-    });
+    router.add(http::Method::Post, "/v2/workers/start",
+               [this](const http::Request& request) { return start_worker(request); });
     router.add(http::Method::Get, "/v2/workers/{id}", [this](const http::Request& request) {
       const base::MutexLock lock(mutex_);
       for (const contract::PoolWorker& worker : state_.workers) {
@@ -143,6 +112,44 @@ class ScriptedPool {
   std::atomic<int> plans_killed = 0;  // so many starts are still 503
 
  private:
+  void describe() {
+    const base::MutexLock lock(mutex_);
+    state_.pool_id = "scripted";
+    state_.host.disk_free_bytes = std::int64_t{1} << 30;
+    contract::PoolDevice cpu;
+    cpu.backend = "cpu";
+    cpu.total_bytes = cpu.free_bytes = std::int64_t{1} << 30;
+    state_.devices = {cpu};
+    contract::PoolModel model;
+    model.id = "tiny";
+    model.model_hash = kHash;
+    model.downloaded = true;
+    model.backends = {"cpu"};
+    model.need_bytes = 100;
+    state_.models = {model};
+  }
+  Result<http::Response> start_worker(const http::Request& request) {
+    const base::MutexLock lock(mutex_);
+    last_start_ = request.body;
+    if (plans_killed > 0) {
+      --plans_killed;
+      return Result<http::Response>(Error{ErrorCode::Unavailable, "the planner was killed"});
+    }
+    contract::PoolWorker worker;
+    worker.id = "worker-cpu-" + std::to_string(state_.workers.size());
+    worker.backend = "cpu";
+    worker.model = "tiny";
+    worker.model_hash = kHash;
+    worker.start = 1;
+    worker.slots = 2;
+    worker.build = "b1";
+    worker.state = fails ? contract::PoolWorkerState::Failed : contract::PoolWorkerState::Ready;
+    if (fails) worker.category = contract::ExitCategory::StartFailed;
+    if (fails) worker.reason = "its weights are cursed";
+    state_.workers.push_back(worker);
+    return Result<http::Response>(api::json_response(202, contract::to_json(worker)));
+  }
+
   base::Mutex mutex_;
   contract::PoolState state_ LLORCH_GUARDED_BY(mutex_);
   std::string last_start_ LLORCH_GUARDED_BY(mutex_);

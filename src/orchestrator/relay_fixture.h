@@ -152,7 +152,7 @@ class RelayHouse {
   }
 
   // Follows the job's events to their end, or until `max_events` have come.
-  std::future<std::string> follow(const fleet::JobId& job, std::string last_event_id = {},
+  std::future<std::string> follow(const fleet::JobId& job, const std::string& last_event_id = {},
                                   std::size_t max_events = SIZE_MAX) {
     return std::async(std::launch::async, [this, job, last_event_id, max_events] {
       http::Client client;
@@ -206,7 +206,7 @@ class RelayHouse {
     job_store::SqliteOptions options;
     options.file = folder_ + "/jobs.db";
     Result<std::unique_ptr<job_store::Store>> store =
-        job_store::open_sqlite_store(options, [this](job_store::Written written) {
+        job_store::open_sqlite_store(options, [this](const job_store::Written& written) {
           if (AnswerBook* with = book_) with->note_written(written.answers);
         });
     EXPECT_TRUE(store.ok()) << (store.ok() ? "" : store.error().message);

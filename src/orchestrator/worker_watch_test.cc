@@ -20,7 +20,7 @@ contract::PoolWorker worker(std::string id, std::uint32_t start, PoolWorkerState
 
 class WatchTest : public ::testing::Test {
  protected:
-  std::vector<std::string> take(std::vector<contract::PoolWorker> workers) {
+  std::vector<std::string> take(const std::vector<contract::PoolWorker>& workers) {
     std::vector<std::string> lines;
     for (const WorkerAct& act : watch.take(pool_start, workers))
       lines.push_back(std::string(act.action) + " " + act.worker);

@@ -55,7 +55,7 @@ def check_architecture(root):
 
 
 def check_families(root):
-    table = re.search(r"kTable = \{(.*?)\};", (root / "src/model/architecture.cc").read_text(), re.S)
+    table = re.search(r"std::array table = \{(.*?)\};", (root / "src/model/architecture.cc").read_text(), re.S)
     known = set(re.findall(r'decoder\("(\w+)"|(\w+)_architecture\(\)', table[1] if table else ""))
     known = {one or other for one, other in known}
     if len(known) < 2:

@@ -53,8 +53,8 @@ def write_books():
         codes = list(entries(getattr(quants, name), bits))
         text += f"LLORCH_HOST_DEVICE inline std::uint32_t {function}(std::uint32_t index) {{\n"
         text += f"  static constexpr std::uint16_t kCodes[{len(codes)}] = {{\n"
-        for i in range(0, len(codes), 12):
-            text += "    " + " ".join(f"0x{code:04x}," for code in codes[i:i + 12]) + "\n"
+        for i in range(0, len(codes), 32):
+            text += "    " + " ".join(f"0x{code:04x}," for code in codes[i:i + 32]) + "\n"
         text += "  };\n  return kCodes[index];\n}\n\n"
     text += "// clang-format on\n\n}  // namespace llorch::compute\n"
     (ROOT / "src/compute/codebooks.h").write_text(text)

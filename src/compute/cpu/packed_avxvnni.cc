@@ -51,8 +51,8 @@ PackedKernels make_kernels(const PackedKernels& avx2) {
 const PackedKernels* packed_avxvnni() {
   const PackedKernels* avx2 = packed_avx2();
   if (avx2 == nullptr || !has_dots()) return nullptr;
-  static const PackedKernels kKernels = make_kernels(*avx2);
-  return &kKernels;
+  static const PackedKernels kernels = make_kernels(*avx2);
+  return &kernels;
 }
 
 }  // namespace llorch::compute

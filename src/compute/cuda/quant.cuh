@@ -312,10 +312,9 @@ struct Codebook {
   }
 };
 
-// Calls function(Decoder{}) for the type's decoder. False, without a call, where there is none; the
-// types are those of compute::can_dequantize.
+// As with_decoder, for types whose numbers stand alone.
 template <class Function>
-bool with_decoder(tensor::DType dtype, Function&& function) {
+bool with_plain_decoder(tensor::DType dtype, Function&& function) {
   using tensor::DType;
   switch (dtype) {
     case DType::F64:
@@ -348,6 +347,17 @@ bool with_decoder(tensor::DType dtype, Function&& function) {
       return function(Number<std::uint64_t>{}), true;
     case DType::Bool:
       return function(Bool{}), true;
+    default:
+      return false;
+  }
+}
+
+// Calls function(Decoder{}) for the type's decoder. False, without a call, where there is none; the
+// types are those of compute::can_dequantize.
+template <class Function>
+bool with_decoder(tensor::DType dtype, Function&& function) {
+  using tensor::DType;
+  switch (dtype) {
     case DType::Q4_0:
       return function(Q4_0{}), true;
     case DType::Q4_1:
@@ -395,7 +405,7 @@ bool with_decoder(tensor::DType dtype, Function&& function) {
     case DType::IQ3_S:
       return function(Codebook<IQ3_S>{}), true;
     default:  // as dequantize.cc
-      return false;
+      return with_plain_decoder(dtype, std::forward<Function>(function));
   }
 }
 
