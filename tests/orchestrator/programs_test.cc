@@ -1,12 +1,7 @@
 // One machine end to end: a task is queued, its model is loaded, its tokens come, and its end.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -14,6 +9,7 @@
 
 #include "fleet_home.h"
 #include "support/eventually.h"
+#include "support/notify_socket.h"
 #include "support/run_program.h"
 #include "support/terminal_program.h"
 #include "worker/test_model.h"
@@ -84,31 +80,14 @@ TEST(Orchestratord, LoadsTheModelAndAnswersATask) {
 
 TEST(Orchestratord, TellsItsServiceManager) {
   const TempDir folder;
-  const std::string name = (folder / "notify").string();
-  const int socket = ::socket(AF_UNIX, SOCK_DGRAM, 0);
-  ASSERT_GE(socket, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  ASSERT_LT(name.size(), sizeof(address.sun_path));
-  std::copy(name.begin(), name.end(), std::begin(address.sun_path));
-  ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  std::string heard;
-  const auto hears = [&](std::string_view text) {
-    return eventually([&] {
-      std::array<char, 512> buffer{};
-      const ssize_t got = ::recv(socket, buffer.data(), buffer.size(), MSG_DONTWAIT);
-      if (got > 0) heard += std::string(buffer.data(), static_cast<std::size_t>(got)) + "\n";
-      return heard.find(text) != std::string::npos;
-    });
-  };
+  NotifySocket manager(folder / "notify");
   ChildProcess orchestrator(LLORCH_ORCHESTRATORD, {"--port", "0", "--local-pool", "false"},
-                            {"LLORCH_HOME=" + folder.path().string(), "NOTIFY_SOCKET=" + name});
-  EXPECT_TRUE(hears("READY=1\nSTATUS=listening on http://127.0.0.1:")) << heard;
+                            {"LLORCH_HOME=" + folder.path().string(), manager.variable()});
+  EXPECT_TRUE(manager.hears("READY=1\nSTATUS=listening on http://127.0.0.1:")) << manager.heard();
   EXPECT_FALSE(std::filesystem::is_empty(folder.path())) << "ready means that its store is there";
   orchestrator.signal(SIGTERM);
-  EXPECT_TRUE(hears("STOPPING=1")) << heard;
+  EXPECT_TRUE(manager.hears("STOPPING=1")) << manager.heard();
   EXPECT_EQ(orchestrator.wait(), 0);
-  ::close(socket);
 }
 
 // As in our unit: the pool is a service's, which may be starting just then.

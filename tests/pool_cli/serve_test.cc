@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 
 #include "base/process_table.h"
 #include "pool_cli/pool_home.h"
+#include "support/notify_socket.h"
 
 namespace llorch::test {
 namespace {
@@ -416,30 +416,13 @@ TEST_F(Serve, OtherAddressesNeedAToken) {
 }
 
 TEST_F(Serve, TellsItsServiceManager) {
-  const std::string name = (home_.path() / "notify").string();
-  const int socket = ::socket(AF_UNIX, SOCK_DGRAM, 0);
-  ASSERT_GE(socket, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  ASSERT_LT(name.size(), sizeof(address.sun_path));
-  std::copy(name.begin(), name.end(), std::begin(address.sun_path));
-  ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  std::string heard;
-  const auto hears = [&](std::string_view text) {
-    return eventually([&] {
-      std::array<char, 512> buffer{};
-      const ssize_t got = ::recv(socket, buffer.data(), buffer.size(), MSG_DONTWAIT);
-      if (got > 0) heard += std::string(buffer.data(), static_cast<std::size_t>(got)) + "\n";
-      return heard.find(text) != std::string::npos;
-    });
-  };
-  const auto manager = serve({}, {"NOTIFY_SOCKET=" + name});
-  EXPECT_TRUE(hears("READY=1")) << heard;
+  NotifySocket service(home_.path() / "notify");
+  const auto manager = serve({}, {service.variable()});
+  EXPECT_TRUE(service.hears("READY=1")) << service.heard();
   EXPECT_FALSE(home_.url().empty()) << "ready means that it can be found";
   manager->signal(SIGTERM);
-  EXPECT_TRUE(hears("STOPPING=1")) << heard;
+  EXPECT_TRUE(service.hears("STOPPING=1")) << service.heard();
   EXPECT_EQ(manager->wait(), 0);
-  ::close(socket);
 }
 
 TEST_F(Serve, ATakenPortIsExplained) {
