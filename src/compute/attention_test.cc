@@ -146,11 +146,11 @@ std::vector<float> run(Backend& backend, const Case& c) {
   return device.read(c.want_scores ? scores : out);
 }
 
-constexpr StepLimits kLimits = {.rows = 64, .inputs = 512, .context = 320};
+constexpr StepLimits kAttentionLimits = {.rows = 64, .inputs = 512, .context = 320};
 
 class Attention : public WithBackend {
  protected:
-  Attention() : WithBackend(kLimits) {}
+  Attention() : WithBackend(kAttentionLimits) {}
 
   void expect_close(const Case& c, const std::string& what) {
     SCOPED_TRACE(what);
@@ -372,7 +372,7 @@ TEST_P(Attention, RowsDoNotDependOnTheirNeighboursOrThreads) {
     if (GetParam().threads == 0) continue;  // Not a backend with threads to choose.
     BackendConfig config = GetParam();
     config.threads = 2;
-    const auto two_threads = make(config, kLimits);
+    const auto two_threads = make(config, kAttentionLimits);
     expect_same_bits(run(*two_threads, c), together, "two threads");
   }
 }

@@ -65,8 +65,9 @@ void expect_same_bits(DType dtype, std::span<const std::byte> blocks,
 }
 
 TEST(Dequantize, EqualsTheIndependentDecodersBitForBit) {
-  json::Object golden = read_golden(test::source_path("tests/golden/dequant_blocks.json"));
-  for (auto& [name, vector] : read_golden(test::source_path("tests/golden/codebook_blocks.json"))) {
+  json::Object golden = read_golden(llorch::test::source_path("tests/golden/dequant_blocks.json"));
+  for (auto& [name, vector] :
+       read_golden(llorch::test::source_path("tests/golden/codebook_blocks.json"))) {
     golden[name] = std::move(vector);
   }
   for (const tensor::DTypeInfo& type : tensor::all_dtypes()) {
@@ -83,7 +84,7 @@ TEST(Dequantize, EqualsTheIndependentDecodersBitForBit) {
 }
 
 TEST(Dequantize, EqualsValuesOfRealModelsBitForBit) {
-  const auto path = test::data_path("golden/dequant_vectors.json");
+  const auto path = llorch::test::data_path("golden/dequant_vectors.json");
   if (!path) GTEST_SKIP() << "golden/dequant_vectors.json is absent";
   const json::Object golden = read_golden(*path);
   int num_types = 0;

@@ -41,7 +41,7 @@ std::vector<std::byte> from_hex(std::string_view hex) {
 
 std::vector<std::byte> golden_bytes(std::string_view section, std::string_view name) {
   const auto text =
-      base::read_text_file(test::source_path("tests/golden/quant_blocks.json"), 1 << 20);
+      base::read_text_file(llorch::test::source_path("tests/golden/quant_blocks.json"), 1 << 20);
   CHECK(text.ok(), text.error().message);
   const json::Value value = json::parse(*text).take();
   const json::Object& object = value.as_object().at(section).as_object();

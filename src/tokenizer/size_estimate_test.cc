@@ -10,7 +10,7 @@ namespace llorch::tokenizer {
 namespace {
 
 TokenizerSize measure_text(std::string_view name, std::string_view text) {
-  const test::TempDir folder;
+  const llorch::test::TempDir folder;
   std::ofstream(folder / name, std::ios::binary) << text;
   const Result<TokenizerSize> size = measure_tokenizer(folder.path());
   EXPECT_TRUE(size.ok()) << size.error().message;
@@ -51,7 +51,7 @@ TEST(SizeEstimate, CountsThePiecesOfASentencePieceModel) {
 }
 
 TEST(SizeEstimate, AFolderWithoutATokenizerIsAnError) {
-  const test::TempDir folder;
+  const llorch::test::TempDir folder;
   EXPECT_EQ(measure_tokenizer(folder.path()).error().code, ErrorCode::NotFound);
 }
 
@@ -64,7 +64,8 @@ TEST(SizeEstimate, CountsRealTokenizers) {
                              {"llama3_1", 128000, 280147},
                              {"qwen2_5", 151643, 151387},
                              {"tinyllama_llama2", 32000, 61249}}) {
-    const auto folder = test::data_path(std::string("tokenizers/") + std::string(known.name));
+    const auto folder =
+        llorch::test::data_path(std::string("tokenizers/") + std::string(known.name));
     if (!folder) GTEST_SKIP() << "no tokenizers";
     const Result<TokenizerSize> size = measure_tokenizer(*folder);
     ASSERT_TRUE(size.ok()) << size.error().message;
