@@ -81,10 +81,9 @@ class HostSession {
   // A way to it from here: to its socket, or to its port where the other sshd forwards no sockets.
   Result<Tunnel> open_tunnel(const RemotePool& pool);
 
+ private:
   // A command of ours there, to its end.
   Result<SshOutcome> run(const RemoteCommand& command, std::chrono::milliseconds patience);
-
- private:
   Result<SshOutcome> run_script(std::string_view script, std::chrono::milliseconds patience,
                                 const std::filesystem::path& input = {});
   Result<Installed> list();
