@@ -12,6 +12,7 @@
 #include "contract/worker_api.h"
 #include "openai/schemas.h"
 #include "orchestrator/endpoint_table.h"
+#include "orchestrator/web_page.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -201,12 +202,15 @@ http::Router make_router(const RouteParts& parts) {
                    }),
                std::move(options));
   }
+  add_web_files(router);
   api::answer_openai_errors(router);
   return router;
 }
 
 std::vector<std::string> paths_without_auth() {
-  return {std::string(kHealthPath)};
+  std::vector<std::string> paths = {std::string(kHealthPath)};
+  for (const WebFile& file : web_files()) paths.emplace_back(file.path);
+  return paths;
 }
 
 json::Object openapi_document() {

@@ -89,6 +89,20 @@ TEST_F(Doors, OurOwnCommandsTrustTheHomeAndOthersByFile) {
   EXPECT_THAT(llorch({"ca", "--pem"}).out, StartsWith("-----BEGIN CERTIFICATE-----"));
 }
 
+TEST_F(Doors, ThePageIsShownToEverybodyAndWhatItAsksForToKeys) {
+  const std::string key = make_key();
+  const std::string url = start({"--host", address_, "--local-pool", "false"});
+  const ProgramOutcome page = curl({"--cacert", ca(), url + "/"});
+  EXPECT_THAT(page.out, StartsWith("<!doctype html>"));
+  const auto status = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"--cacert", ca(), "-o", "/dev/null", "-w", "%{http_code}"};
+    all.insert(all.end(), words.begin(), words.end());
+    return curl(all).out;
+  };
+  EXPECT_EQ(status({url + "/v2/status"}), "401");
+  EXPECT_EQ(status({"-H", "Authorization: Bearer " + key, url + "/v2/models"}), "200");
+}
+
 TEST_F(Doors, PlainHttpBeyondLoopbackMustBeAskedFor) {
   const std::string key = make_key();
   const std::string url = start({"--host", address_, "--plain-http", "--local-pool", "false"});
