@@ -325,6 +325,9 @@ TEST(Architecture, UnsupportedVariantsOfConfigAreRefused) {
               HasSubstr("activation_function 'swiglu' is not supported"));
   EXPECT_THAT(error_with("\"scale_attn_weights\": true", "\"scale_attn_weights\": false"),
               HasSubstr("scale_attn_weights"));
+  EXPECT_THAT(error_with("\"use_cache\"", "\"is_causal\": false, \"use_cache\""),
+              HasSubstr("is_causal = false is not supported"));
+  EXPECT_THAT(error_with("\"n_embd\"", "\"hidden_size\""), HasSubstr("has no n_embd"));
   EXPECT_THAT(error_with("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
               HasSubstr("missing lm_head.weight"));
   EXPECT_THAT(error_with("\"n_head\": 4", "\"n_head\": \"four\""), HasSubstr("n_head"));

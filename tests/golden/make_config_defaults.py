@@ -6,16 +6,19 @@ make_config_defaults.py OUT.json
 Each family has one or more complete configurations, in the new spelling (rope_parameters) and the old one (rope_theta,
 rope_scaling), whose values all differ from the defaults. Each key is dropped in turn, and set to null in turn. What is
 written is read off the built model where it shows there (widths, biases, norms, activations), else off the configuration:
-the numbers of the complete one, and for each case those that changed, or "error" where transformers refuses.
+the numbers of the complete one, and for each case those that changed, or "error" where transformers refuses: when it reads the
+file, builds the model or asks it for its first logits.
 """
 import copy
 import importlib
+import inspect
 import json
+import pathlib
 import sys
+import tempfile
 
 import torch
 import transformers
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 SIZES = dict(vocab_size=96, hidden_size=1024, intermediate_size=160, num_hidden_layers=3, num_attention_heads=64,
@@ -51,6 +54,7 @@ BASES = [
                                 rope_scaling=dict(rope_type="yarn", truncate=False, attention_factor=1.25, **YARN))),
     ("mistral", "new", dict(model_type="mistral", **SIZES, sliding_window=11,
                             rope_parameters=dict(rope_type="default", rope_theta=5e5))),
+    ("mistral", "layers", dict(model_type="mistral", **SIZES, sliding_window=11, layer_types=LAYERS, rope_theta=5e5)),
     ("mistral", "old", dict(model_type="mistral", **SIZES, sliding_window=11, rope_theta=5e5)),
     ("qwen2", "new", dict(model_type="qwen2", **SIZES, use_sliding_window=True, sliding_window=9, max_window_layers=2,
                           layer_types=LAYERS, rope_parameters=dict(rope_type="default", rope_theta=5e5))),
@@ -115,11 +119,15 @@ def effective_gpt2(config, model):
 
 
 def effective(settings):
-    config = CONFIG_MAPPING[settings["model_type"]].from_dict(copy.deepcopy(settings))
+    with tempfile.TemporaryDirectory() as folder:  # as a file: only so a Mistral with layer_types is a Ministral
+        (pathlib.Path(folder) / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+        config = transformers.AutoConfig.from_pretrained(folder)
     config._attn_implementation = "eager"
     config.pad_token_id = None  # Phi-3's default lies outside these small vocabularies, and nothing here reads it
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():  # weights of chance: does it run at all?
+        model.to_empty(device="cpu")(input_ids=torch.ones(1, 2, dtype=torch.int64), use_cache=False)
     if config.model_type == "gpt2":
         return effective_gpt2(config, model)
     layers = model.model.layers
@@ -141,7 +149,9 @@ def effective(settings):
         qkv_bias=(attention.qkv_proj if fused else attention.q_proj).bias is not None,
         attn_out_bias=attention.o_proj.bias is not None, mlp_bias=mlp.down_proj.bias is not None,
         attention_scale=attention.scaling,
-        attention_softcap=getattr(attention, "attn_logit_softcapping", None) or 0.0,
+        # Gemma 3's attention has the number and does nothing with it.
+        attention_softcap=("softcap=" in inspect.getsource(type(attention).forward) and
+                           getattr(attention, "attn_logit_softcapping", None) or 0.0),
         logit_softcap=getattr(config, "final_logit_softcapping", None) or 0.0)
     kinds = getattr(config, "layer_types", None) or []
     if kinds:

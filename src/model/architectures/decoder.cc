@@ -55,6 +55,7 @@ Status read_hf_numbers(const WeightFile& file, ModelConfig& config) {
   }
   constexpr std::string_view kExperts[] = {"config.num_local_experts", "config.num_experts"};
   if (Status allowed = refuse_experts(metadata, kExperts); !allowed.ok()) return allowed;
+  if (Status allowed = refuse_flags(metadata, {kIsCausal}); !allowed.ok()) return allowed;
   for (const auto& [key, out] : {std::pair{"config.hidden_size", &config.hidden_dim},
                                  std::pair{"config.num_hidden_layers", &config.num_layers},
                                  std::pair{"config.num_attention_heads", &config.num_heads},
@@ -214,9 +215,33 @@ Result<ModelConfig> read_windowed(const WeightFile& file, std::string_view famil
       file.format() == formats::FileFormat::Gguf
           ? read_optional_int(file.metadata(), fmt::format("{}.attention.sliding_window", family),
                               window)
-          : read_key(file.metadata(), defaults_of(family).window, config, window);
+          : read_hf_window(file.metadata(), config, window);
   if (!read.ok()) return read.error();
   return attend_alike(file, options, window, std::move(config));
+}
+
+Status read_hf_window(const Metadata& metadata, ModelConfig& config, std::int32_t& window) {
+  const KeyRule<std::int32_t>& rule = defaults_of(config.architecture).window;
+  const std::string key = fmt::format("config.{}", rule.key);
+  if (Status read = read_key(metadata, rule, config, window); !read.ok()) return read;
+  if (window > 0 || !metadata.contains(key)) return ok_status();
+  return Error{ErrorCode::Corrupt,
+               fmt::format("{} is 0, expected 1 or more, or null for no window", key)};
+}
+
+Status slide_layers(const std::vector<bool>& sliding, std::int32_t window, ModelConfig& config) {
+  attend_alike(config, 0);
+  for (std::size_t layer = 0; layer < config.attention.size(); ++layer) {
+    if (!sliding[layer]) continue;
+    if (window == 0) {
+      return Error{ErrorCode::Corrupt,
+                   fmt::format("layer {} has sliding attention but no window: sliding_window is "
+                               "null or 0, or use_sliding_window is not true",
+                               layer)};
+    }
+    config.attention[layer].window = window;
+  }
+  return ok_status();
 }
 
 Result<std::vector<bool>> read_sliding_layers(const Metadata& metadata, const ModelConfig& config,

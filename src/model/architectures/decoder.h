@@ -37,6 +37,9 @@ Result<compute::Activation> parse_activation(std::string_view key, std::string_v
 Status refuse_flags(const formats::Metadata& metadata,
                     std::initializer_list<std::pair<std::string_view, bool>> allowed);
 
+// Set to false, each token would see those behind it, too.
+inline constexpr std::pair<std::string_view, bool> kIsCausal = {"config.is_causal", true};
+
 // Fills in the numbers that every such model has: sizes, heads, norm, activation, tied output. GGUF
 // keys begin with general.architecture; what config.json leaves out follows from defaults.h by
 // config.architecture. The result has passed validate().
@@ -76,6 +79,13 @@ Result<ModelConfig> attend_alike(const formats::WeightFile& file, const RopeOpti
 // A family without biases that has one window for all layers, or none.
 Result<ModelConfig> read_windowed(const formats::WeightFile& file, std::string_view family,
                                   const RopeOptions& options);
+
+// config.json's window by the family's rule: 0 where there is none, which a file says by null.
+Status read_hf_window(const formats::Metadata& metadata, ModelConfig& config, std::int32_t& window);
+
+// Gives this window to the layers that slide, rotation 0 to all. Refuses those that slide without a
+// window, as transformers does.
+Status slide_layers(const std::vector<bool>& sliding, std::int32_t window, ModelConfig& config);
 
 // config.json's layer_types: which layers slide. Absent: `slides` decides.
 Result<std::vector<bool>> read_sliding_layers(const formats::Metadata& metadata,

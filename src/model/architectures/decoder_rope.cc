@@ -61,6 +61,35 @@ std::string find_section(const Metadata& metadata, std::string_view layer_type) 
              : "config.rope_parameters";
 }
 
+// A family with a rotation for each kind of layer has a section for each. What stands beside them,
+// transformers ignores or mixes in, another way in each version: refused.
+Status refuse_odd_sections(const Metadata& metadata, std::string_view layer_type) {
+  if (layer_type.empty()) return ok_status();
+  const std::string own = "config.rope_parameters";
+  const bool for_layers = has_section(metadata, own + ".full_attention") ||
+                          has_section(metadata, own + ".sliding_attention") ||
+                          metadata.is_null(own + ".full_attention") ||
+                          metadata.is_null(own + ".sliding_attention");
+  if (has_section(metadata, own) && !for_layers) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("{0} has neither {0}.full_attention nor {0}.sliding_attention: this "
+                             "family has a rotation for each kind of layer",
+                             own)};
+  }
+  if (for_layers && has_section(metadata, "config.rope_scaling")) {
+    return Error{ErrorCode::Unsupported,
+                 "config.rope_scaling beside config.rope_parameters: state the rotation in one of "
+                 "them"};
+  }
+  if (metadata.contains("config.rope_scaling.type") &&
+      !metadata.contains("config.rope_scaling.rope_type")) {
+    return Error{ErrorCode::Unsupported,
+                 "config.rope_scaling.type: this family's key is config.rope_scaling.rope_type; "
+                 "transformers takes the other one for no scaling"};
+  }
+  return ok_status();
+}
+
 Result<RopeScaling> parse_scaling(std::string_view key, std::string_view name,
                                   bool yarn_is_longrope) {
   if (name == "default" || name == "none") return RopeScaling::None;
@@ -218,6 +247,8 @@ Status read_theta(const Metadata& metadata, const std::string& section, ModelCon
 
 Result<RopeParameters> read_hf(const Metadata& metadata, ModelConfig& config,
                                const RopeOptions& options) {
+  if (Status even = refuse_odd_sections(metadata, options.layer_type); !even.ok())
+    return even.error();
   std::string section = find_section(metadata, options.layer_type);
   RopeParameters rope;
   rope.rotary_dim = config.head_dim;

@@ -21,11 +21,14 @@ struct Generation {
   std::string_view name;
   std::int32_t period;      // every so-manieth layer is full, where the file does not say
   std::int32_t layers_27b;  // the layer count of the 27B model, whose GGUF leaves its scale out
+  // Gemma 3 has the key, but neither transformers nor llama.cpp does anything with it.
+  bool caps_scores;
 };
-constexpr Generation kGemma2 = {"gemma2", 2, 46};
-constexpr Generation kGemma3 = {"gemma3", 6, 62};
+constexpr Generation kGemma2 = {"gemma2", 2, 46, true};
+constexpr Generation kGemma3 = {"gemma3", 6, 62, false};
 
-Status read_hf_options(const Metadata& metadata, ModelConfig& config) {
+Status read_hf_options(const Metadata& metadata, const Generation& generation,
+                       ModelConfig& config) {
   if (Status allowed = refuse_flags(metadata, {{"config.use_bidirectional_attention", false}});
       !allowed.ok())
     return allowed;
@@ -41,6 +44,7 @@ Status read_hf_options(const Metadata& metadata, ModelConfig& config) {
         read_key(metadata, defaults.logit_softcap, config, config.logit_softcap)}) {
     if (!read.ok()) return read;
   }
+  if (!generation.caps_scores) config.attention_softcap = 0;
   if (!(scalar > 0)) {
     return Error{
         ErrorCode::Corrupt,
@@ -70,6 +74,7 @@ Status read_gguf_options(const Metadata& metadata, const Generation& generation,
     if (absent > 0 && !metadata.contains(key) && out != &config.attention_scale)
       assume(config, key, absent);
   }
+  if (!generation.caps_scores) config.attention_softcap = 0;
   return ok_status();
 }
 
@@ -78,8 +83,7 @@ Status read_gguf_options(const Metadata& metadata, const Generation& generation,
 Status read_window(const WeightFile& file, const Generation& generation, ModelConfig& config,
                    std::int32_t& window) {
   const FamilyDefaults& defaults = defaults_of(config.architecture);
-  if (file.format() != FileFormat::Gguf)
-    return read_key(file.metadata(), defaults.window, config, window);
+  if (file.format() != FileFormat::Gguf) return read_hf_window(file.metadata(), config, window);
   const std::string key = fmt::format("{}.attention.sliding_window", generation.name);
   if (generation.name != kGemma2.name || file.metadata().contains(key))
     return read_int(file.metadata(), key, window);
@@ -121,18 +125,16 @@ Result<ModelConfig> read_common(const WeightFile& file, const Generation& genera
   if (gguf) config.activation = compute::Activation::GeluTanh;
   config.post_norms = true;
   config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_dim));
-  const Status read =
-      gguf ? read_gguf_options(metadata, generation, config) : read_hf_options(metadata, config);
+  const Status read = gguf ? read_gguf_options(metadata, generation, config)
+                           : read_hf_options(metadata, generation, config);
   if (!read.ok()) return read.error();
   std::int32_t window = 0;
   if (Status found = read_window(file, generation, config, window); !found.ok())
     return found.error();
   Result<std::vector<bool>> sliding = read_sliding(file, generation, config);
   if (!sliding.ok()) return sliding.error();
-  attend_alike(config, 0);
-  for (std::size_t layer = 0; layer < config.attention.size(); ++layer) {
-    if (sliding.value()[layer]) config.attention[layer] = {.window = window, .rope = 1};
-  }
+  if (Status slid = slide_layers(*sliding, window, config); !slid.ok()) return slid.error();
+  for (LayerAttention& layer : config.attention) layer.rope = layer.window > 0 ? 1 : 0;
   return config;
 }
 

@@ -26,7 +26,8 @@ constexpr std::array kPresets = {
 
 Status read_hf_numbers(const Metadata& metadata, ModelConfig& config) {
   // Variants of attention that no published GPT-2 uses.
-  if (Status allowed = refuse_flags(metadata, {{"config.scale_attn_weights", true},
+  if (Status allowed = refuse_flags(metadata, {kIsCausal,
+                                               {"config.scale_attn_weights", true},
                                                {"config.scale_attn_by_inverse_layer_idx", false}});
       !allowed.ok())
     return allowed;
@@ -108,8 +109,9 @@ Result<ModelConfig> read_config(const WeightFile& file, const PlanOptions&) {
   } else if (file.metadata().contains("config.n_embd")) {
     read = read_hf_numbers(file.metadata(), config);
   } else {
-    read = looks_like_gpt2(file) ? read_preset_numbers(file, config)
-                                 : Status(Error{ErrorCode::Corrupt, "config.json has no n_embd"});
+    const bool bare = looks_like_gpt2(file) && !file.metadata().contains("config.model_type");
+    read = bare ? read_preset_numbers(file, config)
+                : Status(Error{ErrorCode::Corrupt, "config.json has no n_embd"});
   }
   if (!read.ok()) return read.error();
   if (config.num_heads < 1 || config.hidden_dim % config.num_heads != 0) {

@@ -1,6 +1,7 @@
 // Llama 1, 2 and 3, and what was built like it (TinyLlama, SmolLM2, Mistral's GGUF files): RMS
 // norms, grouped queries, rotary positions, gated SiLU MLP; biases where the file has them. Mistral
-// 7B is the same with a sliding window (v0.1) or without (v0.2, v0.3).
+// 7B is the same with a sliding window (v0.1) or without (v0.2, v0.3), Ministral with one in some
+// of its layers.
 #include "model/architectures/decoder.h"
 #include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
@@ -43,8 +44,17 @@ Result<ModelConfig> read_llama(const WeightFile& file, const PlanOptions& option
   return attend_alike(file, {.context_wanted = options.context_length}, window, std::move(config));
 }
 
+// A file that names its layers (Ministral) has windows in the sliding ones alone.
 Result<ModelConfig> read_mistral(const WeightFile& file, const PlanOptions& options) {
-  return read_windowed(file, "mistral", {.context_wanted = options.context_length});
+  Result<ModelConfig> config =
+      read_windowed(file, "mistral", {.context_wanted = options.context_length});
+  if (!config.ok() || !file.metadata().contains("config.layer_types")) return config;
+  const std::int32_t window = config->layer_attention(0).window;
+  Result<std::vector<bool>> sliding =
+      read_sliding_layers(file.metadata(), *config, [](std::int32_t) { return true; });
+  if (!sliding.ok()) return sliding.error();
+  if (Status slid = slide_layers(*sliding, window, *config); !slid.ok()) return slid.error();
+  return config;
 }
 
 }  // namespace llorch::model

@@ -16,24 +16,21 @@ constexpr std::int32_t kFirstWindowLayer = 28;  // where config.json does not sa
 // config.json: a window for the layers that layer_types names, or from max_window_layers on. Null
 // for the window: none.
 Status read_windows(const Metadata& metadata, ModelConfig& config) {
-  attend_alike(config, 0);
   bool used = false;
   if (Status read = read_optional_flag(metadata, "config.use_sliding_window", used); !read.ok())
     return read;
-  if (!used) return ok_status();
   std::int32_t window = 0;
   std::int32_t first = kFirstWindowLayer;
-  for (const Status& read :
-       {read_key(metadata, defaults_of(config.architecture).window, config, window),
-        read_optional_int(metadata, "config.max_window_layers", first)}) {
-    if (!read.ok()) return read;
+  if (used) {
+    for (const Status& read : {read_hf_window(metadata, config, window),
+                               read_optional_int(metadata, "config.max_window_layers", first)}) {
+      if (!read.ok()) return read;
+    }
   }
-  Result<std::vector<bool>> sliding =
-      read_sliding_layers(metadata, config, [first](std::int32_t layer) { return layer >= first; });
+  Result<std::vector<bool>> sliding = read_sliding_layers(
+      metadata, config, [&](std::int32_t layer) { return window > 0 && layer >= first; });
   if (!sliding.ok()) return sliding.error();
-  for (std::size_t layer = 0; layer < config.attention.size(); ++layer)
-    config.attention[layer].window = sliding.value()[layer] ? window : 0;
-  return ok_status();
+  return slide_layers(*sliding, window, config);
 }
 
 Result<ModelConfig> finish(const WeightFile& file, const PlanOptions& options, ModelConfig config) {
