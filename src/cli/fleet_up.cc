@@ -160,7 +160,9 @@ int up(const FleetContext& context) {
     text += "certificate   of this home's authority; `llorch ca` says how others trust it\n\n";
   text += "OpenAI's clients: base URL " + client.url() + "/v1. Or, as it stands:\n\n";
   text += example_request(client.url(), *key, ca_file) + "\n\n";
-  text += "`llorch status` shows the whole house, `llorch down` stops it.\n";
+  text += fmt::format(
+      "`llorch status` shows the whole house, so does {}/ in a browser; `llorch down` stops it.\n",
+      client.url());
   return print(text);
 }
 

@@ -4,19 +4,25 @@
 #include <string>
 
 // The bytes of a file of web/ between two labels.
-#define LLORCH_WEB_FILE(name, file)                                       \
-  asm(".pushsection .rodata\n"                                            \
-      ".globl llorch_web_" #name "_begin\n"                               \
-      ".hidden llorch_web_" #name "_begin\n"                              \
-      "llorch_web_" #name "_begin:\n"                                     \
-      ".incbin \"" LLORCH_WEB_FOLDER "/" file                             \
-      "\"\n"                                                              \
-      ".globl llorch_web_" #name "_end\n"                                 \
-      ".hidden llorch_web_" #name "_end\n"                                \
-      "llorch_web_" #name "_end:\n"                                       \
-      ".byte 0\n"                                                         \
-      ".popsection\n");                                                   \
-  /* The labels above. NOLINTNEXTLINE(readability-identifier-naming) */   \
+#define LLORCH_WEB_FILE(name, file)                                     \
+  asm(".pushsection .rodata\n"                                          \
+      ".globl llorch_web_" #name                                        \
+      "_begin\n"                                                        \
+      ".hidden llorch_web_" #name                                       \
+      "_begin\n"                                                        \
+      "llorch_web_" #name                                               \
+      "_begin:\n"                                                       \
+      ".incbin \"" LLORCH_WEB_FOLDER "/" file                           \
+      "\"\n"                                                            \
+      ".globl llorch_web_" #name                                        \
+      "_end\n"                                                          \
+      ".hidden llorch_web_" #name                                       \
+      "_end\n"                                                          \
+      "llorch_web_" #name                                               \
+      "_end:\n"                                                         \
+      ".byte 0\n"                                                       \
+      ".popsection\n");                                                 \
+  /* The labels above. NOLINTNEXTLINE(readability-identifier-naming) */ \
   extern "C" const char llorch_web_##name##_begin[], llorch_web_##name##_end[]
 
 LLORCH_WEB_FILE(index, "index.html");
@@ -46,7 +52,8 @@ std::string_view between(const char* begin, const char* end) {
 
 std::span<const WebFile> web_files() {
   static const std::array files = {
-      WebFile{"/", "text/html; charset=utf-8", between(llorch_web_index_begin, llorch_web_index_end)},
+      WebFile{"/", "text/html; charset=utf-8",
+              between(llorch_web_index_begin, llorch_web_index_end)},
       WebFile{"/web/house.css", "text/css; charset=utf-8",
               between(llorch_web_css_begin, llorch_web_css_end)},
       WebFile{"/web/main.js", kScript, between(llorch_web_main_begin, llorch_web_main_end)},
