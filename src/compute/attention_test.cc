@@ -146,7 +146,7 @@ std::vector<float> run(Backend& backend, const Case& c) {
   return device.read(c.want_scores ? scores : out);
 }
 
-constexpr StepLimits kAttentionLimits = {.rows = 64, .inputs = 512, .context = 320};
+constexpr StepLimits kAttentionLimits = {.rows = 64, .inputs = 512, .context = 1536};
 
 class Attention : public WithBackend {
  protected:
@@ -374,6 +374,40 @@ TEST_P(Attention, RowsDoNotDependOnTheirNeighboursOrThreads) {
     config.threads = 2;
     const auto two_threads = make(config, kAttentionLimits);
     expect_same_bits(run(*two_threads, c), together, "two threads");
+  }
+}
+
+// Chunks of keys are joined in one order, whoever attended them: a single row's by one thread or
+// several, beside others or not, or among the rows of a prompt.
+TEST_P(Attention, ALongContextHasOneResult) {
+  for (const DType dtype : {DType::F16, DType::Q8_0}) {
+    for (const auto& [heads, kv_heads] : {std::pair{8, 1}, {3, 1}, {14, 2}, {4, 4}, {12, 1}}) {
+      Case c;
+      c.cache_dtype = dtype;
+      c.heads = heads;
+      c.kv_heads = kv_heads;
+      c.head_dim = 32;
+      c.lengths = {1300, 40, 700};
+      c.window = heads == 3 ? 900 : 0;
+      c.rows_per_sequence = 1;
+      const std::string what = fmt::format("{} heads {}/{}", tensor::name(dtype), heads, kv_heads);
+      expect_close(c, what);
+      const std::vector<float> found = run(*backend_, c);
+      for (const int threads : {1, 2, 4, 8}) {
+        if (GetParam().threads == 0) break;  // Not a backend with threads to choose.
+        BackendConfig config = GetParam();
+        config.threads = threads;
+        expect_same_bits(run(*make(config, kAttentionLimits), c), found, what + ", threads");
+      }
+      c.rows_per_sequence = 30;
+      const std::vector<float> prompt = run(*backend_, c);
+      const auto width = static_cast<std::size_t>(heads * c.head_dim);
+      for (const std::size_t row : {0U, 29U, 89U}) {
+        c.only_row = static_cast<std::int64_t>(row);
+        expect_same_bits(run(*backend_, c), std::span(prompt).subspan(row * width, width),
+                         what + ", row alone");
+      }
+    }
   }
 }
 

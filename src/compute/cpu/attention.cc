@@ -5,14 +5,16 @@
 // 64 that begin at multiples of 64, and each tile rescales what came before it. So what a query
 // gets follows from its own position alone, whatever rows and heads stand beside it.
 //
-// A score is summed in one of two orders, by the model's shape alone. Where many query heads share
-// a key head a sum runs through 32 values of a head. Where few do, the sum of each kLanes'th value
-// comes first, so that a single row may have its lanes filled with values (attention_few_inl.h).
+// A score's sum runs through 32 values of a head, then those sums are added. The sum of a tile's
+// exponentials is kLanes sums, of each kLanes'th key. Chunks of kKeyChunk keys are attended one by
+// one from nothing, and joined in their order. So a single row may have keys in its lanes
+// (attention_turned_inl.h), and its chunks may be attended by several threads.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "compute/cpu/kernels.h"
 
@@ -21,7 +23,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "compute/cpu/attention_few_inl.h"
 #include "compute/cpu/attention_keys_inl.h"
 #include "compute/cpu/attention_turned_inl.h"
 
@@ -36,10 +37,11 @@ struct AttentionRoom {
   float* queries;      // (head_dim, lanes), scaled
   float* vectors;      // (kKeyTile, dim): keys, then values
   float* weights;      // (kKeyTile, lanes): scores, then exponentials
-  float* sums;         // (lanes, dim): weighted values
-  float* largest;      // (lanes): score so far
-  float* total;        // (lanes): exponentials so far
+  float* sums;         // (lanes, dim): weighted values of this chunk
+  float* largest;      // (lanes): score of this chunk
+  float* totals;       // (kLanes, lanes): exponentials of this chunk, of each kLanes'th key
   float* shrink;       // (lanes): by what this tile's maximum makes the sums smaller
+  float* joined;       // (lanes, part_floats): chunks before
 };
 
 HWY_INLINE AttentionRoom lay_out(const AttendTile& tile) {
@@ -57,8 +59,9 @@ HWY_INLINE AttentionRoom lay_out(const AttendTile& tile) {
   room.weights = take(kKeyTile * room.lanes);
   room.sums = take(room.lanes * room.dim);
   room.largest = take(room.lanes);
-  room.total = take(room.lanes);
+  room.totals = take(kLanes * room.lanes);
   room.shrink = take(room.lanes);
+  room.joined = take(room.lanes * part_floats(tile.head_dim));
   return room;
 }
 
@@ -101,71 +104,10 @@ HWY_INLINE void score(const AttentionRoom& room, std::int64_t head_dim, std::int
   }
 }
 
-// Scores of two keys with `Vectors` vectors of queries, in the other order: value d belongs to sum
-// d % kLanes, and neighbouring sums are added, then neighbours among those, as add_up_each() does.
-template <int Vectors>
-struct LaneSums {
-  static constexpr std::size_t kKeys = 2;
-#if HWY_ARCH_ARM
-  HWY_ATTR LaneSums() {}  // gcc would make one for a processor without NEON's extensions
-#endif
-  Vec sums[kKeys][std::size_t{Vectors}];
-};
-template <int Vectors, std::int64_t Count>
-HWY_INLINE LaneSums<Vectors> sum_in_lanes(const AttentionRoom& room, std::int64_t head_dim,
-                                          const float* keys, const float* queries,
-                                          std::int64_t first) {
-  LaneSums<Vectors> result;
-  if constexpr (Count > 1) {
-    result = sum_in_lanes<Vectors, Count / 2>(room, head_dim, keys, queries, first);
-    const auto other =
-        sum_in_lanes<Vectors, Count / 2>(room, head_dim, keys, queries, first + Count / 2);
-    for (std::size_t k = 0; k < result.kKeys; ++k) {
-      for (int v = 0; v < Vectors; ++v)
-        result.sums[k][v] = hn::Add(result.sums[k][v], other.sums[k][v]);
-    }
-  } else {
-    for (auto& sums : result.sums) {
-      for (int v = 0; v < Vectors; ++v) sums[v] = hn::Zero(Floats());
-    }
-    for (std::int64_t d = first; d < head_dim; d += kLanes) {
-      for (int v = 0; v < Vectors; ++v) {
-        const Vec q = load(queries + d * room.lanes + v * kLanes);
-        for (std::size_t k = 0; k < result.kKeys; ++k) {
-          const Vec value = hn::Set(Floats(), keys[static_cast<std::int64_t>(k) * room.dim + d]);
-          result.sums[k][v] = hn::MulAdd(value, q, result.sums[k][v]);
-        }
-      }
-    }
-  }
-  return result;
-}
-template <int Vectors>
-HWY_INLINE void score_in_lanes(const AttentionRoom& room, std::int64_t head_dim, std::int64_t key,
-                               std::int64_t lane) {
-  const auto result = sum_in_lanes<Vectors, kLanes>(room, head_dim, room.vectors + key * room.dim,
-                                                    room.queries + lane, 0);
-  for (std::size_t k = 0; k < result.kKeys; ++k) {
-    float* out = room.weights + (key + static_cast<std::int64_t>(k)) * room.lanes + lane;
-    for (int v = 0; v < Vectors; ++v) hn::StoreU(result.sums[k][v], Floats(), out + v * kLanes);
-  }
-}
-
 constexpr std::int64_t kKeysAtOnce = 8;  // keys are filled up to a multiple of it
 
-HWY_INLINE void score_tile(const AttentionRoom& room, std::int64_t head_dim, std::int64_t keys,
-                           bool in_lanes) {
+HWY_INLINE void score_tile(const AttentionRoom& room, std::int64_t head_dim, std::int64_t keys) {
   std::int64_t lane = 0;
-  if (in_lanes) {
-    for (; lane + kVectorsAtOnce * kLanes <= room.lanes; lane += kVectorsAtOnce * kLanes) {
-      for (std::int64_t key = 0; key < keys; key += 2)
-        score_in_lanes<kVectorsAtOnce>(room, head_dim, key, lane);
-    }
-    for (; lane < room.lanes; lane += kLanes) {
-      for (std::int64_t key = 0; key < keys; key += 2) score_in_lanes<1>(room, head_dim, key, lane);
-    }
-    return;
-  }
   for (; lane + kVectorsAtOnce * kLanes <= room.lanes; lane += kVectorsAtOnce * kLanes) {
     for (std::int64_t key = 0; key < keys; key += 4)
       score<4, kVectorsAtOnce>(room, head_dim, key, lane);
@@ -209,15 +151,18 @@ HWY_INLINE void weigh(const AttentionRoom& room, std::int64_t lane, std::int64_t
   const Vec base = hn::IfThenElse(hn::Eq(now, lowest), zero, now);
   const Vec shrink = exp_of(hn::Sub(before, base));
   hn::StoreU(shrink, Floats(), room.shrink + lane);
-  Vec sum = zero;
-  for (std::int64_t i = 0; i < count; ++i) {
-    float* place = weights + i * room.lanes;
-    const Vec weight = exp_of(hn::Sub(load(place), base));
-    hn::StoreU(weight, Floats(), place);
-    sum = hn::Add(sum, weight);
+  for (std::int64_t first = 0; first < kLanes; ++first) {
+    Vec sum = zero;
+    for (std::int64_t i = first; i < count; i += kLanes) {
+      float* place = weights + i * room.lanes;
+      const Vec weight = exp_of(hn::Sub(load(place), base));
+      hn::StoreU(weight, Floats(), place);
+      sum = hn::Add(sum, weight);
+    }
+    if (first == 0) sum = hn::Add(sum, poison);
+    float* total = room.totals + first * room.lanes + lane;
+    hn::StoreU(hn::MulAdd(load(total), shrink, sum), Floats(), total);
   }
-  const Vec total = hn::MulAdd(load(room.total + lane), shrink, hn::Add(sum, poison));
-  hn::StoreU(total, Floats(), room.total + lane);
 }
 
 // sums[query][…] += weight · value for keys from..to, in their order.
@@ -309,12 +254,38 @@ HWY_INLINE void weigh_tile(const AttendTile& tile, const AttentionRoom& room, st
   }
 }
 
-template <class T>
-HWY_INLINE void attend_typed(const AttendTile& tile) {
-  if (tile.sums_in_lanes && tile.rows * tile.heads <= kFewQueries) return attend_few<T>(tile);
-  if constexpr (!std::is_same_v<T, float>) {
-    if (attend_turned<T>(tile)) return;
+// What queries have of the chunk that ends before `end`, joined to what they have of those before;
+// or kept as it is, where the tile is for that. Who saw none of it is left alone, whatever others
+// saw.
+HWY_INLINE void end_chunk(const AttendTile& tile, const AttentionRoom& room, std::int64_t chunk) {
+  const std::int64_t begin = chunk * kKeyChunk;
+  const std::int64_t stride = part_floats(tile.head_dim);
+  for (std::int64_t query = 0; query < tile.rows * tile.heads; ++query) {
+    const std::int64_t position = tile.first_position + query / tile.heads;
+    const std::int64_t first =
+        tile.window > 0 ? std::max<std::int64_t>(0, position - tile.window + 1) : 0;
+    if (position < begin || first >= begin + kKeyChunk) continue;
+    const Part part = {room.largest[query], add_up(room.totals + query, room.lanes),
+                       room.sums + query * room.dim};
+    if (tile.parts != nullptr) {
+      keep_part(part, tile.head_dim,
+                tile.parts + (chunk - tile.first_chunk) * tile.part_stride + query * stride);
+    } else if (first >= begin || begin == 0) {
+      keep_part(part, tile.head_dim, room.joined + query * stride);
+    } else {
+      join_part(part, tile.head_dim, room.joined + query * stride);
+    }
   }
+}
+
+HWY_INLINE void begin_chunk(const AttentionRoom& room) {
+  std::fill_n(room.sums, room.lanes * room.dim, 0.0F);
+  std::fill_n(room.largest, room.lanes, -std::numeric_limits<float>::infinity());
+  std::fill_n(room.totals, kLanes * room.lanes, 0.0F);
+}
+
+template <class T>
+HWY_INLINE void attend_queries(const AttendTile& tile) {
   const AttentionRoom room = lay_out(tile);
   const std::int64_t queries = tile.rows * tile.heads;
   std::fill_n(room.queries, tile.head_dim * room.lanes, 0.0F);
@@ -325,20 +296,16 @@ HWY_INLINE void attend_typed(const AttendTile& tile) {
       room.queries[d * room.lanes + query] = q[d] * tile.scale;
   }
   std::fill_n(room.vectors, kKeyTile * room.dim, 0.0F);
-  std::fill_n(room.sums, room.lanes * room.dim, 0.0F);
-  std::fill_n(room.largest, room.lanes, -std::numeric_limits<float>::infinity());
-  std::fill_n(room.total, room.lanes, 0.0F);
-  const std::int64_t first =
-      tile.window > 0 ? std::max<std::int64_t>(0, tile.first_position - tile.window + 1) : 0;
-  const std::int64_t end = tile.first_position + tile.rows;
+  const auto [first, end] = keys_of(tile);
   for (std::int64_t begin = first / kKeyTile * kKeyTile; begin < end; begin += kKeyTile) {
+    if (begin % kKeyChunk == 0 || begin <= first) begin_chunk(room);
     const std::int64_t count = std::min(kKeyTile, end - begin);
     const std::int64_t all = (count + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
     const std::int64_t hidden = std::max<std::int64_t>(first - begin, 0);
     fetch<T>(tile, tile.keys, tile.key_block_stride, first, begin, count, all, room.dim,
              room.vectors);
     ask_ahead<T>(tile, tile.values, tile.value_block_stride, begin, hidden, count);
-    score_tile(room, tile.head_dim, all, tile.sums_in_lanes);
+    score_tile(room, tile.head_dim, all);
     if (tile.scores != nullptr) tell_scores(tile, room.weights, 1, room.lanes, begin, count);
     weigh_tile(tile, room, begin, count);
     fetch<T>(tile, tile.values, tile.value_block_stride, first, begin, count, count, room.dim,
@@ -346,13 +313,27 @@ HWY_INLINE void attend_typed(const AttendTile& tile) {
     const std::int64_t next = begin + kKeyTile;
     ask_ahead<T>(tile, tile.keys, tile.key_block_stride, next, 0, std::min(kKeyTile, end - next));
     value_tile(tile, room, begin, count);
+    if (next % kKeyChunk == 0 || next >= end) end_chunk(tile, room, begin / kKeyChunk);
   }
+  if (tile.parts != nullptr) return;
   for (std::int64_t query = 0; query < queries; ++query) {
-    float* out =
-        tile.out + query / tile.heads * tile.out_row_stride + query % tile.heads * tile.head_dim;
-    const float* sums = room.sums + query * room.dim;
-    const float share = 1.0F / room.total[query];
-    for (std::int64_t d = 0; d < tile.head_dim; ++d) out[d] = sums[d] * share;
+    tell_part(
+        room.joined + query * part_floats(tile.head_dim), tile.head_dim,
+        tile.out + query / tile.heads * tile.out_row_stride + query % tile.heads * tile.head_dim);
+  }
+}
+
+template <class T>
+HWY_INLINE void attend_typed(const AttendTile& tile) {
+  if (attend_turned<T>(tile)) return;
+  AttendTile one = tile;
+  one.kv_heads = 1;
+  for (std::int64_t head = 0; head < tile.kv_heads; ++head) {
+    attend_queries<T>(one);
+    one.q += tile.heads * tile.head_dim;
+    one.out += tile.heads * tile.head_dim;
+    one.head_offset += tile.block_tokens * tile.head_dim;
+    if (one.parts != nullptr) one.parts += tile.heads * part_floats(tile.head_dim);
   }
 }
 
@@ -360,6 +341,18 @@ void attend(const AttendTile& tile) {
   if (tile.cache_dtype == tensor::DType::F16) return attend_typed<Half>(tile);
   if (tile.cache_dtype == tensor::DType::Q8_0) return attend_typed<QuantBlock>(tile);
   attend_typed<float>(tile);
+}
+
+void join_parts(const JoinParts& args) {
+  const std::int64_t floats = part_floats(args.head_dim);
+  for (std::int64_t head = 0; head < args.heads; ++head) {
+    float* first = args.parts + head * floats;
+    for (std::int64_t chunk = 1; chunk < args.chunks; ++chunk) {
+      const float* next = first + chunk * args.part_stride;
+      join_part({next[0], next[1], next + kPartHead}, args.head_dim, first);
+    }
+    tell_part(first, args.head_dim, args.out + head * args.head_dim);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -9,12 +9,15 @@
 namespace llorch::compute {
 
 Status CpuBackend::reserve(const StepLimits& limits) {
+  constexpr std::size_t kTasksReserved = 4096;  // more than a step of ours has
   const Result<CpuWorkspace> workspace = plan_cpu_workspace(limits, pool_.num_threads(), forms_);
   if (!workspace.ok()) return workspace.error();
   Result<Buffer> buffer = allocate_host(workspace->bytes());
   if (!buffer.ok()) return buffer.error().in("scratch");
   memory_ = buffer.take();
   workspace_ = *workspace;
+  attention_plan_.tasks.reserve(kTasksReserved);
+  attention_plan_.joins.reserve(static_cast<std::size_t>(limits.rows));
   return ok_status();
 }
 
@@ -214,6 +217,7 @@ Result<CpuWorkspace> plan_cpu_workspace(const StepLimits& limits, int num_thread
       .shared = {.blocks = has_blocks ? padded_floats(block_floats) : 0,
                  .bf16 = has_bf16 ? padded_floats(bf16_floats) : 0,
                  .rounded = has_rounded ? padded_floats(floats) : 0},
+      .parts = padded_floats(attention_room(limits.context, limits.inputs, num_threads)),
   };
 }
 

@@ -59,12 +59,13 @@ struct CpuWorkspace {
   std::int64_t decoded = 0, own_plain = 0;
   Prepared own;
   std::int64_t opened = 0;
-  // Of all threads together.
+  // Of all threads together; what attention has of the chunks of long contexts.
   Prepared shared;
+  std::int64_t parts = 0;
 
   std::int64_t thread_floats() const { return decoded + own_plain + own.floats() + opened; }
   std::int64_t bytes() const {
-    return (thread_floats() * num_threads + shared.floats()) *
+    return (thread_floats() * num_threads + shared.floats() + parts) *
            static_cast<std::int64_t>(sizeof(float));
   }
 };

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "compute/cpu/attention_tasks.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/thread_pool.h"
@@ -146,8 +147,11 @@ class CpuBackend final : public HostBackend {
                 std::int64_t end, int thread) const;
   void multiply_across(const ProductInput& input, std::span<const LinearTarget> targets,
                        std::int64_t begin, std::int64_t end, int thread) const;
-  struct QueryTile;
-  void attend(const AttentionArgs& args, const QueryTile& tile, int thread) const;
+  std::span<float> attention_parts() const {
+    return {thread_memory(pool_.num_threads()) + workspace_.shared.floats(),
+            static_cast<std::size_t>(workspace_.parts)};
+  }
+  void attend(const AttentionArgs& args, const AttentionTask& tile, int thread) const;
   void rotate_row(const RopeArgs& args, std::int64_t row) const;
   void write_row(const WriteKvArgs& args, std::int64_t row) const;
 
@@ -159,7 +163,8 @@ class CpuBackend final : public HostBackend {
   CpuWorkspace workspace_;
   std::int64_t load_meetings_ = 0;
   WeightArena arena_;
-  Buffer memory_;  // each thread's part, then the prepared input
+  Buffer memory_;  // each thread's part, then the prepared input, then parts of attention
+  AttentionPlan attention_plan_;
 };
 
 }  // namespace llorch::compute

@@ -110,58 +110,42 @@ void CpuBackend::place_heads(const PlaceHeadsArgs& args) {
   });
 }
 
-// Rows of one sequence and query heads of one key head: what one call of the kernel takes.
-struct CpuBackend::QueryTile {
-  std::int64_t sequence, first_row, rows, first_position;
-  std::int64_t first_head, heads;
-};
-
-// Rows of a prompt share the keys that they see, and so do the heads of a group. Where there are
-// fewer such tiles than threads, groups are taken apart.
 void CpuBackend::attention(const AttentionArgs& args) {
   check_args(args);
-  const std::int64_t kv_heads = args.cache.keys.dims[1];
-  const std::int64_t group = args.q.dims[1] / kv_heads;
-  const auto num_tiles = [&](const SequenceRun& run, std::int64_t heads) {
-    const std::int64_t rows = std::max<std::int64_t>(1, kQueryTile / heads);
-    return (run.rows + rows - 1) / rows;
-  };
-  const auto num_tasks = [&](std::int64_t heads) {
-    std::int64_t tiles = 0;
-    for (const SequenceRun& run : args.runs) tiles += num_tiles(run, heads);
-    return tiles * kv_heads * ((group + heads - 1) / heads);
-  };
-  std::int64_t heads = std::min(group, kQueryTile);
-  while (heads > 1 && num_tasks(heads) < pool_.num_threads()) heads = (heads + 1) / 2;
-  const std::int64_t parts = (group + heads - 1) / heads;
-
-  // The task'th tile: runs one after the other, their rows, then key heads and parts of groups.
-  const auto tile_at = [&](std::int64_t task) {
-    const std::int64_t part = task % parts;
-    const std::int64_t kv_head = task / parts % kv_heads;
-    std::int64_t index = task / parts / kv_heads;
-    const SequenceRun* run = args.runs.data();
-    for (; index >= num_tiles(*run, heads); ++run) index -= num_tiles(*run, heads);
-    const std::int64_t tiles = num_tiles(*run, heads);
-    const std::int64_t begin = run->rows * index / tiles;
-    return QueryTile{.sequence = run->sequence,
-                     .first_row = run->first_row + begin,
-                     .rows = run->rows * (index + 1) / tiles - begin,
-                     .first_position = run->first_position + begin,
-                     .first_head = kv_head * group + part * heads,
-                     .heads = std::min(heads, group - part * heads)};
-  };
-  const std::int64_t tasks = num_tasks(heads);
-  pool_.share_out(tasks, tasks, [&](int thread, ThreadPool::Pieces& pieces) {
+  const TensorView& keys = args.cache.keys;
+  const std::int64_t heads = args.q.dims[1];
+  const std::int64_t head_dim = keys.dims[3];
+  plan_attention({.kv_heads = keys.dims[1],
+                  .group = heads / keys.dims[1],
+                  .head_dim = head_dim,
+                  .window = args.window,
+                  .tells_scores = static_cast<bool>(args.scores)},
+                 args.runs, pool_.num_threads(), attention_parts(), attention_plan_);
+  const auto& [tasks, joins] = attention_plan_;
+  const std::int64_t count = std::ssize(tasks);
+  pool_.share_out(count, count, [&](int thread, ThreadPool::Pieces& pieces) {
     std::int64_t begin = 0;
     std::int64_t end = 0;
     while (pieces.next(&begin, &end)) {
-      for (std::int64_t task = begin; task < end; ++task) attend(args, tile_at(task), thread);
+      for (std::int64_t i = begin; i < end; ++i)
+        attend(args, tasks[static_cast<std::size_t>(i)], thread);
+    }
+  });
+  pool_.parallel_for(std::ssize(joins) * heads, [&](int, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const AttentionJoin& join = joins[static_cast<std::size_t>(i / heads)];
+      const std::int64_t head = i % heads;
+      kernels_.join_parts({.parts = join.parts + head * part_floats(head_dim),
+                           .part_stride = join.part_stride,
+                           .chunks = join.chunks,
+                           .heads = 1,
+                           .head_dim = head_dim,
+                           .out = args.out.row<float>(join.row) + head * head_dim});
     }
   });
 }
 
-void CpuBackend::attend(const AttentionArgs& args, const QueryTile& tile, int thread) const {
+void CpuBackend::attend(const AttentionArgs& args, const AttentionTask& tile, int thread) const {
   const TensorView& keys = args.cache.keys;
   const std::int64_t block_tokens = keys.dims[2];
   const std::int64_t head_dim = keys.dims[3];
@@ -189,9 +173,9 @@ void CpuBackend::attend(const AttentionArgs& args, const QueryTile& tile, int th
   kernels_.attend({.q = args.q.row<float>(tile.first_row) + tile.first_head * head_dim,
                    .q_row_stride = args.q.row_stride,
                    .rows = tile.rows,
+                   .kv_heads = tile.kv_heads,
                    .heads = tile.heads,
                    .head_dim = head_dim,
-                   .sums_in_lanes = group <= kFewHeads,
                    .keys = keys.data,
                    .values = args.cache.values.data,
                    .cache_dtype = keys.dtype,
@@ -209,7 +193,11 @@ void CpuBackend::attend(const AttentionArgs& args, const QueryTile& tile, int th
                    .scores_row_stride = args.scores ? args.scores.row_stride : 0,
                    .scores_head_stride = scores_max,
                    .out = args.out.row<float>(tile.first_row) + tile.first_head * head_dim,
-                   .out_row_stride = args.out.row_stride});
+                   .out_row_stride = args.out.row_stride,
+                   .parts = tile.parts,
+                   .part_stride = tile.part_stride,
+                   .first_chunk = tile.first_chunk,
+                   .num_chunks = tile.num_chunks});
 }
 
 }  // namespace llorch::compute

@@ -19,6 +19,7 @@ namespace llorch::compute {
 namespace HWY_NAMESPACE {
 
 void attend(const AttendTile& tile);  // attention.cc
+void join_parts(const JoinParts& parts);
 
 constexpr Kernels kKernels = {
     .decode_row = decode_row,
@@ -29,6 +30,7 @@ constexpr Kernels kKernels = {
     .activation = activation,
     .rotate = rotate,
     .attend = attend,
+    .join_parts = join_parts,
     .softcap = softcap,
     .softmax = softmax,
     .argmax = argmax,

@@ -38,21 +38,21 @@ inline constexpr std::int64_t kKeyTile = 64;
 // The most queries that one call takes.
 inline constexpr std::int64_t kQueryTile = 64;
 
-// Where at most so many query heads share a key head, scores are summed in lanes; up to so many
-// queries then attend with their values in lanes.
-inline constexpr std::int64_t kFewHeads = 4;
-inline constexpr std::int64_t kFewQueries = 4;
+// Tiles are summed up in chunks of keys that begin at multiples of it, and chunks are joined in
+// their order; so those of a long context may be attended by several threads.
+inline constexpr std::int64_t kKeyChunk = 256;
 
 // Query heads that share a key head, of rows that follow each other in one sequence: rows · heads ≤
-// kQueryTile. Key t lives in block table[t / block_tokens], `head_offset` elements into it plus t %
-// block_tokens heads.
+// kQueryTile. Or one row, and several key heads with their query heads. Key t lives in block
+// table[t / block_tokens], `head_offset` elements into it plus t % block_tokens heads; the next key
+// head's are block_tokens heads further.
 struct AttendTile {
-  const float* q;             // (rows, heads, head_dim)
+  const float* q;             // (rows, kv_heads, heads, head_dim)
   std::int64_t q_row_stride;  // elements, as all strides
   std::int64_t rows;
-  std::int64_t heads;
+  std::int64_t kv_heads;  // one where there are more rows, or scores are asked for
+  std::int64_t heads;     // of each; kv_heads · heads up to a power of two ≤ kQueryTile
   std::int64_t head_dim;
-  bool sums_in_lanes;  // of a score; the same for all tiles of a model
   const void* keys;
   const void* values;
   tensor::DType cache_dtype;  // F32, F16 or Q8_0
@@ -69,13 +69,37 @@ struct AttendTile {
   float* scores;   // (rows, heads, keys) before softmax, those it sees; or null
   std::int64_t scores_row_stride;
   std::int64_t scores_head_stride;
-  float* out;  // (rows, heads, head_dim)
+  float* out;  // (rows, kv_heads, heads, head_dim)
   std::int64_t out_row_stride;
+  // Where not null: the tile, of one row, is for some chunks alone, and what it has of each is put
+  // here, (num_chunks, kv_heads, heads) of part_floats(head_dim), instead of joined to `out`.
+  float* parts;
+  std::int64_t part_stride;  // from one chunk to the next
+  std::int64_t first_chunk;  // of those that it sees
+  std::int64_t num_chunks;
 };
+
+// What a head has of some keys: largest score, sum of exponentials, and, from kPartHead on, the
+// weighted values.
+inline constexpr std::int64_t kPartHead = 16;
+constexpr std::int64_t part_floats(std::int64_t head_dim) {
+  return kPartHead + (head_dim + kPartHead - 1) / kPartHead * kPartHead;
+}
+// out[head] = what a head has of all chunks, joined in their order; the first chunk's are lost.
+struct JoinParts {
+  float* parts;  // (chunks, heads)
+  std::int64_t part_stride;
+  std::int64_t chunks;
+  std::int64_t heads;
+  std::int64_t head_dim;
+  float* out;  // (heads, head_dim)
+};
+
 constexpr std::int64_t attention_floats(std::int64_t head_dim) {
   constexpr std::int64_t kLanesMax = 16;
   const std::int64_t dim = (head_dim + kLanesMax - 1) / kLanesMax * kLanesMax;
-  return (kQueryTile + kKeyTile + kQueryTile) * dim + kKeyTile * kQueryTile + 3 * kQueryTile;
+  return (kQueryTile + kKeyTile + kQueryTile) * dim + kQueryTile * part_floats(dim) +
+         kKeyTile * kQueryTile + (kLanesMax + 3) * kQueryTile;
 }
 
 // The rotation of a row's heads.
@@ -99,6 +123,7 @@ struct Kernels {
                      float* out);
   void (*rotate)(const Rotation& rotation, float* x);
   void (*attend)(const AttendTile& tile);
+  void (*join_parts)(const JoinParts& parts);
   void (*softcap)(const float* x, std::int64_t dim, float cap, float* out);
   void (*softmax)(const float* x, std::int64_t dim, float* out);
   std::int32_t (*argmax)(const float* x, std::int64_t dim);
