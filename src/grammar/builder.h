@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -98,6 +99,11 @@ class Builder {
   void add_number(RuleId rule, NodeId from, NodeId end, bool is_integer);
   void add_other_keys(NodeId node, NodeId shadow, const NameTrie& names,
                       const std::vector<PendingEdge>& body_edges);
+
+  // The rule, made and filled from its first node to its last where it is not there yet. It is
+  // there when it is filled: it may call itself.
+  RuleId make_once(std::optional<RuleId>& rule,
+                   const std::function<void(NodeId from, NodeId end)>& fill);
 
   std::shared_ptr<JsonGrammar> assemble();
   static void measure_heights(JsonGrammar& grammar);

@@ -150,57 +150,47 @@ void Builder::add_number(RuleId rule, NodeId from, NodeId end, bool is_integer) 
   add_digits(rule, exponent_digits, kMaxExponentDigits, end);
 }
 
-RuleId Builder::integer_rule() {
-  if (!integer_rule_) {
-    integer_rule_ = add_rule("");
-    const NodeId end = add_node(*integer_rule_);
+RuleId Builder::make_once(std::optional<RuleId>& rule,
+                          const std::function<void(NodeId from, NodeId end)>& fill) {
+  if (!rule) {
+    rule = add_rule("");
+    const NodeId end = add_node(*rule);
     set_final(end);
-    add_number(*integer_rule_, start(*integer_rule_), end, true);
+    fill(start(*rule), end);
   }
-  return *integer_rule_;
+  return *rule;
+}
+
+RuleId Builder::integer_rule() {
+  return make_once(integer_rule_, [this](NodeId from, NodeId end) {
+    add_number(*integer_rule_, from, end, true);
+  });
 }
 
 RuleId Builder::number_rule() {
-  if (!number_rule_) {
-    number_rule_ = add_rule("");
-    const NodeId end = add_node(*number_rule_);
-    set_final(end);
-    add_number(*number_rule_, start(*number_rule_), end, false);
-  }
-  return *number_rule_;
+  return make_once(number_rule_, [this](NodeId from, NodeId end) {
+    add_number(*number_rule_, from, end, false);
+  });
 }
 
 RuleId Builder::any_value_rule() {
-  if (!any_value_rule_) {
-    any_value_rule_ = add_rule("");
-    const NodeId from = start(*any_value_rule_);
-    const NodeId end = add_node(*any_value_rule_);
-    set_final(end);
+  return make_once(any_value_rule_, [this](NodeId from, NodeId end) {
     add_literals(from, {"null", "true", "false"}, end);
     const RuleId rules[] = {string_rule({}), number_rule(), any_array_rule(), any_object_rule()};
     for (const RuleId rule : rules) add_call(from, rule, end);
-  }
-  return *any_value_rule_;
+  });
 }
 
 RuleId Builder::any_object_rule() {
-  if (!any_object_rule_) {
-    any_object_rule_ = add_rule("");
-    const NodeId end = add_node(*any_object_rule_);
-    set_final(end);
-    add_object(start(*any_object_rule_), {}, any_value_rule(), end);
-  }
-  return *any_object_rule_;
+  return make_once(any_object_rule_, [this](NodeId from, NodeId end) {
+    add_object(from, {}, any_value_rule(), end);
+  });
 }
 
 RuleId Builder::any_array_rule() {
-  if (!any_array_rule_) {
-    any_array_rule_ = add_rule("");
-    const NodeId end = add_node(*any_array_rule_);
-    set_final(end);
-    add_array(start(*any_array_rule_), {}, any_value_rule(), {}, end);
-  }
-  return *any_array_rule_;
+  return make_once(any_array_rule_, [this](NodeId from, NodeId end) {
+    add_array(from, {}, any_value_rule(), {}, end);
+  });
 }
 
 struct Builder::NameTrie {

@@ -33,9 +33,9 @@ Value Evaluator::evaluate_node(const Expr& expr) {
     case ExprKind::Call:
       return evaluate_call(expr, std::nullopt);
     case ExprKind::Filter:
-      return evaluate_filter(expr);
+      return evaluate_native(expr, "filter");
     case ExprKind::Test:
-      return evaluate_test(expr);
+      return evaluate_native(expr, "test");
     case ExprKind::And:
     case ExprKind::Or:
       return evaluate_logic(expr);
@@ -136,25 +136,14 @@ Value Evaluator::evaluate_call(const Expr& expr, std::optional<Value> caller) {
   return run_.call(callee, args);
 }
 
-Value Evaluator::evaluate_filter(const Expr& expr) {
+Value Evaluator::evaluate_native(const Expr& expr, std::string_view what) {
   const Value subject = expr.items[0] ? evaluate(*expr.items[0]) : *block_subject_;
   if (run_.failed()) return {};
   CallArgs args = evaluate_arguments(expr.args);
   if (run_.failed()) return {};
   run_.set_line(expr.line);
   if (expr.native == nullptr)
-    return run_.fail(fmt::format("No filter named {}.", in_quotes(expr.name)));
-  return expr.native(run_, subject, args);
-}
-
-Value Evaluator::evaluate_test(const Expr& expr) {
-  const Value subject = evaluate(*expr.items[0]);
-  if (run_.failed()) return {};
-  CallArgs args = evaluate_arguments(expr.args);
-  if (run_.failed()) return {};
-  run_.set_line(expr.line);
-  if (expr.native == nullptr)
-    return run_.fail(fmt::format("No test named {}.", in_quotes(expr.name)));
+    return run_.fail(fmt::format("No {} named {}.", what, in_quotes(expr.name)));
   return expr.native(run_, subject, args);
 }
 

@@ -82,8 +82,8 @@ class Evaluator {
   Value evaluate_node(const Expr& expr);
   Value evaluate_collection(const Expr& expr);
   Value evaluate_call(const Expr& expr, std::optional<Value> caller);
-  Value evaluate_filter(const Expr& expr);
-  Value evaluate_test(const Expr& expr);
+  // A filter or a test, as `what` says. Without a subject of its own a filter has the block's.
+  Value evaluate_native(const Expr& expr, std::string_view what);
   Value evaluate_logic(const Expr& expr);
   Value evaluate_compare(const Expr& expr);
   Value evaluate_concat(const Expr& expr);

@@ -170,22 +170,29 @@ ExprPtr ExpressionParser::parse_conditional() {
   return expr;
 }
 
-ExprPtr ExpressionParser::parse_or() {
-  ExprPtr first = parse_and();
-  if (!is_name("or")) return first;
-  ExprPtr expr = make(ExprKind::Or, current().line);
+ExprPtr ExpressionParser::parse_chain(ExprKind kind,
+                                      bool (ExpressionParser::*skips)(std::string_view),
+                                      std::string_view between,
+                                      ExprPtr (ExpressionParser::*parse_item)()) {
+  ExprPtr first = (this->*parse_item)();
+  const int line = current().line;
+  if (!(this->*skips)(between)) return first;
+  ExprPtr expr = make(kind, line);
   expr->items.push_back(std::move(first));
-  while (skip_name("or")) expr->items.push_back(parse_and());
+  do {
+    expr->items.push_back((this->*parse_item)());
+  } while ((this->*skips)(between));
   return finish(std::move(expr));
 }
 
+ExprPtr ExpressionParser::parse_or() {
+  return parse_chain(ExprKind::Or, &ExpressionParser::skip_name, "or",
+                     &ExpressionParser::parse_and);
+}
+
 ExprPtr ExpressionParser::parse_and() {
-  ExprPtr first = parse_not();
-  if (!is_name("and")) return first;
-  ExprPtr expr = make(ExprKind::And, current().line);
-  expr->items.push_back(std::move(first));
-  while (skip_name("and")) expr->items.push_back(parse_not());
-  return finish(std::move(expr));
+  return parse_chain(ExprKind::And, &ExpressionParser::skip_name, "and",
+                     &ExpressionParser::parse_not);
 }
 
 ExprPtr ExpressionParser::parse_not() {
@@ -233,12 +240,8 @@ ExprPtr ExpressionParser::parse_sum() {
 }
 
 ExprPtr ExpressionParser::parse_concat() {
-  ExprPtr first = parse_product();
-  if (!is_operator("~")) return first;
-  ExprPtr expr = make(ExprKind::Concat, current().line);
-  expr->items.push_back(std::move(first));
-  while (skip_operator("~")) expr->items.push_back(parse_product());
-  return finish(std::move(expr));
+  return parse_chain(ExprKind::Concat, &ExpressionParser::skip_operator, "~",
+                     &ExpressionParser::parse_product);
 }
 
 ExprPtr ExpressionParser::parse_product() {

@@ -67,6 +67,10 @@ class ExpressionParser {
 
  private:
   ExprPtr parse_conditional();
+  // Items with `between` between them, which `skips` skips: one expression with all of them, or the
+  // item where there is one.
+  ExprPtr parse_chain(ExprKind kind, bool (ExpressionParser::*skips)(std::string_view),
+                      std::string_view between, ExprPtr (ExpressionParser::*parse_item)());
   ExprPtr parse_and();
   ExprPtr parse_not();
   ExprPtr parse_compare();
