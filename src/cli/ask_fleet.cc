@@ -44,7 +44,9 @@ JobNotice queued_notice(const json::Object& data) {
   const double position = number_in(data, "queue_position").value_or(0);
   const std::string place =
       position > 0 ? ", " + queue_text(static_cast<std::int64_t>(std::min(position, 1e9))) : "";
-  return {.text = fmt::format("queued{}{}", place, eta_text(data))};
+  const std::string reason = text_in_object(data, "reason");
+  return {.text = fmt::format("queued{}{}{}", place, eta_text(data),
+                              reason.empty() ? "" : ", " + reason)};
 }
 
 JobNotice loading_notice(const json::Object& data) {

@@ -306,8 +306,9 @@ std::string job_text(const contract::TaskView& task, const View& view) {
   add("deadline", task.deadline);
   add("ended", task.ended_at);
   if (task.queue_position) {
-    add("queue", fmt::format("{}, about {}", queue_text(*task.queue_position),
-                             duration_text(task.predicted_start_ms.value_or(0) / 1000)));
+    const std::string when = "about " + duration_text(task.predicted_start_ms.value_or(0) / 1000);
+    add("queue", fmt::format("{}, {}", queue_text(*task.queue_position),
+                             task.waits_for.empty() ? when : task.waits_for));
   }
   add("seed", std::to_string(task.seed));
   add("tokens",

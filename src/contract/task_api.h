@@ -129,6 +129,7 @@ struct TaskView {
   std::string ended_at;
   std::optional<std::int64_t> queue_position;
   std::optional<double> predicted_start_ms;
+  std::string waits_for;  // beside its turn: "waits for host anna, …"
   std::uint64_t seed = 0;
   std::int64_t prompt_tokens = 0;
   std::int64_t tokens_out = 0;
@@ -161,6 +162,7 @@ void describe(V& v, T& value) {
   v("ended_at", value.ended_at, {.omit_empty = true});
   v("queue_position", value.queue_position);
   v("predicted_start_ms", value.predicted_start_ms, {.thousandths = true});
+  v("waits_for", value.waits_for, {.omit_empty = true});
   v("seed", value.seed);
   v("prompt_tokens", value.prompt_tokens);
   v("tokens_out", value.tokens_out);

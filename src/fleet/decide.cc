@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::size_t kEtaSlice = 512;
 constexpr std::size_t kUsageSlice = 512;
-constexpr Millis kEtaPause{2000};
-constexpr double kEtaChange = 0.1;
 
 void run_timers(Turn& turn) {
   Fleet& fleet = turn.fleet;
@@ -25,26 +23,14 @@ void run_timers(Turn& turn) {
   }
 }
 
-// A slice of the waiting jobs hears how long it will take, where that has changed.
+// A slice of the waiting jobs hears how long it will take.
 void tell_etas(Turn& turn) {
   Fleet& fleet = turn.fleet;
   for (std::size_t i = 0; i < std::min(kEtaSlice, fleet.jobs.size()); ++i) {
     if (fleet.eta_cursor >= fleet.jobs.size()) fleet.eta_cursor = 0;
     Job& job = fleet.jobs[fleet.eta_cursor];
     const QueuePlace place = fleet.queue.find_place(fleet.eta_cursor++);
-    const bool listens = place.position > 0 && job.facts.holder != Holder::Detached;
-    if (!listens || turn.now - job.told_eta_at < kEtaPause) continue;
-    const double eta_ms = predict_wait_ms(fleet, job, place.ahead_s, turn.now);
-    if (std::abs(eta_ms - job.told_eta_ms) <= kEtaChange * job.told_eta_ms) continue;
-    job.told_eta_ms = eta_ms;
-    job.told_eta_at = turn.now;
-    const Model& model = fleet.models[job.model];
-    const bool loads =
-        model.slots == 0 && std::any_of(model.views.begin(), model.views.end(),
-                                        [](const WorkerView& view) { return view.is_loading; });
-    turn.effects.tell(job.id, {.kind = loads ? NoticeKind::Loading : NoticeKind::Queued,
-                               .position = place.position,
-                               .eta_ms = eta_ms});
+    if (place.position > 0) tell_wait(turn, job, place, fleet.lines[job.line].reason);
   }
 }
 

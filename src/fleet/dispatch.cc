@@ -226,6 +226,50 @@ bool only_failed_loads_are_left(const ScoreSheet& sheet) {
   return sheet.scored == 0 && sheet.refusals[static_cast<std::size_t>(Refusal::LoadFailed)] > 0;
 }
 
+// What a job that nobody can take waits for: a host that has its model, is not there and may come
+// back by itself. Empty: there is none.
+std::string find_reason(const Fleet& fleet, const Job& job) {
+  const auto describe = [&fleet, &job](HostIndex index) -> std::string {
+    const Host& host = fleet.hosts[index];
+    const bool fits = job.pin == kNone || job.pin == index;
+    const bool lacks_label = host.was_seen && (job.labels & ~host.labels) != 0;
+    if (!fits || lacks_label || !may_return(host.facts)) return {};
+    std::string why = host.facts.reason.substr(0, host.facts.reason.find('\n'));
+    if (why.ends_with(':')) why.resize(std::min(why.size(), why.rfind(';')));  // "…; ssh said:"
+    return "waits for host " + host.id +
+           (why.empty() ? " to come up" : ", which is not connected: " + why);
+  };
+  for (const HostIndex index : fleet.models[job.model].hosts) {
+    if (std::string found = describe(index); !found.empty()) return found;
+  }
+  for (const HostId& id : fleet.memory.hosts_of(job.facts.model_name)) {
+    const HostIndex index = find_host(fleet, id);
+    if (index == kNone || fleet.hosts[index].was_seen) continue;  // what it has said is newer
+    if (std::string found = describe(index); !found.empty()) return found;
+  }
+  return {};
+}
+
+// Since when nobody could take it. A worker that serves ends that, a load alone does not: loads may
+// fail one after the other. Those behind a front that could go nowhere have waited as long as it.
+void note_look(Fleet& fleet, Job& job, const Decision& decision, TimePoint now) {
+  Line& line = fleet.lines[job.line];
+  const bool is_served =
+      decision.worker != kNone && fleet.workers[decision.worker].state == SeenState::Serving;
+  if (is_served) {
+    line.nowhere_since = job.nowhere_since = TimePoint::max();
+  } else if (fleet.sheet.scored == 0) {
+    line.nowhere_since = std::min(line.nowhere_since, now);
+    job.nowhere_since = std::min(job.nowhere_since, line.nowhere_since);
+  }
+  if (fleet.sheet.scored > 0) line.reason.clear();
+}
+
+Millis patience_of(const ScoreSheet& sheet, const std::string& reason) {
+  const bool has_failed = sheet.refusals[static_cast<std::size_t>(Refusal::LoadFailed)] > 0;
+  return reason.empty() || has_failed ? kNoCandidatePatience : kReturnPatience;
+}
+
 enum class Step : std::uint8_t { Sent, Gone, Blocked };
 
 // Nobody can take it now. Either that passes, or it is told so.
@@ -239,14 +283,20 @@ Step hold_or_fail(Turn& turn, Job& job) {
   }
   // A load that broke off is tried again, or fails: that has bounds of its own.
   const bool is_retried = fleet.sheet.refusals[static_cast<std::size_t>(Refusal::LoadBroke)] > 0;
-  if (fleet.sheet.scored == 0 && !is_retried &&
-      turn.now - job.phase_since >= kNoCandidatePatience) {
-    std::string reasons = sheet_text(fleet, fleet.sheet);
-    reasons.pop_back();  // one line, as errors are
-    std::replace(reasons.begin(), reasons.end(), '\n', ',');
-    fail(turn, job, ErrorCode::Unavailable,
-         "nothing can run model '" + job.facts.model_name + "' for it: " + reasons);
-    return Step::Gone;
+  if (fleet.sheet.scored == 0 && !is_retried) {
+    const std::string reason = find_reason(fleet, job);
+    const TimePoint since = std::max(job.nowhere_since, job.phase_since);
+    if (turn.now - since >= patience_of(fleet.sheet, reason)) {
+      std::string reasons = sheet_text(fleet, fleet.sheet);
+      reasons.pop_back();  // one line, as errors are
+      std::replace(reasons.begin(), reasons.end(), '\n', ',');
+      if (!reason.empty()) reasons += "; it " + reason;
+      fail(turn, job, ErrorCode::Unavailable,
+           "nothing can run model '" + job.facts.model_name + "' for it: " + reasons);
+      return Step::Gone;
+    }
+    const QueuePlace place = fleet.queue.find_place(index_of(fleet, job));
+    tell_wait(turn, job, place, reason);
   }
   if (model.free_slots > 0) {
     park(fleet, job);
@@ -257,6 +307,7 @@ Step hold_or_fail(Turn& turn, Job& job) {
 
 Step place_front(Turn& turn, Job& job) {
   const Decision decision = place_job(turn.fleet, job, turn.now);
+  note_look(turn.fleet, job, decision, turn.now);
   switch (decision.choice) {
     case Choice::UseWorker:
       dispatch(turn, job, decision);
@@ -288,7 +339,10 @@ bool pump_line(Turn& turn, LineIndex index) {
     if (!has_room && turn.now < line.next_look) return has_sent;
     if (!has_room) line.next_look = turn.now + kLookPause;
     const Step step = place_front(turn, fleet.jobs[front]);
-    if (step == Step::Blocked) return has_sent;
+    if (step == Step::Blocked) {
+      if (fleet.sheet.scored == 0) line.reason = find_reason(fleet, fleet.jobs[front]);
+      return has_sent;
+    }
     has_sent |= step == Step::Sent;
   }
 }

@@ -37,6 +37,7 @@ struct JobNotice {
   NoticeKind kind = NoticeKind::Queued;
   std::uint32_t position = 0;  // Queued
   double eta_ms = 0;           // Queued, Loading
+  std::string reason;          // Queued: what it waits for, beside its turn; mostly nothing
   HostId host;                 // Loading; Migrated: to
   WorkerId worker;             // Migrated: to
   HostId from_host;

@@ -1,6 +1,9 @@
-// When a job that waits is likely to begin.
+// When a job that waits is likely to begin, and who hears of it.
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <limits>
+#include <utility>
 
 #include "fleet/turn.h"
 
@@ -9,6 +12,8 @@ namespace {
 
 constexpr std::uint32_t kGuessedSlots = 4;
 constexpr std::size_t kViewsMax = 64;
+constexpr Millis kEtaPause{2000};
+constexpr double kEtaChange = 0.1;
 
 // Until a worker of the model takes jobs at all; 0: one does.
 double until_served_ms(const Fleet& fleet, const Model& model, TimePoint now) {
@@ -48,6 +53,28 @@ double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s, TimeP
   const double line_ms = 1000 * (ahead_s + first_s) * renewal_of_line(fleet, job) *
                          fleet.speeds.slot_ratio(job.line) / slots;
   return until_served_ms(fleet, model, now) + line_ms;
+}
+
+void tell_wait(Turn& turn, Job& job, const QueuePlace& place, const std::string& reason) {
+  const std::size_t hash = reason.empty() ? 0 : std::hash<std::string>()(reason);
+  const bool is_other = hash != std::exchange(job.told_reason, hash);
+  if (!reason.empty()) {  // nobody knows how long that takes
+    if (is_other) turn.effects.tell(job.id, {.position = place.position, .reason = reason});
+    return;
+  }
+  const bool listens = job.facts.holder != Holder::Detached;
+  if (!is_other && (!listens || turn.now - job.told_eta_at < kEtaPause)) return;
+  const double eta_ms = predict_wait_ms(turn.fleet, job, place.ahead_s, turn.now);
+  if (!is_other && std::abs(eta_ms - job.told_eta_ms) <= kEtaChange * job.told_eta_ms) return;
+  job.told_eta_ms = eta_ms;
+  job.told_eta_at = turn.now;
+  const Model& model = turn.fleet.models[job.model];
+  const bool loads =
+      model.slots == 0 && std::any_of(model.views.begin(), model.views.end(),
+                                      [](const WorkerView& view) { return view.is_loading; });
+  turn.effects.tell(job.id, {.kind = loads ? NoticeKind::Loading : NoticeKind::Queued,
+                             .position = place.position,
+                             .eta_ms = eta_ms});
 }
 
 }  // namespace llorch::fleet

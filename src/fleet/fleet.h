@@ -34,6 +34,7 @@ inline constexpr Millis kFollowerPatience{10'000};
 inline constexpr Millis kRecoveredPatience{30'000};  // to be followed, and to find its arithmetic
 inline constexpr Millis kRecoveryHold{2000};         // for hosts to answer before anything is sent
 inline constexpr Millis kNoCandidatePatience{60'000};
+inline constexpr Millis kReturnPatience{300'000};   // where a host that has the model may return
 inline constexpr std::uint32_t kRefusalsMax = 100;  // by workers, of one job
 
 // Where a live job is. An ended one is not here any more.
@@ -116,6 +117,8 @@ struct Job {
   double predicted_wait_ms = 0;
   double told_eta_ms = -1;
   TimePoint told_eta_at{};
+  std::size_t told_reason = 0;                 // hash of what it waits for, as it was told; 0: none
+  TimePoint nowhere_since = TimePoint::max();  // nobody could take it at any look since
   std::int64_t tokens_reserved = 0;
 };
 
@@ -198,6 +201,8 @@ struct Line {
   HostIndex pin = kNone;
   std::uint64_t labels = 0;
   TimePoint next_look{};  // with all slots taken: when a load is considered again
+  TimePoint nowhere_since = TimePoint::max();  // of its front
+  std::string reason;                          // what its front waits for, beside its turn
 };
 
 // When the next of some running jobs is likely to end; looked at now and then.

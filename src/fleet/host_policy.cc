@@ -17,6 +17,7 @@ void enter(HostFacts& facts, HostState state, TimePoint now) {
   facts.state = state;
   facts.since = now;
   facts.was_seen = false;
+  facts.next_try = now;
 }
 
 // Twice as long each time, and between a half and the whole of that.
@@ -27,9 +28,20 @@ Millis back_off(const HostFacts& facts) {
   return whole / 2 + whole / 2 * (mixed >> 16U) / 65536;
 }
 
-void lose(HostFacts& facts, HostStep& step, TimePoint now) {
+// It may be switched off for days, or have stumbled over a cable.
+Millis gone_pause(const HostFacts& facts) {
+  return std::max(kFirstGonePause, back_off(facts));
+}
+
+void enter_gone(HostFacts& facts, TimePoint now) {
   enter(facts, HostState::Gone, now);
-  facts.next_try = now + kGoneRetry;
+  facts.broke_at = TimePoint::max();
+  facts.next_try = now + gone_pause(facts);
+  ++facts.tries;
+}
+
+void lose(HostFacts& facts, HostStep& step, TimePoint now) {
+  enter_gone(facts, now);
   step.was_lost = true;
 }
 
@@ -71,11 +83,11 @@ bool start_anew(HostFacts& facts, HostStep& step, TimePoint now) {
 
 bool advance_starting(HostFacts& facts, HostStep& step, TimePoint now) {
   if (facts.was_seen) return come_up(facts, step, now);
-  if (facts.start_due && !facts.under_way) {
+  if (facts.start_due && !facts.under_way && now >= facts.next_try) {
     facts.start_due = false;
     act(facts, step, HostAction::Start);
   }
-  if (facts.under_way || now < facts.since + kStartPatience) return false;
+  if (facts.under_way || facts.start_due || now < facts.since + kStartPatience) return false;
   if (facts.reason.empty()) facts.reason = "its pool was started and did not answer within 30 s";
   if (facts.is_new_version && !facts.rolled_back) {
     facts.rolled_back = true;
@@ -102,13 +114,13 @@ bool advance_connected(HostFacts& facts, HostStep& step, TimePoint now) {
   if (start_anew(facts, step, now)) return true;
   const bool is_silent = now > facts.last_seen + kHeartbeat;
   if (facts.reason.empty() && !is_silent) {
-    if (facts.due && !facts.under_way) act(facts, step, *std::exchange(facts.due, std::nullopt));
+    if (facts.due && !facts.under_way && now >= facts.next_try)
+      act(facts, step, *std::exchange(facts.due, std::nullopt));
     return false;
   }
   if (facts.reason.empty()) facts.reason = "its pool has not answered for 15 s";
   enter(facts, HostState::Degraded, now);
   facts.tries = 0;
-  facts.next_try = now;
   step.went_down = true;
   return true;
 }
@@ -116,12 +128,13 @@ bool advance_connected(HostFacts& facts, HostStep& step, TimePoint now) {
 bool advance_gone(HostFacts& facts, HostStep& step, TimePoint now) {
   if (start_anew(facts, step, now)) return true;
   if (facts.was_seen) return come_up(facts, step, now);
-  const bool sets_up = facts.kind == HostKind::Ssh && !facts.was_installed && !facts.by_hand;
+  const bool is_unfinished = !facts.was_installed || (facts.is_new_version && !facts.rolled_back);
+  const bool sets_up = facts.kind == HostKind::Ssh && is_unfinished && !facts.by_hand;
   if (sets_up && !facts.under_way && now >= facts.next_try) {
     enter(facts, HostState::Preflight, now);
     return true;
   }
-  if (!sets_up) connect_again(facts, step, now, std::chrono::duration_cast<Millis>(kGoneRetry));
+  if (!sets_up) connect_again(facts, step, now, gone_pause(facts));
   return false;
 }
 
@@ -138,10 +151,10 @@ bool advance(HostFacts& facts, HostStep& step, TimePoint now) {
       advance_down(facts, step);
       return false;
     case HostState::Preflight:
-      act(facts, step, HostAction::Preflight);
+      if (now >= facts.next_try) act(facts, step, HostAction::Preflight);
       return false;
     case HostState::Installing:
-      act(facts, step, HostAction::Install);
+      if (now >= facts.next_try) act(facts, step, HostAction::Install);
       return false;
     case HostState::Starting:
       return advance_starting(facts, step, now);
@@ -159,7 +172,12 @@ TimePoint find_wake(const HostFacts& facts, TimePoint now) {
   TimePoint wake = now + kNothingToDo;
   const auto at = [&wake](TimePoint time) { wake = std::min(wake, time); };
   const bool tries = facts.kind != HostKind::Joined && !facts.by_hand && !facts.under_way;
-  if (facts.state == HostState::Starting && !facts.under_way) at(facts.since + kStartPatience);
+  const bool waits = facts.state == HostState::Preflight || facts.state == HostState::Installing ||
+                     (facts.state == HostState::Starting && facts.start_due) ||
+                     (facts.state == HostState::Connected && facts.due.has_value());
+  if (waits && !facts.under_way) at(facts.next_try);
+  if (facts.state == HostState::Starting && !facts.under_way && !facts.start_due)
+    at(facts.since + kStartPatience);
   if (facts.state == HostState::Connected) at(facts.last_seen + kHeartbeat + Millis(1));
   if (facts.state == HostState::Degraded) at(facts.last_seen + kHeartbeatsMissed * kHeartbeat);
   if (facts.state >= HostState::Degraded && tries) at(facts.next_try);
@@ -170,13 +188,35 @@ void fail(HostFacts& facts, const HostStepOutcome& outcome, TimePoint now) {
   facts.reason = outcome.reason;
   facts.by_hand = outcome.is_final;
   facts.loss_due = true;  // of the workers that it had before
-  enter(facts, HostState::Gone, now);
-  facts.next_try = now + kGoneRetry;
+  enter_gone(facts, now);
+}
+
+// Whether a step that failed is to be tried again soon, because the connection broke in its middle
+// or has not come back since. A host that was never reached is told about at once.
+bool tries_again(HostFacts& facts, const HostStepOutcome& outcome, TimePoint now) {
+  const bool is_first = facts.state == HostState::Preflight && facts.broke_at == TimePoint::max();
+  const bool is_links = outcome.link == Link::Broke || (outcome.link == Link::Absent && !is_first);
+  if (outcome.ok || outcome.is_final || !is_links) return false;
+  if (facts.broke_at == TimePoint::max()) {
+    facts.broke_at = now;
+    facts.tries = 0;
+  }
+  if (now >= facts.broke_at + kBreakPatience) {
+    facts.broke_at = TimePoint::max();
+    return false;
+  }
+  facts.reason = outcome.reason;
+  facts.next_try = now + back_off(facts);
+  ++facts.tries;
+  return true;
 }
 
 // One of an upgrade's first steps has ended: nothing that runs has been touched.
-void note_upgrade(HostFacts& facts, HostAction action, const HostStepOutcome& outcome) {
-  if (!outcome.ok) {
+void note_upgrade(HostFacts& facts, HostAction action, const HostStepOutcome& outcome,
+                  TimePoint now) {
+  if (tries_again(facts, outcome, now)) {
+    facts.due = action;
+  } else if (!outcome.ok) {
     facts.note = "its programs stay as they are: " + outcome.reason;
   } else if (action == HostAction::Preflight) {
     facts.due = HostAction::Install;
@@ -188,11 +228,17 @@ void note_upgrade(HostFacts& facts, HostAction action, const HostStepOutcome& ou
 
 void note_start(HostFacts& facts, HostAction action, const HostStepOutcome& outcome,
                 TimePoint now) {
+  if (action == HostAction::Start && tries_again(facts, outcome, now)) {
+    facts.start_due = true;
+    return;
+  }
   if (!outcome.ok && facts.rolled_back) {
     HostStepOutcome both = outcome;
     both.reason = facts.reason + "; going back to the version before: " + outcome.reason;
     return fail(facts, both, now);
   }
+  // Its programs are not to blame, nor could they be changed now.
+  if (!outcome.ok && outcome.link != Link::Held) return fail(facts, outcome, now);
   if (!outcome.ok) facts.reason = outcome.reason;
   if (outcome.ok && action == HostAction::RollBack)
     facts.note = "it runs the version before, because of the new one: " + facts.reason;
@@ -209,9 +255,15 @@ std::string_view name(HostAction action) {
   return kActions[static_cast<std::size_t>(action)];
 }
 
+bool may_return(const HostFacts& facts) {
+  const bool is_there = facts.state == HostState::Unknown || facts.state == HostState::Connected;
+  return !is_there && !(facts.state == HostState::Gone && facts.by_hand);
+}
+
 void ask_up(HostFacts& facts, TimePoint now) {
   facts.by_hand = false;
   facts.stop_due = false;
+  facts.broke_at = TimePoint::max();
   if (facts.state == HostState::Connected && facts.kind == HostKind::Ssh) {
     facts.note.clear();
     facts.due = HostAction::Preflight;
@@ -224,7 +276,6 @@ void ask_up(HostFacts& facts, TimePoint now) {
   facts.note.clear();
   facts.due.reset();
   facts.tries = 0;
-  facts.next_try = now;
   facts.rolled_back = false;
   if (facts.kind == HostKind::Ssh) {
     enter(facts, HostState::Preflight, now);
@@ -266,15 +317,18 @@ void note_lost(HostFacts& facts, std::string reason, TimePoint now) {
 void note_step(HostFacts& facts, HostAction action, const HostStepOutcome& outcome, TimePoint now) {
   if (facts.under_way != action) return;  // of another life
   facts.under_way.reset();
+  if (outcome.ok) facts.broke_at = TimePoint::max();
   const bool is_start = action == HostAction::Start || action == HostAction::RollBack;
   const bool is_upgrade = action == HostAction::Preflight || action == HostAction::Install;
   switch (facts.state) {
     case HostState::Preflight:
       if (action != HostAction::Preflight) return;  // of the time before it was asked up
       if (outcome.ok) return enter(facts, HostState::Installing, now);
-      return fail(facts, outcome, now);
+      if (!tries_again(facts, outcome, now)) fail(facts, outcome, now);
+      return;
     case HostState::Installing:
       if (action != HostAction::Install) return;
+      if (tries_again(facts, outcome, now)) return;
       if (!outcome.ok) return fail(facts, outcome, now);
       enter(facts, HostState::Starting, now);
       facts.was_installed = true;
@@ -287,13 +341,13 @@ void note_step(HostFacts& facts, HostAction action, const HostStepOutcome& outco
       return;
     case HostState::Degraded:
     case HostState::Gone:
-      if (is_upgrade) return note_upgrade(facts, action, outcome);
+      if (is_upgrade) return note_upgrade(facts, action, outcome, now);
       if (outcome.ok) return;  // it will be seen
       facts.reason = outcome.reason;
       facts.by_hand = outcome.is_final;
       return;
     case HostState::Connected:
-      if (is_upgrade) note_upgrade(facts, action, outcome);
+      if (is_upgrade) note_upgrade(facts, action, outcome, now);
       return;
     case HostState::Unknown:
       return;

@@ -21,7 +21,7 @@ enum class HostState : std::uint8_t {
   Starting,    // its pool was started and has not answered yet
   Connected,   // takes work
   Degraded,    // the tunnel or the poll fails: no new work, tried again and again
-  Gone,        // its workers count as lost; tried every minute, unless that is useless
+  Gone,        // its workers count as lost; tried less and less often, unless that is useless
 };
 std::string_view name(HostState state);
 
@@ -31,9 +31,17 @@ std::string_view name(HostAction action);
 inline constexpr std::chrono::seconds kHeartbeat{15};
 inline constexpr int kHeartbeatsMissed = 3;
 inline constexpr std::chrono::seconds kStartPatience{30};
-inline constexpr std::chrono::seconds kGoneRetry{60};
+inline constexpr std::chrono::seconds kBreakPatience{45};  // for a connection to come back
 inline constexpr Millis kFirstBackOff{500};
+inline constexpr Millis kFirstGonePause{4'000};
 inline constexpr Millis kLongestBackOff{60'000};
+
+// What became of the connection in a step that failed.
+enum class Link : std::uint8_t {
+  Held,    // it is not to blame
+  Broke,   // it stood when the step began, and is gone: nothing is known of the host
+  Absent,  // it could not be made
+};
 
 struct HostStepOutcome {
   bool ok = false;
@@ -41,6 +49,7 @@ struct HostStepOutcome {
   bool is_final = false;  // trying again is useless: host key changed, login refused, wrong CPU
   // Of an installation: what is there now is not what ran, so the pool must be started anew.
   bool is_new_version = false;
+  Link link = Link::Held;
 };
 
 struct HostFacts {
@@ -61,6 +70,8 @@ struct HostFacts {
   bool by_hand = false;  // only `up` tries again
   std::uint32_t tries = 0;
   TimePoint next_try{};
+  // Since when connections break in the middle of steps; until one works or the patience ends.
+  TimePoint broke_at = TimePoint::max();
   std::uint32_t jitter = 0;  // any number, another for each host: not all try at once
   std::string reason;        // why it is degraded or gone
   std::string note;          // why it does not run the programs that it was to get
@@ -91,5 +102,7 @@ HostStep next_step(HostFacts& facts, TimePoint now);
 inline bool takes_work(const HostFacts& facts) {
   return facts.state == HostState::Connected;
 }
+// It is not there, and may come back without anybody's help.
+bool may_return(const HostFacts& facts);
 
 }  // namespace llorch::fleet

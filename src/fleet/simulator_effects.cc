@@ -122,6 +122,7 @@ void Simulator::step_host(const HostId& host_id, HostAction action) {
     if (options_.has_upgrades && action == HostAction::Start) cut_streams(host);
     const bool is_ok = host.has_link || action == HostAction::Stop;
     HostStepOutcome outcome{.ok = is_ok, .reason = is_ok ? "" : "no link"};
+    if (!is_ok) outcome.link = dice_.one_in(2) ? Link::Broke : Link::Absent;
     outcome.is_new_version =
         options_.has_upgrades && action == HostAction::Install && dice_.one_in(2);
     return send(some(5, 300), HostStepEnded{host_id, action, std::move(outcome)});

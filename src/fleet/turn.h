@@ -32,6 +32,8 @@ double predict_cost_s(const Fleet& fleet, const Job& job, std::uint64_t told);
 
 // eta.cc: how long a job that waits will wait, given the slot time of those before it.
 double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s, TimePoint now);
+// It hears that, or (`reason`) what it waits for beside its turn, where either has changed.
+void tell_wait(Turn& turn, Job& job, const QueuePlace& place, const std::string& reason);
 
 // job_policy.cc: the state machine of one job.
 void submit(Turn& turn, const Submitted& event);

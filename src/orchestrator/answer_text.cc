@@ -38,8 +38,12 @@ std::string notice_text(const AnswerForm& form, fleet::Holder holder,
   std::string_view event = "queued";
   switch (notice.kind) {
     case fleet::NoticeKind::Queued:
-      data = {{"queue_position", notice.position},
-              {"predicted_start_ms", thousandths(notice.eta_ms)}};
+      data = {{"queue_position", notice.position}};
+      if (notice.reason.empty()) {
+        data["predicted_start_ms"] = thousandths(notice.eta_ms);
+      } else {
+        data["reason"] = notice.reason;
+      }
       break;
     case fleet::NoticeKind::Loading:
       event = "loading";

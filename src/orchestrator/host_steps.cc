@@ -27,6 +27,7 @@ using remote::StepProblem;
 
 constexpr std::chrono::milliseconds kLook{500};  // at a connection that stands
 constexpr std::chrono::milliseconds kEndPatience{2'000};
+constexpr std::chrono::milliseconds kBreakLook{200};  // at one whose call failed
 constexpr std::size_t kOrdersMax = 4;  // of one host; the policy has one under way at a time
 constexpr std::string_view kEnds = "the orchestrator ends";
 
@@ -90,8 +91,7 @@ HostSteps::Outcome open_pool(HostSession& session) {
   return outcome;
 }
 
-HostSteps::Outcome perform(HostSession& session, HostAction action) {
-  if (const remote::StepOutcome problem = session.connect()) return outcome_of(problem);
+HostSteps::Outcome perform_connected(HostSession& session, HostAction action) {
   switch (action) {
     case HostAction::Preflight:
       return preflight(session);
@@ -111,6 +111,42 @@ HostSteps::Outcome perform(HostSession& session, HostAction action) {
     }
   }
   return failed("an unknown step", true);
+}
+
+std::string_view describe(HostAction action) {
+  switch (action) {
+    case HostAction::Preflight:
+      return "it was looked at";
+    case HostAction::Install:
+      return "programs were copied";
+    case HostAction::RollBack:
+      return "it went back to the version before";
+    case HostAction::Stop:
+      return "its pool was stopped";
+    case HostAction::Start:
+    case HostAction::Connect:
+      break;
+  }
+  return "its pool was started";
+}
+
+HostSteps::Outcome perform(HostSession& session, HostAction action) {
+  if (const remote::StepOutcome problem = session.connect()) {
+    HostSteps::Outcome outcome = outcome_of(problem);
+    outcome.step.link = fleet::Link::Absent;
+    return outcome;
+  }
+  HostSteps::Outcome outcome = perform_connected(session, action);
+  if (outcome.step.ok || action == HostAction::Stop || session.stays_connected(kBreakLook))
+    return outcome;
+  // Whatever the step made of half an answer, it says nothing about the host.
+  const std::string& host = session.host().name();
+  logger().warn("a connection broke in the middle of a step",
+                {{"host", host}, {"step", fleet::name(action)}, {"why", outcome.step.reason}});
+  outcome =
+      failed(fmt::format("the ssh connection to {} broke while {}", host, describe(action)), false);
+  outcome.step.link = fleet::Link::Broke;
+  return outcome;
 }
 
 }  // namespace

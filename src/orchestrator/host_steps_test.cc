@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <string>
+#include <utility>
+
+#include "support/test_paths.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -47,6 +52,68 @@ TEST(SshHostSteps, NoMoreThanAFewWaitForAHost) {
   released.set_value();
   steps.stop();
   EXPECT_EQ(answers, 4);
+}
+
+// Stands for ssh: its master stays until `on_call`, which every other call runs, ends it.
+std::filesystem::path make_ssh(const std::filesystem::path& folder, const std::string& on_call) {
+  const std::filesystem::path ssh = folder / "ssh";
+  std::ofstream(ssh) << "#!/bin/sh\n"
+                        "for word; do\n"
+                        "  [ \"$before\" = -S ] && socket=$word\n"
+                        "  [ \"$word\" = -M ] && is_master=yes\n"
+                        "  before=$word\n"
+                        "done\n"
+                        "if [ -n \"$is_master\" ]; then\n"
+                        "  echo $$ > "
+                     << (folder / "master").string()
+                     << "\n"
+                        "  : > \"$socket\"\n"
+                        "  exec sleep 1000\n"
+                        "fi\n"
+                     << on_call << "\n";
+  std::filesystem::permissions(ssh, std::filesystem::perms::owner_all);
+  return ssh;
+}
+
+fleet::HostStepOutcome perform(const std::filesystem::path& ssh,
+                               const std::filesystem::path& folder, fleet::HostAction action) {
+  std::promise<HostSteps::Outcome> ended;
+  SshHostSteps steps({.ssh = ssh, .run_folder = folder, .programs = {}, .on_lost = {}});
+  steps.step("anna", action,
+             [&ended](HostSteps::Outcome outcome) { ended.set_value(std::move(outcome)); });
+  return ended.get_future().get().step;
+}
+
+TEST(SshHostSteps, AConnectionThatBreaksInTheMiddleSaysNothingAboutTheHost) {
+  for (const auto& [action, what] : {std::pair{fleet::HostAction::Preflight, "it was looked at"},
+                                     std::pair{fleet::HostAction::Install, "programs were copied"},
+                                     std::pair{fleet::HostAction::Start, "its pool was started"}}) {
+    const test::TempDir folder;
+    const auto ssh = make_ssh(folder.path(), "kill $(cat " + (folder / "master").string() +
+                                                 "); rm \"$socket\"; exit 255");
+    const fleet::HostStepOutcome outcome = perform(ssh, folder.path(), action);
+    EXPECT_FALSE(outcome.ok);
+    EXPECT_EQ(outcome.link, fleet::Link::Broke) << what;
+    EXPECT_FALSE(outcome.is_final);
+    EXPECT_EQ(outcome.reason, std::string("the ssh connection to anna broke while ") + what);
+  }
+}
+
+TEST(SshHostSteps, AStepThatFailsOverAConnectionThatHoldsIsTheHostsFault) {
+  const test::TempDir folder;
+  const auto ssh = make_ssh(folder.path(), "echo 'no room on its disk'; exit 1");
+  const fleet::HostStepOutcome outcome = perform(ssh, folder.path(), fleet::HostAction::Start);
+  EXPECT_FALSE(outcome.ok);
+  EXPECT_EQ(outcome.link, fleet::Link::Held);
+  EXPECT_NE(outcome.reason.find("no room on its disk"), std::string::npos) << outcome.reason;
+}
+
+TEST(SshHostSteps, AHostThatIsNotReachedHasNoConnection) {
+  const test::TempDir folder;
+  const fleet::HostStepOutcome outcome =
+      perform("/bin/false", folder.path(), fleet::HostAction::Preflight);
+  EXPECT_FALSE(outcome.ok);
+  EXPECT_EQ(outcome.link, fleet::Link::Absent);
 }
 
 }  // namespace

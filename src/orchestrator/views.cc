@@ -227,8 +227,11 @@ void add_live(const fleet::Fleet& fleet, const fleet::Job& job, fleet::TimePoint
   const fleet::QueuePlace place = fleet.queue.find_place(fleet::index_of(fleet, job));
   if (place.position > 0) {
     view.queue_position = place.position;
-    view.predicted_start_ms =
-        std::max(0.0, job.told_eta_ms - fleet::millis_between(job.told_eta_at, now));
+    view.waits_for = fleet.lines[job.line].reason;
+    if (view.waits_for.empty()) {
+      view.predicted_start_ms =
+          std::max(0.0, job.told_eta_ms - fleet::millis_between(job.told_eta_at, now));
+    }
   }
 }
 

@@ -178,6 +178,10 @@ bool HostSession::is_connected() {
   return master_ != nullptr && !master_->has_ended();
 }
 
+bool HostSession::stays_connected(milliseconds patience) {
+  return master_ != nullptr && !master_->has_ended(patience);
+}
+
 void HostSession::disconnect() {
   if (!forwarded_.empty() && is_connected()) {
     // A master that stays must not keep our tunnel.

@@ -2,6 +2,7 @@
 // step may be repeated: it looks first and does only what is missing.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -59,6 +60,8 @@ class HostSession {
   // The connection, unless it stands.
   StepOutcome connect(FirstContact first_contact = FirstContact::Refuse);
   bool is_connected();
+  // Whether it still stands after that time: one that breaks may outlive its calls by a moment.
+  bool stays_connected(std::chrono::milliseconds patience);
   void disconnect();  // ours only; one that a user opened stays
 
   // Whether our programs can run there: every finding, failed or not.

@@ -187,6 +187,21 @@ class Disturbed(unittest.TestCase):
                 self.assertEqual(head + rest, undisturbed, host.name)
                 self.assertEqual(fleet.get(f"/v2/tasks/{job}")["status"], "completed")
 
+    def test_a_connection_that_breaks_while_programs_are_copied_is_made_again(self):
+        with fleet_of("anna", proxied=True) as (fleet, hosts):
+            proxy = hosts["anna"].proxy
+            proxy.set(rate=2_000_000)  # or it is over before it is cut
+            fleet.post("/v2/hosts", {"host": "anna"})
+            view = lambda: fleet.get("/v2/hosts/anna")
+            wait_until(lambda: any((hosts["anna"].home / ".local/lib/llorch/in").glob("*")), "no program is sent", PATIENCE)
+            proxy.set(cut=True)
+            wait_until(lambda: "broke while programs were copied" in view().get("reason", ""), f"it is not told: {view()}", PATIENCE)
+            self.assertEqual(view()["state"], "installing")
+            began = time.monotonic()
+            hosts.heal("anna")
+            fleet.await_connected("anna")
+            self.assertLess(time.monotonic() - began, 45, "it was tried again when it was given up")
+
     def test_a_short_cut_and_a_slow_link_are_no_news(self):
         with fleet_of("anna", proxied=True) as (fleet, hosts):
             fleet.bring_up("anna")
