@@ -8,6 +8,7 @@
 #include "base/host_limits.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/kernels.h"
+#include "compute/cpu/packed.h"
 
 namespace llorch::compute {
 namespace {

@@ -12,6 +12,7 @@
 #include "compute/cpu/attention_tasks.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/kernels.h"
+#include "compute/cpu/packed.h"
 #include "compute/cpu/thread_pool.h"
 #include "compute/cpu/weight_arena.h"
 #include "compute/host_backend.h"
@@ -141,8 +142,12 @@ class CpuBackend final : public HostBackend {
                    const Work& work);
   void norm_row(const RowNorm& norm, const float* x, std::int64_t dim, float* out) const;
   void rms_norm_row(const RmsNormArgs& args, std::int64_t row, int thread) const;
+  struct Chunks;
+  struct Part {
+    std::int64_t begin, end;
+  };
   void multiply_chunks(const ProductInput& input, std::span<const LinearTarget> targets,
-                       std::int64_t begin, std::int64_t end, int thread) const;
+                       const Chunks& chunks, Part part, int thread) const;
   void multiply(const ProductInput& input, const LinearTarget& target, std::int64_t begin,
                 std::int64_t end, int thread) const;
   void multiply_across(const ProductInput& input, std::span<const LinearTarget> targets,

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "compute/cpu/packed.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/cpu/kernels.cc"
 #include <hwy/foreach_target.h>

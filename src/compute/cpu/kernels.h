@@ -7,11 +7,12 @@
 #include <span>
 #include <string_view>
 
-#include "compute/cpu/packed.h"
 #include "compute/ops.h"
 #include "tensor/dtype.h"
 
 namespace llorch::compute {
+
+struct PackedKernels;  // packed.h
 
 // Weight rows that linear() decodes at a time.
 inline constexpr std::int64_t kTileCols = 4;

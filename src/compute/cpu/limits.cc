@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "compute/cpu/kernels.h"
+#include "compute/cpu/packed.h"
 #include "compute/cpu/thread_pool.h"
 #include "compute/host_memory.h"
 

@@ -53,14 +53,15 @@ struct QuantLayout {
   bool levels = false;         // the numbers are indices into kIq4Levels
   std::int32_t up = 0;         // numbers are read times 2^up, to meet a bias that there is
   bool subtracts_min = false;  // value = step · number - min, not + min
-  bool opened = false;         // the layout of opened codes: float32 steps, numbers within ±62
+  bool opened = false;         // opened codes or numbers: float32 steps and minimums
   friend constexpr bool operator==(const QuantLayout&, const QuantLayout&) = default;
 
   constexpr std::int64_t number_bytes() const {  // of 32 k
     return (low_bits + high_bits) * kVectorBytes;
   }
   constexpr std::int64_t head_bytes() const {
-    return opened ? (halves ? 2 : 1) * kVectorBytes : (has_min ? 2 : 1) * kTileRows * 2;
+    const std::int64_t kinds = has_min ? 2 : 1;
+    return opened ? kinds * (halves ? 2 : 1) * kVectorBytes : kinds * kTileRows * 2;
   }
   constexpr std::int64_t scale_bytes() const {  // of a group of 32 k
     return elems == 32 ? 0 : (has_min ? 2 : 1) * (halves ? 2 : 1) * kTileRows;
@@ -124,6 +125,22 @@ constexpr bool has_codes(tensor::DType dtype) {
 // One type for all that are opened into the same layout: their products are one function.
 constexpr tensor::DType opened_like(tensor::DType dtype) {
   return quant_layout(dtype).halves ? tensor::DType::IQ2_XS : tensor::DType::IQ2_XXS;
+}
+
+// What a block type's tiles are opened into where many rows meet them: records of eight-bit numbers
+// with float32 steps and, where it has them, minimums that are added. Those of codes are opened
+// into their own layout.
+constexpr QuantLayout record_layout(QuantLayout of) {
+  if (of.opened) return of;
+  const NumberBias bias = of.has_min  ? NumberBias::None
+                          : of.halves ? NumberBias::Halves32
+                                      : NumberBias::By128;
+  return {.elems = 32,
+          .has_min = of.has_min,
+          .halves = of.halves,
+          .low_bits = 8,
+          .bias = bias,
+          .opened = true};
 }
 
 // visit(std::integral_constant<DType, …>) for each of the types.
@@ -254,10 +271,49 @@ struct PackedRange {
   std::uint8_t* room;  // room_for_opened() bytes, on a cache line
 };
 
-// sums[r][lane] = x[r] · row `lane` of the tile, for the rows of one panel. With a pair of tiles
-// that follow each other the second one's sums stand behind all of the first one's.
+// sums[r][lane] = x[r] · row `lane` of the tile, for the rows of one panel.
 using QuantTile = void (*)(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
                            float* sums);
+
+// What is asked for while something else is multiplied: with each 32 k every `step`-th byte of the
+// next `group` ones, from `first` on, and of those `second` bytes further.
+struct LinesAhead {
+  const std::uint8_t* at = nullptr;
+  std::int64_t second = 0;
+  std::int64_t group = 0;
+  std::int64_t first = 0;
+  std::int64_t step = kVectorBytes;
+};
+template <int tiles>
+[[gnu::always_inline]] inline void ask_for(LinesAhead& lines) {
+  for (std::int64_t i = lines.first; i < lines.group; i += lines.step) {
+    __builtin_prefetch(lines.at + i, 0, 2);
+    if constexpr (tiles > 1) __builtin_prefetch(lines.at + lines.second + i, 0, 2);
+  }
+  lines.at += lines.group;
+}
+
+// Some blocks of 32 k of a tile or two, or records of them, with a panel: adds to sums[r][tile], or
+// makes them that, and where there is an `out`, writes them there as PackedRange says.
+struct QuantPass {
+  const std::uint8_t* tiles;
+  std::int64_t tile_bytes;  // from the first one to the second
+  const InputBlock* x;
+  std::int64_t blocks;
+  bool first;   // there are no sums yet
+  float* sums;  // on a cache line
+  float* out;   // or null; of the first row and tile, as `bias`, which may be null
+  std::int64_t out_stride;
+  const float* bias;
+  bool accumulate;
+  LinesAhead ahead;
+};
+using MultiplyPass = void (*)(const QuantPass& pass);
+inline constexpr int kPassTiles = 2;
+inline constexpr int kPassRows = 6;
+struct PassTable {
+  MultiplyPass of[kPassTiles][kPassRows];  // by tiles, by rows, less one each
+};
 // A tile taken apart, once for many rows. For each 32 k: float32 steps of the 16 rows, one or for
 // each half; what is added for each unit of the input's sum, likewise where there are minimums;
 // then eight vectors of numbers as signed bytes.
@@ -273,7 +329,8 @@ struct OpenedLayout {
 constexpr OpenedLayout opened_layout(QuantLayout layout) {
   return {layout.has_min, layout.halves};
 }
-// What a thread needs to open tiles of up to k columns.
+// What a thread needs to open tiles of up to k columns: so much, or one tile of the widest matrix.
+inline constexpr std::int64_t kRoomBytes = 256 * 1024;
 std::int64_t room_for_opened(std::int64_t k);
 
 using OpenTile = void (*)(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* opened);
@@ -321,6 +378,15 @@ struct NumberBlocks {
   FinishNumbers finish = nullptr;
 };
 
+// How a set multiplies block types with more rows than kRowsFromMemory: two tiles at once, inputs
+// in stretches. From `records_from` rows on they are opened into records first, codes always.
+struct QuantPasses {
+  std::int64_t records_from = 0;  // 0: there are no passes
+  const PassTable* tiles[tensor::kNumDTypes] = {};
+  const PassTable* records[tensor::kNumDTypes] = {};
+  OpenTile open[tensor::kNumDTypes] = {};  // but codes: CodeKernels has those
+};
+
 // The functions of one instruction set, each in a file compiled for it and in nothing else. All
 // sets give the same bits; with BF16 tiles those that round their input give others.
 struct PackedKernels {
@@ -328,10 +394,9 @@ struct PackedKernels {
   // they add to the sums.
   const QuantTile* quants[tensor::kNumDTypes];
   const NumberTile* numbers[tensor::kNumDTypes];
-  // The same with pairs of tiles, where a set has registers for their sums; null elsewhere.
-  const QuantTile* quant_pairs[tensor::kNumDTypes];
-  std::int64_t panel_rows = kPanelRows;  // at most; pairs take no more
+  std::int64_t panel_rows = kPanelRows;  // at most
   const CodeKernels* codes = nullptr;
+  QuantPasses passes;
   NumberBlocks blocks;
   // From this many rows on tiles are opened and panels wide; 0: never. By type; by
   // OpenedLayout::index(). The last two stand around the tiles of one layout.
@@ -362,9 +427,6 @@ template <class Tiles, int... Less>
 struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
   template <tensor::DType T>
   static constexpr QuantTile kQuants[] = {Tiles::template quants<T, Less + 1>...};
-  // Tiles::quant_pairs<DType, rows>(), for sets that have it.
-  template <tensor::DType T>
-  static constexpr QuantTile kQuantPairs[] = {Tiles::template quant_pairs<T, Less + 1>...};
   template <tensor::DType T>
   static constexpr NumberTile kNumbers[] = {Tiles::template numbers<T, Less + 1>...};
 
@@ -381,14 +443,6 @@ struct TileTables<Tiles, std::integer_sequence<int, Less...>> {
     kernels.numbers[static_cast<int>(F32)] = kNumbers<F32>;
     kernels.numbers[static_cast<int>(F16)] = kNumbers<F16>;
     kernels.numbers[static_cast<int>(BF16)] = kNumbers<BF16>;
-  }
-  static constexpr void fill_pairs(PackedKernels& kernels) {
-    kernels.panel_rows = sizeof...(Less);
-    with_each_quant_type(
-        [&](auto type) { kernels.quant_pairs[static_cast<int>(type())] = kQuantPairs<type()>; });
-    with_each_code_type([&](auto type) {
-      kernels.quant_pairs[static_cast<int>(type())] = kQuantPairs<opened_like(type())>;
-    });
   }
 };
 
@@ -416,6 +470,11 @@ inline Panels cut_rounded(const PackedKernels& kernels, std::int64_t rows) {
   return {rows, false, kernels.blocks.rows};
 }
 void multiply_packed(const PackedKernels& kernels, const PackedRange& range);
+// Parts of it (packed_passes.cc): with a set's passes, which has some for this type; and one tile's
+// sums, `stride` floats from row to row, to those of its columns that are asked for.
+void multiply_in_passes(const PackedKernels& kernels, const PackedRange& range);
+void store_sums(const PackedRange& range, Panel panel, std::int64_t tile, const float* sums,
+                std::int64_t stride = kTileRows);
 
 extern const PackedKernels kPackedPlain;
 // Null where the build or the machine has none.

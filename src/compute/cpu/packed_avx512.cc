@@ -10,19 +10,11 @@
 namespace llorch::compute {
 namespace {
 
-// With two tiles: 12 sums of whole numbers and 12 of floats in 32 registers.
-constexpr int kPairRows = 6;
-
 struct Tiles {
   template <DType T, int Rows>
   static void quants(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
                      float* out) {
-    Products<T, Rows, 1>::multiply(tile, x, blocks, out);
-  }
-  template <DType T, int Rows>
-  static void quant_pairs(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
-                          float* out) {
-    Products<T, Rows, 2>::multiply(tile, x, blocks, out);
+    Products<quant_layout(T), Rows, 1>::multiply(tile, x, blocks, out);
   }
 
   // The numbers of one of two k, which begin at p.
@@ -230,11 +222,48 @@ std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
   return static_cast<std::uint64_t>(_mm512_reduce_add_epi64(sum));
 }
 
+template <QuantLayout kLayout, int rows, int tiles>
+void multiply_pass(const QuantPass& pass) {
+  Products<kLayout, rows, tiles>::pass(pass);
+}
+template <QuantLayout kLayout>
+constexpr PassTable make_table() {
+  PassTable table = {};
+  const auto fill = [&]<int... less>(std::integer_sequence<int, less...>) {
+    ((table.of[0][less] = multiply_pass<kLayout, less + 1, 1>), ...);
+    ((table.of[1][less] = multiply_pass<kLayout, less + 1, 2>), ...);
+  };
+  fill(std::make_integer_sequence<int, kPassRows>());
+  return table;
+}
+template <QuantLayout kLayout>
+constexpr PassTable kPassTable = make_table<kLayout>();
+
+// From so many rows on what opening costs is less than what unpacking for every panel does.
+constexpr std::int64_t kRecordsFrom = 25;
+
+constexpr QuantPasses make_passes() {
+  QuantPasses passes = {.records_from = kRecordsFrom};
+  with_each_quant_type([&](auto type) {
+    constexpr QuantLayout kLayout = quant_layout(type());
+    constexpr QuantLayout kRecord = record_layout(kLayout);
+    const auto at = static_cast<std::size_t>(type());
+    passes.tiles[at] = &kPassTable<kLayout>;
+    passes.records[at] = &kPassTable<kRecord>;
+    passes.open[at] = open<kLayout, bias_of(kRecord.bias)>;
+  });
+  with_each_code_type([&](auto type) {
+    passes.records[static_cast<std::size_t>(type())] = &kPassTable<quant_layout(type())>;
+  });
+  return passes;
+}
+
 constexpr PackedKernels make_kernels(const CodeKernels& codes) {
   PackedKernels kernels{};
   kernels.codes = &codes;
   TileTables<Tiles>::fill(kernels);
-  TileTables<Tiles, std::make_integer_sequence<int, kPairRows>>::fill_pairs(kernels);
+  kernels.panel_rows = kPassRows;  // 12 sums of whole numbers and 12 of floats in 32 registers
+  kernels.passes = make_passes();
   kernels.blocks = make_blocks();
   kernels.quantize = quantize;
   kernels.spin_int8 = spin_int8;
@@ -256,7 +285,7 @@ const PackedKernels* packed_avx512() {
 
 OpenTile open_avx512(DType dtype) {
   OpenTile found = nullptr;
-  with_quant_type(dtype, [&](auto type) { found = open<type()>; });
+  with_quant_type(dtype, [&](auto type) { found = open<quant_layout(type()), 0>; });
   return found;
 }
 

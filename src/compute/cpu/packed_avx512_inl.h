@@ -33,9 +33,8 @@ LLORCH_INLINE __m512i move_bits(__m512i v) {
 }
 
 // The numbers of step s, ready to be multiplied.
-template <DType T, int s>
+template <QuantLayout kLayout, int s>
 LLORCH_INLINE __m512i load_step(const std::uint8_t* vectors) {
-  constexpr QuantLayout kLayout = quant_layout(T);
   const auto load = [&](int vector) __attribute__((always_inline)) {
     return _mm512_loadu_si512(vectors + vector * kVectorBytes);
   };
@@ -64,12 +63,22 @@ struct Scales {
   __m512 min[2];
 };
 
+// Those of an opened record: steps first.
+template <QuantLayout kLayout>
+LLORCH_INLINE void load_opened_scales(const std::uint8_t* head, Scales& scales) {
+  constexpr int kSteps = kLayout.halves ? 2 : 1;
+#pragma GCC unroll 2
+  for (int s = 0; s < kSteps; ++s) {
+    scales.step[s] = load_floats(head + s * kVectorBytes);
+    if constexpr (kLayout.has_min) scales.min[s] = load_floats(head + (kSteps + s) * kVectorBytes);
+  }
+}
+
 // Calls visit(numbers, scales) for each 32 k of tiles that follow each other, `stride` apart: where
 // the first one's numbers lie, and what scales each of them. They are read for so many rows.
-template <DType T, int rows, int tiles, class F>
+template <QuantLayout kLayout, int rows, int tiles, class F>
 LLORCH_INLINE void each_group(const std::uint8_t* tile, std::int64_t stride, std::int64_t blocks,
                               const F& visit) {
-  constexpr QuantLayout kLayout = quant_layout(T);
   Scales scales[std::size_t{tiles}];
   if constexpr (kLayout.elems == 32) {
     for (std::int64_t b = 0; b < blocks; ++b, tile += kLayout.record_bytes()) {
@@ -77,8 +86,7 @@ LLORCH_INLINE void each_group(const std::uint8_t* tile, std::int64_t stride, std
       for (int t = 0; t < tiles; ++t) {
         const std::uint8_t* head = tile + t * stride;
         if constexpr (kLayout.opened) {
-          scales[t].step[0] = load_floats(head);
-          if constexpr (kLayout.halves) scales[t].step[1] = load_floats(head + kVectorBytes);
+          load_opened_scales<kLayout>(head, scales[t]);
           continue;
         }
         fetch_ahead<rows, kLayout.record_bytes()>(head);
@@ -122,9 +130,8 @@ LLORCH_INLINE void each_group(const std::uint8_t* tile, std::int64_t stride, std
 }
 
 // A few rows of x with one tile or two.
-template <DType T, int rows, int tiles>
+template <QuantLayout kLayout, int rows, int tiles>
 struct Products {
-  static constexpr QuantLayout kLayout = quant_layout(T);
   using Whole = __m512i[std::size_t{rows}][std::size_t{tiles}];
   using Floats = __m512[std::size_t{rows}][std::size_t{tiles}];
 
@@ -145,7 +152,7 @@ struct Products {
                                  const InputBlock* x) {
     __m512i numbers[std::size_t{tiles}];
 #pragma GCC unroll 2
-    for (int t = 0; t < tiles; ++t) numbers[t] = load_step<T, s>(vectors + t * stride);
+    for (int t = 0; t < tiles; ++t) numbers[t] = load_step<kLayout, s>(vectors + t * stride);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
       std::int32_t four;
@@ -222,28 +229,82 @@ struct Products {
     }
   }
 
+  // sums[r] of a whole tile; of opened ones, added to what they are.
   static LLORCH_INLINE void multiply(const std::uint8_t* tile, const InputBlock* x,
                                      std::int64_t blocks, float* out) {
-    const std::int64_t stride = blocks * kInputBlock / kLayout.elems * kLayout.record_bytes();
+    static_assert(tiles == 1);
     Floats sums;
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 2
-      for (int t = 0; t < tiles; ++t)
-        sums[r][t] = kLayout.opened ? _mm512_loadu_ps(out + (t * rows + r) * kTileRows)
-                                    : _mm512_setzero_ps();
-    }
-    each_group<T, rows, tiles>(
-        tile, stride, blocks,
+    for (int r = 0; r < rows; ++r)
+      sums[r][0] = kLayout.opened ? _mm512_loadu_ps(out + r * kTileRows) : _mm512_setzero_ps();
+    each_group<kLayout, rows, 1>(
+        tile, 0, blocks,
         [&](const std::uint8_t* vectors, const Scales* scales) __attribute__((always_inline)) {
-          add(sums, vectors, stride, scales, x);
+          add(sums, vectors, 0, scales, x);
           x += rows;
         });
 #pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) _mm512_storeu_ps(out + r * kTileRows, sums[r][0]);
+  }
+
+  static LLORCH_INLINE void pass(const QuantPass& at) {
+    Floats sums;
+    load_sums(at, sums);
+    const InputBlock* x = at.x;
+    LinesAhead ahead = at.ahead;
+    each_group<kLayout, kPanelRows, tiles>(
+        at.tiles, at.tile_bytes, at.blocks,
+        [&](const std::uint8_t* vectors, const Scales* scales) __attribute__((always_inline)) {
+          ask_for<tiles>(ahead);
+          add(sums, vectors, at.tile_bytes, scales, x);
+          x += rows;
+        });
+    store_sums(at, sums);
+  }
+
+ private:
+  static LLORCH_INLINE void load_sums(const QuantPass& at, Floats& sums) {
+    if (at.first) {
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 2
+        for (int t = 0; t < tiles; ++t) sums[r][t] = _mm512_setzero_ps();
+      }
+      return;
+    }
+#pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 2
       for (int t = 0; t < tiles; ++t)
-        _mm512_storeu_ps(out + (t * rows + r) * kTileRows, sums[r][t]);
+        sums[r][t] = _mm512_load_ps(at.sums + (r * tiles + t) * kTileRows);
+    }
+  }
+  // To where they wait, or to the columns of the output.
+  static LLORCH_INLINE void store_sums(const QuantPass& at, const Floats& sums) {
+    if (at.out == nullptr) {
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 2
+        for (int t = 0; t < tiles; ++t)
+          _mm512_store_ps(at.sums + (r * tiles + t) * kTileRows, sums[r][t]);
+      }
+      return;
+    }
+    __m512 bias[std::size_t{tiles}];
+    const bool has_bias = at.bias != nullptr;
+#pragma GCC unroll 2
+    for (int t = 0; t < tiles; ++t)
+      bias[t] = has_bias ? _mm512_loadu_ps(at.bias + t * kTileRows) : _mm512_setzero_ps();
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+      float* out = at.out + r * at.out_stride;
+#pragma GCC unroll 2
+      for (int t = 0; t < tiles; ++t, out += kTileRows) {
+        __m512 sum = sums[r][t];
+        if (has_bias) sum = _mm512_add_ps(sum, bias[t]);
+        if (at.accumulate) sum = _mm512_add_ps(_mm512_loadu_ps(out), sum);
+        _mm512_storeu_ps(out, sum);
+      }
     }
   }
 };
@@ -264,14 +325,13 @@ constexpr int bias_of(NumberBias bias) {
   }
 }
 
-// Numbers become signed bytes, minimums additions.
-template <DType T>
+// Numbers become such with another bias, or with none signed bytes; minimums additions.
+template <QuantLayout kLayout, int bias>
 void open(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* out) {
-  constexpr QuantLayout kLayout = quant_layout(T);
   constexpr int kScales = kLayout.halves ? 2 : 1;
   constexpr bool kNegates = kLayout.subtracts_min && !kLayout.halves;
-  const __m512i bias = _mm512_set1_epi8(static_cast<char>(bias_of(kLayout.bias)));
-  each_group<T, 1, 1>(
+  constexpr int kMore = bias - bias_of(kLayout.bias);
+  each_group<kLayout, 1, 1>(
       tile, 0,
       blocks, [&](const std::uint8_t* vectors, const Scales* all) __attribute__((always_inline)) {
         const Scales& scales = *all;
@@ -288,7 +348,9 @@ void open(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* out) {
         }
         const auto numbers = [&]<int... s>(std::integer_sequence<int, s...>)
             __attribute__((always_inline)) {
-          (put(_mm512_sub_epi8(load_step<T, s>(vectors), bias)), ...);
+          (put(_mm512_add_epi8(load_step<kLayout, s>(vectors),
+                               _mm512_set1_epi8(static_cast<char>(kMore)))),
+           ...);
         };
         numbers(std::make_integer_sequence<int, 8>());
       });

@@ -305,9 +305,10 @@ std::string float_set() {
 
 // From one row to 512, in panels of every size, on one thread and on several, with every
 // instruction set: the same bits, those of the definition where BF16 weights meet rounded input.
-// Wide enough for several groups of tiles.
+// Wide enough for several groups of tiles, and for stretches of inputs that blocks of 256 do not
+// fill.
 TEST(Packed, TheSameBitsFromOneRowTo512OnEveryInstructionSet) {
-  constexpr std::int64_t kCols = 768;
+  constexpr std::int64_t kCols = 1792;
   constexpr std::int64_t kOutputs = 37;
   constexpr std::int64_t kRows = 512;
   const std::vector<float> x = Random(74).numbers(kRows * kCols, 2.0F);

@@ -1,4 +1,4 @@
-// How a product walks through tiles and panels.
+// How a product walks through tiles and panels, but for passes.
 #include <algorithm>
 
 #include "base/check.h"
@@ -10,8 +10,7 @@ namespace {
 // Tiles that stay in the second cache while all panels pass by.
 constexpr std::int64_t kGroupBytes = 192 * 1024;
 
-// Opened tiles that do, and the most of them.
-constexpr std::int64_t kOpenedBytes = 256 * 1024;
+// Of opened ones that do, the most.
 constexpr std::int64_t kOpenedTiles = 16;
 // Groups of 32 k that one panel and one tile pass through at a time: both parts fit the first
 // cache.
@@ -19,8 +18,9 @@ constexpr std::int64_t kOpenedGroups = 16;
 
 // A whole tile's sums to its columns; what does not change from row to row is known.
 template <bool has_bias, bool accumulate>
-void store_whole(const PackedRange& range, Panel panel, std::int64_t column, const float* sums) {
-  for (std::int64_t r = 0; r < panel.rows; ++r, sums += kTileRows) {
+void store_whole(const PackedRange& range, Panel panel, std::int64_t column, const float* sums,
+                 std::int64_t stride) {
+  for (std::int64_t r = 0; r < panel.rows; ++r, sums += stride) {
     float* out = range.out + (panel.begin + r) * range.out_stride + column;
     for (std::int64_t lane = 0; lane < kTileRows; ++lane) {
       const float sum = has_bias ? sums[lane] + range.bias[column + lane] : sums[lane];
@@ -29,49 +29,20 @@ void store_whole(const PackedRange& range, Panel panel, std::int64_t column, con
   }
 }
 
-// One tile's sums to those of its columns that are asked for.
-void store_sums(const PackedRange& range, Panel panel, std::int64_t tile, const float* sums) {
-  const std::int64_t column = tile * kTileRows;
-  const std::int64_t first = std::max<std::int64_t>(range.begin - column, 0);
-  const std::int64_t last = std::min(range.end - column, kTileRows);
-  const bool has_bias = range.bias != nullptr;
-  if (first == 0 && last == kTileRows) {
-    if (has_bias && range.accumulate) return store_whole<true, true>(range, panel, column, sums);
-    if (has_bias) return store_whole<true, false>(range, panel, column, sums);
-    if (range.accumulate) return store_whole<false, true>(range, panel, column, sums);
-    return store_whole<false, false>(range, panel, column, sums);
-  }
-  for (std::int64_t r = 0; r < panel.rows; ++r, sums += kTileRows) {
-    float* out = range.out + (panel.begin + r) * range.out_stride + column;
-    for (std::int64_t lane = first; lane < last; ++lane) {
-      const float sum = has_bias ? sums[lane] + range.bias[column + lane] : sums[lane];
-      out[lane] = range.accumulate ? out[lane] + sum : sum;
-    }
-  }
-}
-
-// The next tile of begin..end, or the next two where tiles serve so many rows that they come from a
-// cache; gives their number.
-std::int64_t multiply_tiles(const PackedKernels& kernels, const PackedRange& range, Panel panel,
-                            std::int64_t tile, std::int64_t end) {
-  alignas(64) float sums[2 * kPanelRows * kTileRows];
+// A tile with a panel.
+void multiply_tile(const PackedKernels& kernels, const PackedRange& range, Panel panel,
+                   std::int64_t tile) {
+  alignas(64) float sums[kPanelRows * kTileRows];
   const auto type = static_cast<std::size_t>(range.dtype);
-  std::int64_t count = 1;
-  const bool from_memory = range.rows <= kRowsFromMemory;
   const std::uint8_t* bytes = range.tiles + tile * tile_bytes(range.dtype, range.k);
   if (kernels.quants[type] != nullptr) {
     const std::int64_t blocks = range.k / kInputBlock;
-    const bool pair = kernels.quant_pairs[type] != nullptr && tile + 1 < end && !from_memory;
-    count = pair ? 2 : 1;
-    const QuantTile multiply = (pair ? kernels.quant_pairs : kernels.quants)[type][panel.rows - 1];
-    multiply(bytes, range.blocks + panel.begin * blocks, blocks, sums);
+    kernels.quants[type][panel.rows - 1](bytes, range.blocks + panel.begin * blocks, blocks, sums);
   } else {
     kernels.numbers[type][panel.rows - 1](bytes, range.x + panel.begin * range.x_stride,
                                           range.x_stride, range.k, sums);
   }
-  for (std::int64_t i = 0; i < count; ++i)
-    store_sums(range, panel, tile + i, sums + i * panel.rows * kTileRows);
-  return count;
+  store_sums(range, panel, tile, sums);
 }
 
 // All panels past the opened tiles first..last.
@@ -105,7 +76,7 @@ void open_and_multiply(const PackedKernels& kernels, const PackedRange& range) {
   const OpenedLayout layout = opened_layout(quant_layout(range.dtype));
   const std::int64_t blocks = range.k / kInputBlock;
   const std::int64_t bytes = blocks * layout.group_bytes();
-  const std::int64_t group = std::clamp<std::int64_t>(kOpenedBytes / bytes, 1, kOpenedTiles);
+  const std::int64_t group = std::clamp<std::int64_t>(kRoomBytes / bytes, 1, kOpenedTiles);
   const std::int64_t end = (range.end + kTileRows - 1) / kTileRows;
   kernels.begin_opened(layout);
   for (std::int64_t first = range.begin / kTileRows; first < end; first += group) {
@@ -120,54 +91,45 @@ void open_and_multiply(const PackedKernels& kernels, const PackedRange& range) {
   kernels.end_opened();
 }
 
-// Codes: a stretch of a tile or two is opened and meets a band of panels before the next one is,
-// for one row as for many; sums wait in memory. The stretch and a panel's x stay in the first
-// cache.
+// Codes: a stretch of a tile is opened and meets a band of panels before the next one is, for one
+// row as for many; sums wait in memory. The stretch and a panel's x stay in the first cache.
 constexpr std::int64_t kCodeGroups = 16;  // whole blocks of every type
-constexpr std::int64_t kCodeTiles = 2;
 constexpr std::int64_t kCodePanels = 64;
-constexpr std::int64_t kCodeStretch = kCodeTiles * kCodeGroups * (2 + 8) * kVectorBytes;
+constexpr std::int64_t kCodeStretch = kCodeGroups * (2 + 8) * kVectorBytes;
 constexpr std::int64_t kCodeRoom =
-    kCodeStretch + kCodePanels * kPanelRows * kCodeTiles * kTileRows * std::int64_t{sizeof(float)};
+    kCodeStretch + kCodePanels * kPanelRows * kTileRows * std::int64_t{sizeof(float)};
 
 // visit(panel, its sums) for panels begin..end, whose sums stand behind each other.
 template <class F>
-void each_panel(const Panels& panels, std::int64_t begin, std::int64_t end, std::int64_t tiles,
-                float* sums, const F& visit) {
+void each_panel(const Panels& panels, std::int64_t begin, std::int64_t end, float* sums,
+                const F& visit) {
   for (std::int64_t p = begin; p < end; ++p) {
     const Panel panel = panels.at(p);
     visit(panel, sums);
-    sums += panel.rows * tiles * kTileRows;
+    sums += panel.rows * kTileRows;
   }
 }
 
-// One tile or two with panels begin..end.
+// One tile with panels begin..end.
 void multiply_opened_codes(const PackedKernels& kernels, const PackedRange& range,
-                           std::int64_t tile, std::int64_t tiles, std::int64_t begin,
-                           std::int64_t end) {
+                           std::int64_t tile, std::int64_t begin, std::int64_t end) {
   const auto type = static_cast<std::size_t>(range.dtype);
   const std::int64_t blocks = range.k / kInputBlock;
   const std::int64_t bytes = tile_bytes(range.dtype, range.k);
-  const std::int64_t record_bytes = quant_layout(range.dtype).record_bytes();
-  const QuantTile* multiply = (tiles == 2 ? kernels.quant_pairs : kernels.quants)[type];
   const Panels panels = cut_rows(kernels, range.rows);
   auto* sums = reinterpret_cast<float*>(range.room + kCodeStretch);
-  std::fill_n(sums, (end - begin) * panels.narrow * tiles * kTileRows, 0.0F);
+  std::fill_n(sums, (end - begin) * panels.narrow * kTileRows, 0.0F);
   for (std::int64_t block = 0; block < blocks; block += kCodeGroups) {
     const std::int64_t count = std::min(kCodeGroups, blocks - block);
-    for (std::int64_t i = 0; i < tiles; ++i) {
-      kernels.codes->open[type](range.tiles + (tile + i) * bytes + block * (bytes / blocks), count,
-                                range.room + i * count * record_bytes);
-    }
-    each_panel(panels, begin, end, tiles, sums, [&](Panel panel, float* of_panel) {
+    kernels.codes->open[type](range.tiles + tile * bytes + block * (bytes / blocks), count,
+                              range.room);
+    each_panel(panels, begin, end, sums, [&](Panel panel, float* of_panel) {
       const InputBlock* x = range.blocks + panel.begin * blocks + block * panel.stride;
-      multiply[panel.rows - 1](range.room, x, count, of_panel);
+      kernels.quants[type][panel.rows - 1](range.room, x, count, of_panel);
     });
   }
-  each_panel(panels, begin, end, tiles, sums, [&](Panel panel, const float* of_panel) {
-    for (std::int64_t i = 0; i < tiles; ++i)
-      store_sums(range, panel, tile + i, of_panel + i * panel.rows * kTileRows);
-  });
+  each_panel(panels, begin, end, sums,
+             [&](Panel panel, const float* of_panel) { store_sums(range, panel, tile, of_panel); });
 }
 
 void multiply_code_row(const PackedKernels& kernels, const PackedRange& range) {
@@ -185,17 +147,11 @@ void multiply_codes(const PackedKernels& kernels, const PackedRange& range) {
   const auto type = static_cast<std::size_t>(range.dtype);
   if (range.rows == 1 && kernels.codes->multiply_row[type] != nullptr)
     return multiply_code_row(kernels, range);
-  // Few rows wait for memory, which is read fastest in one stream.
-  const bool pairs = range.rows > kRowsFromMemory && kernels.quant_pairs[type] != nullptr;
-  const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
   const std::int64_t panels = cut_rows(kernels, range.rows).count();
   for (std::int64_t begin = 0; begin < panels; begin += kCodePanels) {
     const std::int64_t end = std::min(begin + kCodePanels, panels);
-    for (std::int64_t tile = range.begin / kTileRows; tile < last;) {
-      const std::int64_t tiles = pairs && tile + 1 < last ? kCodeTiles : 1;
-      multiply_opened_codes(kernels, range, tile, tiles, begin, end);
-      tile += tiles;
-    }
+    for (std::int64_t tile = range.begin / kTileRows; tile * kTileRows < range.end; ++tile)
+      multiply_opened_codes(kernels, range, tile, begin, end);
   }
 }
 
@@ -380,8 +336,8 @@ void ask_for_next(const PackedRange& range, std::int64_t tile, std::int64_t coun
 
 std::int64_t room_for_opened(std::int64_t k) {
   constexpr OpenedLayout kLargest = {.has_min = true, .halves = true};
-  static_assert(kNumberRoom <= kOpenedBytes && kCodeRoom <= kOpenedBytes);
-  return std::max(kOpenedBytes, (k + kInputBlock - 1) / kInputBlock * kLargest.group_bytes());
+  static_assert(kNumberRoom <= kRoomBytes && kCodeRoom <= kRoomBytes);
+  return std::max(kRoomBytes, (k + kInputBlock - 1) / kInputBlock * kLargest.group_bytes());
 }
 
 void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
@@ -392,19 +348,43 @@ void multiply_packed(const PackedKernels& kernels, const PackedRange& range) {
   const bool opens_numbers = kernels.blocks.from > 0 && range.rows >= kernels.blocks.from;
   if (range.rounded != nullptr || (!has_quants && opens_numbers))
     return multiply_in_stretches(kernels, range);
+  if (has_quants && kernels.passes.records_from > 0 && range.rows > kRowsFromMemory)
+    return multiply_in_passes(kernels, range);
   if (has_codes(range.dtype)) return multiply_codes(kernels, range);
   const std::int64_t first = range.begin / kTileRows;
   const std::int64_t last = (range.end + kTileRows - 1) / kTileRows;
   const Panels panels = {range.rows, false, kernels.panel_rows};
-  const std::int64_t pairs = kGroupBytes / (2 * tile_bytes(range.dtype, range.k));
-  const std::int64_t group = 2 * std::max<std::int64_t>(1, pairs);
+  const std::int64_t group =
+      std::max<std::int64_t>(1, kGroupBytes / tile_bytes(range.dtype, range.k));
   for (std::int64_t begin = first; begin < last; begin += group) {
     const std::int64_t end = std::min(begin + group, last);
     for (std::int64_t p = 0; p < panels.count(); ++p) {
       const Panel panel = panels.at(p);
       if (range.rows > kRowsFromMemory) ask_for_next(range, end, end - begin, p, panels.count());
-      for (std::int64_t tile = begin; tile < end;)
-        tile += multiply_tiles(kernels, range, panel, tile, end);
+      for (std::int64_t tile = begin; tile < end; ++tile)
+        multiply_tile(kernels, range, panel, tile);
+    }
+  }
+}
+
+void store_sums(const PackedRange& range, Panel panel, std::int64_t tile, const float* sums,
+                std::int64_t stride) {
+  const std::int64_t column = tile * kTileRows;
+  const std::int64_t first = std::max<std::int64_t>(range.begin - column, 0);
+  const std::int64_t last = std::min(range.end - column, kTileRows);
+  const bool has_bias = range.bias != nullptr;
+  if (first == 0 && last == kTileRows) {
+    if (has_bias && range.accumulate)
+      return store_whole<true, true>(range, panel, column, sums, stride);
+    if (has_bias) return store_whole<true, false>(range, panel, column, sums, stride);
+    if (range.accumulate) return store_whole<false, true>(range, panel, column, sums, stride);
+    return store_whole<false, false>(range, panel, column, sums, stride);
+  }
+  for (std::int64_t r = 0; r < panel.rows; ++r, sums += stride) {
+    float* out = range.out + (panel.begin + r) * range.out_stride + column;
+    for (std::int64_t lane = first; lane < last; ++lane) {
+      const float sum = has_bias ? sums[lane] + range.bias[column + lane] : sums[lane];
+      out[lane] = range.accumulate ? out[lane] + sum : sum;
     }
   }
 }

@@ -9,30 +9,21 @@ namespace {
 
 using tensor::DType;
 
-// Columns of a linear op that go to a thread together: whole cache lines of output, whole tiles.
-constexpr std::int64_t kColsPerChunk = 16;
-static_assert(kColsPerChunk % kTileCols == 0 && kColsPerChunk == kTileRows);
+// How many pieces of a loop there are for each thread, at most.
+constexpr std::int64_t kPiecesPerThread = 8;
 // Columns of an MLP that are activated while the products that gave them are at hand: few, or as
 // many as tiles are opened together.
-constexpr std::int64_t kColsAtOnce = 4 * kColsPerChunk;
-constexpr std::int64_t kOpenedColsAtOnce = 16 * kColsPerChunk;
+constexpr std::int64_t kColsAtOnce = 4 * kTileRows;
+constexpr std::int64_t kOpenedColsAtOnce = 16 * kTileRows;
 
 std::span<const float> row_of(const TensorView& view, std::int64_t row) {
   return {view.row<float>(row), static_cast<std::size_t>(view.dims[1])};
-}
-
-std::int64_t num_chunks(std::span<const LinearTarget> targets) {
-  std::int64_t chunks = 0;
-  for (const LinearTarget& target : targets)
-    chunks += (target.weight->rows + kColsPerChunk - 1) / kColsPerChunk;
-  return chunks;
 }
 
 // Pieces for the threads to claim: enough for a late one to cost little, none so small that
 // claiming is felt.
 std::int64_t num_pieces(std::int64_t rows, std::span<const LinearTarget> targets, int threads) {
   constexpr std::int64_t kProductsAtLeast = 32 * 1024;
-  constexpr std::int64_t kPiecesPerThread = 8;
   std::int64_t products = 0;
   for (const LinearTarget& target : targets) products += target.weight->rows * target.weight->cols;
   return std::clamp<std::int64_t>(rows * products / kProductsAtLeast, threads,
@@ -40,6 +31,24 @@ std::int64_t num_pieces(std::int64_t rows, std::span<const LinearTarget> targets
 }
 
 }  // namespace
+
+// What goes to a thread together of the columns of some targets: whole tiles, and so whole cache
+// lines of output; two of them where they are multiplied so and all threads have enough of them.
+struct CpuBackend::Chunks {
+  std::int64_t cols = kTileRows;  // of each
+  std::int64_t count = 0;
+
+  Chunks(std::span<const LinearTarget> targets, std::int64_t rows, int threads) {
+    std::int64_t all = 0;
+    for (const LinearTarget& target : targets) all += target.weight->rows;
+    constexpr std::int64_t kPair = kPassTiles * kTileRows;
+    if (rows > kRowsFromMemory && all >= kPair * kPiecesPerThread * threads) cols = kPair;
+    for (const LinearTarget& target : targets) count += of(target);
+  }
+  std::int64_t of(const LinearTarget& target) const {
+    return (target.weight->rows + cols - 1) / cols;
+  }
+};
 
 CpuBackend::Wanted CpuBackend::wanted_by(std::span<const LinearTarget> targets) const {
   Wanted wanted;
@@ -128,26 +137,27 @@ void CpuBackend::with_input(const TensorView& plain, std::span<const LinearTarge
 void CpuBackend::linear(const LinearArgs& args) {
   check_args(args);
   using Fill = void (*)(float*, std::int64_t);
+  const Chunks chunks(args.targets, args.x.rows(), pool_.num_threads());
   with_input<Fill>(
-      args.x, args.targets, nullptr, num_chunks(args.targets),
+      args.x, args.targets, nullptr, chunks.count,
       [&](const ProductInput& input, int thread, std::int64_t begin, std::int64_t end) {
-        multiply_chunks(input, args.targets, begin, end, thread);
+        multiply_chunks(input, args.targets, chunks, {begin, end}, thread);
       });
 }
 
-// Chunks begin..end of all targets' chunks one after the other.
+// Some of all targets' chunks one after the other.
 void CpuBackend::multiply_chunks(const ProductInput& input, std::span<const LinearTarget> targets,
-                                 std::int64_t begin, std::int64_t end, int thread) const {
+                                 const Chunks& chunks, Part part, int thread) const {
   for (const LinearTarget& target : targets) {
-    const std::int64_t count = num_chunks({&target, 1});
-    const std::int64_t first = std::max<std::int64_t>(begin, 0);
-    const std::int64_t last = std::min(end, count);
+    const std::int64_t count = chunks.of(target);
+    const std::int64_t first = std::max<std::int64_t>(part.begin, 0);
+    const std::int64_t last = std::min(part.end, count);
     if (first < last) {
-      multiply(input, target, first * kColsPerChunk,
-               std::min(last * kColsPerChunk, target.weight->rows), thread);
+      multiply(input, target, first * chunks.cols,
+               std::min(last * chunks.cols, target.weight->rows), thread);
     }
-    begin -= count;
-    end -= count;
+    part.begin -= count;
+    part.end -= count;
   }
 }
 
@@ -231,9 +241,10 @@ void CpuBackend::with_normed(const NormLinearArgs& args, const TensorView& indic
 
 void CpuBackend::norm_linear(const NormLinearArgs& args) {
   check_args(args);
-  with_normed(args, {}, num_chunks(args.targets),
+  const Chunks chunks(args.targets, args.x.rows(), pool_.num_threads());
+  with_normed(args, {}, chunks.count,
               [&](const ProductInput& input, int thread, std::int64_t begin, std::int64_t end) {
-                multiply_chunks(input, args.targets, begin, end, thread);
+                multiply_chunks(input, args.targets, chunks, {begin, end}, thread);
               });
 }
 
@@ -241,12 +252,13 @@ void CpuBackend::norm_linear(const NormLinearArgs& args) {
 void CpuBackend::mlp_in(const MlpInArgs& args) {
   check_args(args);
   const std::int64_t dim = args.gated ? args.out.dims[1] / 2 : args.out.dims[1];
+  const std::int64_t cols = Chunks(args.product.targets, args.out.rows(), pool_.num_threads()).cols;
   const std::int64_t at_once =
       opens_tiles(*isa_.packed, args.out.rows()) ? kOpenedColsAtOnce : kColsAtOnce;
-  with_normed(args.product, {}, (dim + kColsPerChunk - 1) / kColsPerChunk,
+  with_normed(args.product, {}, (dim + cols - 1) / cols,
               [&](const ProductInput& input, int thread, std::int64_t first, std::int64_t last) {
-                const std::int64_t all = std::min(last * kColsPerChunk, dim);
-                for (std::int64_t begin = first * kColsPerChunk; begin < all; begin += at_once) {
+                const std::int64_t all = std::min(last * cols, dim);
+                for (std::int64_t begin = first * cols; begin < all; begin += at_once) {
                   const std::int64_t end = std::min(begin + at_once, all);
                   multiply_across(input, args.product.targets, begin, end, thread);
                   if (args.gated)
@@ -262,15 +274,16 @@ void CpuBackend::mlp_in(const MlpInArgs& args) {
 
 void CpuBackend::logits(const LogitsArgs& args) {
   const LinearTarget target{.weight = args.weight, .bias = {}, .out = args.out};
+  const Chunks chunks({&target, 1}, args.out.rows(), pool_.num_threads());
   check_args(GatherRowsArgs{.x = args.x, .indices = args.indices, .out = args.picked});
   check_args(LinearArgs{.x = args.picked, .targets = {&target, 1}});
   with_normed({.x = args.x, .norm = args.norm, .normed = args.picked, .targets = {&target, 1}},
-              args.indices, num_chunks({&target, 1}),
+              args.indices, chunks.count,
               [&](const ProductInput& input, int thread, std::int64_t first, std::int64_t last) {
-                multiply_chunks(input, {&target, 1}, first, last, thread);
+                multiply_chunks(input, {&target, 1}, chunks, {first, last}, thread);
                 if (args.softcap <= 0) return;
-                const std::int64_t begin = first * kColsPerChunk;
-                const std::int64_t end = std::min(last * kColsPerChunk, args.weight->rows);
+                const std::int64_t begin = first * chunks.cols;
+                const std::int64_t end = std::min(last * chunks.cols, args.weight->rows);
                 for (std::int64_t row = 0; row < args.out.rows(); ++row) {
                   float* out = args.out.row<float>(row) + begin;
                   kernels_.softcap(out, end - begin, args.softcap, out);
