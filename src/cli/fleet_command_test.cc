@@ -15,6 +15,7 @@
 #include "cli/sample_fleet.h"
 #include "job_store/sqlite_store.h"
 #include "support/child_process.h"
+#include "support/eventually.h"
 
 namespace llorch::cli {
 namespace {
@@ -119,15 +120,19 @@ TEST(FleetCommand, ABrokenConnectionIsTakenUpBehindTheLastEvent) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST(FleetCommand, CtrlCCancelsTheJob) {
-  FakeOrchestrator fake;
+// Its task goes on until it is cancelled.
+void answer_without_end(FakeOrchestrator& fake) {
   fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
   fake.events("/v2/tasks/{id}/events", std::string(kStarted) + token(0, "there was"));
   fake.answer(http::Method::Delete, "/v2/tasks/{id}",
               R"({"job_id":"j1","status":"cancelled","stop_ms":12.5})");
+}
+
+TEST(FleetCommand, CtrlCCancelsTheJob) {
+  FakeOrchestrator fake;
+  answer_without_end(fake);
   test::ChildProcess child(LLORCH, {"jobs", "submit", "-m", "m", "-p", "Once"}, fake.environment());
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (child.out().empty() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_TRUE(test::eventually([&child] { return !child.out().empty(); }));
   child.signal(SIGINT);
   EXPECT_EQ(child.wait(), 130) << child.err();
   EXPECT_TRUE(fake.was_asked("DELETE /v2/tasks/j1"));
@@ -136,19 +141,14 @@ TEST(FleetCommand, CtrlCCancelsTheJob) {
 
 TEST(FleetCommand, CtrlCOfAFileSaysWhatIsLeft) {
   FakeOrchestrator fake;
-  fake.answer(http::Method::Post, "/v2/tasks", kAccepted, 202);
-  fake.events("/v2/tasks/{id}/events", std::string(kStarted) + token(0, "there was"));
-  fake.answer(http::Method::Delete, "/v2/tasks/{id}",
-              R"({"job_id":"j1","status":"cancelled","stop_ms":12.5})");
+  answer_without_end(fake);
   const std::filesystem::path file = fake / "prompts.jsonl";
   std::ofstream(file) << "\"p0\"\n\"p1\"\n\"p2\"\n";
   test::ChildProcess child(LLORCH,
                            {"jobs", "submit", "-m", "m", "--file", file.string(), "--out",
                             (fake / "out.jsonl").string(), "--parallel", "1", "--json"},
                            fake.environment());
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!fake.was_asked("GET /v2/tasks/j1/events") && std::chrono::steady_clock::now() < until)
-    std::this_thread::yield();
+  EXPECT_TRUE(test::eventually([&fake] { return fake.was_asked("GET /v2/tasks/j1/events"); }));
   child.signal(SIGINT);
   EXPECT_EQ(child.wait(), 130) << child.err();
   EXPECT_THAT(child.err(), HasSubstr("0 of 3 done, 0 failed, 1 cancelled, 2 not begun"));
@@ -171,8 +171,7 @@ TEST(FleetCommand, CtrlCCountsWhileTheOrchestratorIsSilent) {
     fake.on(http::Method::Post, "/v2/hosts/{host}/down", stay_silent);
     fake.on(http::Method::Post, "/v2/tasks", stay_silent);
     test::ChildProcess child(LLORCH, words, fake.environment());
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!is_asked && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually([&is_asked] { return is_asked.load(); }));
     const auto pressed = std::chrono::steady_clock::now();
     child.signal(SIGINT);
     EXPECT_EQ(child.wait(), 130) << words.front() << child.err();

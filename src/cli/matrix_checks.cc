@@ -131,7 +131,8 @@ CheckResult check_golden(Subject& subject, MatrixCell&) {
 CheckResult check_chat(Subject& subject, MatrixCell&) {
   if (subject.facts.has_template && !*subject.facts.has_template)
     return skipped("the model has no chat template");
-  const Result<json::Object> answer = subject.client.chat("Say hello.", 16, subject.stop);
+  const Result<json::Object> answer =
+      subject.client.chat({.prompt = "Say hello.", .max_tokens = 16}, subject.stop);
   if (!answer.ok()) {
     if (answer.error().message.find("chat template") != std::string::npos)
       return skipped("the model has no chat template");

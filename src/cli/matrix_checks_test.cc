@@ -62,7 +62,7 @@ class CountingModel : public ModelClient {
     if (ends_early) return Error{ErrorCode::InvalidArgument, "ended before"};
     return 2.5;
   }
-  Result<json::Object> chat(std::string_view, std::int32_t, std::stop_token) const override {
+  Result<json::Object> chat(const Asked&, std::stop_token) const override {
     return json::Object{{"choices", json::Array{json::Object{}}},
                         {"usage", json::Object{{"completion_tokens", chat_tokens}}}};
   }

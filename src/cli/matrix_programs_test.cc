@@ -24,9 +24,7 @@ class SilentModel : public ModelClient {
   Result<double> cancel_after(const Asked&, std::size_t, std::stop_token) const override {
     return Error{};
   }
-  Result<json::Object> chat(std::string_view, std::int32_t, std::stop_token) const override {
-    return Error{};
-  }
+  Result<json::Object> chat(const Asked&, std::stop_token) const override { return Error{}; }
 };
 
 fs::path write_script(const fs::path& path, const std::string& body) {

@@ -36,9 +36,7 @@ class ScriptedModel : public ModelClient {
   Result<double> cancel_after(const Asked&, std::size_t, std::stop_token) const override {
     return 1.0;
   }
-  Result<json::Object> chat(std::string_view, std::int32_t, std::stop_token) const override {
-    return json::Object{};
-  }
+  Result<json::Object> chat(const Asked&, std::stop_token) const override { return json::Object{}; }
 
   std::int64_t context = 4096;
   int fail_at = 0;

@@ -42,11 +42,11 @@ json::Object execute_body(const Asked& asked) {
   return body;
 }
 
-json::Object chat_body(std::string_view message, std::int32_t max_tokens) {
-  return {{"messages", json::Array{json::Object{{"role", "user"}, {"content", message}}}},
-          {"max_completion_tokens", max_tokens},
-          {"temperature", 0.0},
-          {"seed", 1}};
+json::Object chat_body(const Asked& asked) {
+  return {{"messages", json::Array{json::Object{{"role", "user"}, {"content", asked.prompt}}}},
+          {"max_completion_tokens", asked.max_tokens},
+          {"temperature", asked.temperature},
+          {"seed", asked.seed}};
 }
 
 Result<json::Object> object_of(Result<json::Value> answer) {
@@ -172,9 +172,8 @@ Result<double> WorkerModel::cancel_after(const Asked& asked, std::size_t tokens,
   return judge_cancel(wished, outcome);
 }
 
-Result<json::Object> WorkerModel::chat(std::string_view message, std::int32_t max_tokens,
-                                       std::stop_token stop) const {
-  return object_of(calls_.post("/v1/chat/completions", chat_body(message, max_tokens),
+Result<json::Object> WorkerModel::chat(const Asked& asked, std::stop_token stop) const {
+  return object_of(calls_.post("/v1/chat/completions", chat_body(asked),
                                {.total = kPatience, .stop = std::move(stop)}));
 }
 
@@ -247,9 +246,8 @@ Result<double> FleetModel::cancel_after(const Asked& asked, std::size_t tokens,
   return judge_cancel(wished, reader.take_heard());
 }
 
-Result<json::Object> FleetModel::chat(std::string_view message, std::int32_t max_tokens,
-                                      std::stop_token stop) const {
-  json::Object body = chat_body(message, max_tokens);
+Result<json::Object> FleetModel::chat(const Asked& asked, std::stop_token stop) const {
+  json::Object body = chat_body(asked);
   body["model"] = model_;
   return object_of(client_.calls().post("/v1/chat/completions", body,
                                         {.total = kPatience, .stop = std::move(stop)}));

@@ -68,9 +68,8 @@ class ModelClient {
   // ended before.
   virtual Result<double> cancel_after(const Asked& asked, std::size_t tokens,
                                       std::stop_token stop) const = 0;
-  // One message through OpenAI's endpoint: the answer's object.
-  virtual Result<json::Object> chat(std::string_view message, std::int32_t max_tokens,
-                                    std::stop_token stop) const = 0;
+  // Its prompt as one message through OpenAI's endpoint: the answer's object.
+  virtual Result<json::Object> chat(const Asked& asked, std::stop_token stop) const = 0;
 };
 
 // Folds the events of one answer. One thread.
@@ -103,8 +102,7 @@ class WorkerModel : public ModelClient {
   Result<Heard> ask(const Asked& asked, std::stop_token stop) const override;
   Result<double> cancel_after(const Asked& asked, std::size_t tokens,
                               std::stop_token stop) const override;
-  Result<json::Object> chat(std::string_view message, std::int32_t max_tokens,
-                            std::stop_token stop) const override;
+  Result<json::Object> chat(const Asked& asked, std::stop_token stop) const override;
 
  private:
   // `on_event` is called behind each event.
@@ -126,8 +124,7 @@ class FleetModel : public ModelClient {
   Result<double> cancel_after(const Asked& asked, std::size_t tokens,
                               std::stop_token stop) const override;
   // By whatever host the fleet chooses: OpenAI's endpoints know no hosts.
-  Result<json::Object> chat(std::string_view message, std::int32_t max_tokens,
-                            std::stop_token stop) const override;
+  Result<json::Object> chat(const Asked& asked, std::stop_token stop) const override;
 
  private:
   json::Object task_of(const Asked& asked) const;

@@ -10,31 +10,21 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/process.h"
+#include "support/eventually.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
 
 namespace llorch::cli {
 namespace {
 
-using test::ProgramOutcome;
+using test::eventually, test::ProgramOutcome;
 using ::testing::AllOf, ::testing::HasSubstr, ::testing::StartsWith;
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 class RunCommand : public ::testing::Test {
  protected:
@@ -51,6 +41,14 @@ class RunCommand : public ::testing::Test {
 
   static ProgramOutcome run(const std::string& model, std::vector<std::string> more) {
     return test::run_program(LLORCH, arguments(model, std::move(more)));
+  }
+
+  static json::Object printed_object(const ProgramOutcome& outcome) {
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Result<json::Value> parsed = json::parse(outcome.out);
+    const bool is_object = parsed.ok() && parsed->is_object();
+    EXPECT_TRUE(is_object) << outcome.out;
+    return is_object ? parsed->as_object() : json::Object();
   }
 
   // The worker's process id, once it has started; 0 before.
@@ -103,10 +101,7 @@ TEST_F(RunCommand, SendsWhatTheFlagsSay) {
 
 TEST_F(RunCommand, JsonIsOneObject) {
   const ProgramOutcome outcome = run("ok", {"--json", "Once"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const Result<json::Value> parsed = json::parse(outcome.out);
-  ASSERT_TRUE(parsed.ok()) << outcome.out;
-  const json::Object& answer = parsed->as_object();
+  const json::Object answer = printed_object(outcome);
   EXPECT_EQ(answer.at("text"), ", there was a café.");
   EXPECT_EQ(answer.at("prompt"), "Once");
   EXPECT_EQ(answer.at("model"), "ok");
@@ -120,10 +115,7 @@ TEST_F(RunCommand, JsonIsOneObject) {
 TEST_F(RunCommand, AChatModelIsAskedThroughItsTemplate) {
   const ProgramOutcome outcome = run("echo,chat", {"--system", "Be brief.", "--seed", "9", "--stop",
                                                    "x", "-n", "7", "--json", "Who", "are", "you?"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const Result<json::Value> parsed = json::parse(outcome.out);
-  ASSERT_TRUE(parsed.ok()) << outcome.out;
-  const json::Object& answer = parsed->as_object();
+  const json::Object answer = printed_object(outcome);
   EXPECT_EQ(answer.at("mode"), "chat");
   EXPECT_EQ(answer.at("system"), "Be brief.");
   EXPECT_EQ(answer.at("prompt"), "Who are you?");
