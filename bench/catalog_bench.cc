@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "catalog/model_catalog.h"
+#include "contract/test_model_entry.h"
 
 namespace llorch::catalog {
 namespace {
@@ -11,25 +12,14 @@ CatalogContent make_content(std::int64_t models) {
   CatalogContent content;
   content.pool_id = "bench";
   for (std::int64_t i = 0; i < models; ++i) {
-    contract::ModelEntry entry;
+    contract::ModelEntry entry = contract::test::full_entry();
     entry.id = fmt::format("model-{:06}", i);
     entry.name = fmt::format("Model number {}", i);
     entry.path = fmt::format("/models/m{}.gguf", i);
-    entry.format = "gguf";
-    entry.size_bytes = 668'788'096 + i;
-    entry.architecture = "llama";
-    entry.downloaded = true;
-    entry.backends = {"cpu", "cuda"};
+    entry.size_bytes += i;
     entry.repo = fmt::format("hf:org/repo-{}::file=model-Q4_K_M.gguf", i);
-    entry.context_length = 2048;
-    entry.vocab_size = 32000;
-    entry.parameters = 1'100'048'384;
-    entry.quantization = "Q4_K_M";
-    entry.license = "Apache-2.0";
-    entry.revision = "52e7645ba7c309695bec7ac98f4f005b139cf465";
-    entry.files = {
-        {fmt::format("m{}.gguf", i), entry.size_bytes, std::string(64, 'a'), 1'700'000'000'123}};
-    entry.updated_at = "2026-01-02T03:04:05Z";
+    entry.files[0].path = fmt::format("m{}.gguf", i);
+    entry.files[0].size = entry.size_bytes;
     content.models.push_back(std::move(entry));
   }
   return content;
