@@ -51,7 +51,8 @@ Result<HostLimits> measure_host_limits(int num_threads) {
   });
   HostLimits limits;
   std::atomic<std::uint64_t> total = 0;
-  const auto sum_words = kernels.sum_words != nullptr ? kernels.sum_words : kPackedPlain.sum_words;
+  const auto sum_words =
+      kernels.loops.sum_words != nullptr ? kernels.loops.sum_words : kPackedPlain.loops.sum_words;
   const auto read = [&] {
     pool.share_out(lines, std::int64_t{16} * num_threads, [&](int, ThreadPool::Pieces& pieces) {
       std::int64_t begin = 0;
@@ -73,9 +74,9 @@ Result<HostLimits> measure_host_limits(int num_threads) {
     });
     return static_cast<double>(ops.load()) / seconds;
   };
-  limits.int8_ops_per_second = peak(kernels.spin_int8);
-  limits.float_ops_per_second = peak(kernels.spin_float);
-  if (kernels.spin_bf16 != nullptr) limits.bf16_ops_per_second = peak(kernels.spin_bf16);
+  limits.int8_ops_per_second = peak(kernels.loops.int8);
+  limits.float_ops_per_second = peak(kernels.loops.floats);
+  if (kernels.loops.bf16 != nullptr) limits.bf16_ops_per_second = peak(kernels.loops.bf16);
 
   constexpr int kMeetings = 2000;
   limits.meeting_seconds =

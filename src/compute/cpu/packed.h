@@ -387,6 +387,18 @@ struct QuantPasses {
   OpenTile open[tensor::kNumDTypes] = {};  // but codes: CodeKernels has those
 };
 
+// What a set can do at most: the limits that speeds are held against.
+struct FastLoops {
+  // Multiply and add as fast as the set can, and give the number of operations. bf16: null where it
+  // does not multiply such numbers.
+  std::int64_t (*int8)(std::int64_t rounds);
+  std::int64_t (*floats)(std::int64_t rounds);
+  std::int64_t (*bf16)(std::int64_t rounds);
+  // The sum of count words, count a multiple of 8, read one after the other as fast as the set can.
+  // Null: as plain C++ does.
+  std::uint64_t (*sum_words)(const std::uint64_t* words, std::int64_t count);
+};
+
 // The functions of one instruction set, each in a file compiled for it and in nothing else. All
 // sets give the same bits; with BF16 tiles those that round their input give others.
 struct PackedKernels {
@@ -407,17 +419,10 @@ struct PackedKernels {
   void (*end_opened)();
   // k values, k a multiple of 32, as quantize_input() does; block b goes to out[b · stride].
   void (*quantize)(const float* x, std::int64_t k, InputBlock* out, std::int64_t stride);
-  // Multiplies and adds as fast as the set can, and gives the number of operations: the limits that
-  // speeds are held against.
-  std::int64_t (*spin_int8)(std::int64_t rounds);
-  std::int64_t (*spin_float)(std::int64_t rounds);
   // As quantize, to bfloat16: to nearest, ties to even; what is no normal number becomes zero.
-  // Null, as spin_bf16, where the set does not multiply such numbers.
+  // Null where the set does not multiply such numbers.
   void (*round)(const float* x, std::int64_t k, RoundedBlock* out, std::int64_t stride);
-  std::int64_t (*spin_bf16)(std::int64_t rounds);
-  // The sum of count words, count a multiple of 8, read one after the other as fast as the set can.
-  // Null: as plain C++ does.
-  std::uint64_t (*sum_words)(const std::uint64_t* words, std::int64_t count);
+  FastLoops loops;
 };
 
 // Fills the first two tables: Tiles has templates quants<DType, rows>() and numbers<DType, rows>().

@@ -9,10 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "compute/cpu/packed_inl.h"
+
 namespace llorch::compute {
 namespace {
-
-#define LLORCH_INLINE inline __attribute__((always_inline))
 
 // What the tile registers hold: 0 to 3 sums, 4 and 5 rows of x, 6 and 7 numbers.
 struct alignas(64) TileShapes {
@@ -241,7 +241,7 @@ PackedKernels make_kernels(const PackedKernels& avx512) {
   kernels.opened[3] = opened<Halves<true>>;
   kernels.begin_opened = begin_opened;
   kernels.end_opened = end_opened;
-  kernels.spin_int8 = spin_int8;
+  kernels.loops.int8 = spin_int8;
   return kernels;
 }
 

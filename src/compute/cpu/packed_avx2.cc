@@ -194,39 +194,21 @@ void quantize(const float* x, std::int64_t k, InputBlock* out, std::int64_t stri
   }
 }
 
-constexpr int kChains = 12;  // more than the multipliers' latency times their number
-
 // Eight pairs of products summed in 16 bits for each widening, as Q4_0 does.
 std::int64_t spin_int8(std::int64_t rounds) {
-  __m256i sums[kChains];
-  // Unrolled too, or the sums would live in memory and the loop wait for it.
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_epi32(i);
   const __m256i ones = _mm256_set1_epi8(1);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm256_add_epi16(sums[i], _mm256_maddubs_epi16(ones, sums[i]));
-      asm volatile("" : "+x"(sums[i]));
-    }
-  }
-  return rounds * kChains * 32 * 2;
+  const auto add = [ones](__m256i sum) __attribute__((always_inline)) {
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, sum));
+  };
+  return spin<12>(rounds, _mm256_setzero_si256(), add) * 32 * 2;
 }
 
 std::int64_t spin_float(std::int64_t rounds) {
-  __m256 sums[kChains];
-  // Unrolled too, or the sums would live in memory and the loop wait for it.
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_setzero_ps();
   const __m256 half = _mm256_set1_ps(0.5F);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm256_fmadd_ps(sums[i], half, half);
-      asm volatile("" : "+x"(sums[i]));
-    }
-  }
-  return rounds * kChains * 8 * 2;
+  const auto add = [half](__m256 sum) __attribute__((always_inline)) {
+    return _mm256_fmadd_ps(sum, half, half);
+  };
+  return spin<12>(rounds, _mm256_setzero_ps(), add) * 8 * 2;
 }
 
 std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
@@ -249,9 +231,7 @@ constexpr PackedKernels make_kernels() {
   kernels.panel_rows = kHalfRows;
   kernels.blocks = make_blocks();
   kernels.quantize = quantize;
-  kernels.spin_int8 = spin_int8;
-  kernels.spin_float = spin_float;
-  kernels.sum_words = sum_words;
+  kernels.loops = {.int8 = spin_int8, .floats = spin_float, .sum_words = sum_words};
   return kernels;
 }
 constexpr PackedKernels kKernels = make_kernels();

@@ -10,13 +10,12 @@
 #include <immintrin.h>
 
 #include "compute/cpu/packed.h"
+#include "compute/cpu/packed_inl.h"
 
 namespace llorch::compute {
 namespace {
 
 using tensor::DType;
-
-#define LLORCH_INLINE inline __attribute__((always_inline))
 
 LLORCH_INLINE __m256i load256(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));

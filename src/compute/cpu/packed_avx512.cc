@@ -82,16 +82,8 @@ void multiply_numbers(const float* opened, const float* x, std::int64_t x_stride
                       bool from_zero, float* out) {
   constexpr std::size_t kTiles = num_tiles;
   constexpr std::size_t kRows = num_rows;
-  __m512 even[kRows][kTiles], odd[kRows][kTiles];
-#pragma GCC unroll 6
-  for (std::size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (std::size_t t = 0; t < kTiles; ++t) {
-      const float* sums = out + (r * kTiles + t) * 2 * kTileRows;
-      even[r][t] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(sums);
-      odd[r][t] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(sums + kTileRows);
-    }
-  }
+  TwoSums<num_tiles, num_rows> sums;
+  sums.load(from_zero, out);
   std::int64_t i = 0;
   for (; i + 2 <= k; i += 2, opened += 2 * kTiles * kTileRows) {
     __m512 first[kTiles], second[kTiles];
@@ -107,24 +99,22 @@ void multiply_numbers(const float* opened, const float* x, std::int64_t x_stride
       const __m512 b = _mm512_set1_ps(row[1]);
 #pragma GCC unroll 2
       for (std::size_t t = 0; t < kTiles; ++t) {
-        even[r][t] = _mm512_fmadd_ps(first[t], a, even[r][t]);
-        odd[r][t] = _mm512_fmadd_ps(second[t], b, odd[r][t]);
+        sums.even[r][t] = _mm512_fmadd_ps(first[t], a, sums.even[r][t]);
+        sums.odd[r][t] = _mm512_fmadd_ps(second[t], b, sums.odd[r][t]);
       }
     }
   }
+  if (i < k) {
 #pragma GCC unroll 6
-  for (std::size_t r = 0; r < kRows; ++r) {
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const __m512 a = _mm512_set1_ps(x[static_cast<std::int64_t>(r) * x_stride + i]);
 #pragma GCC unroll 2
-    for (std::size_t t = 0; t < kTiles; ++t) {
-      if (i < k) {
-        const __m512 a = _mm512_set1_ps(x[static_cast<std::int64_t>(r) * x_stride + i]);
-        even[r][t] = _mm512_fmadd_ps(_mm512_load_ps(opened + t * kTileRows), a, even[r][t]);
-      }
-      float* sums = out + (r * kTiles + t) * 2 * kTileRows;
-      _mm512_store_ps(sums, even[r][t]);
-      _mm512_store_ps(sums + kTileRows, odd[r][t]);
+      for (std::size_t t = 0; t < kTiles; ++t)
+        sums.even[r][t] =
+            _mm512_fmadd_ps(_mm512_load_ps(opened + t * kTileRows), a, sums.even[r][t]);
     }
   }
+  sums.store(out);
 }
 
 void finish_numbers(const float* sums, std::int64_t stride, std::int64_t rows, float* out) {
@@ -179,38 +169,20 @@ void quantize(const float* x, std::int64_t k, InputBlock* out, std::int64_t stri
   }
 }
 
-constexpr int kChains = 12;  // more than the multipliers' latency times their number
-
 std::int64_t spin_int8(std::int64_t rounds) {
-  __m512i sums[kChains];
-  // Unrolled too, or the sums would live in memory and the loop wait for it.
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_epi32(i);
   const __m512i ones = _mm512_set1_epi8(1);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm512_dpbusd_epi32(sums[i], ones, ones);
-      asm volatile("" : "+v"(sums[i]));
-    }
-  }
-  return rounds * kChains * 64 * 2;
+  const auto add = [ones](__m512i sum) __attribute__((always_inline)) {
+    return _mm512_dpbusd_epi32(sum, ones, ones);
+  };
+  return spin<12>(rounds, _mm512_setzero_si512(), add) * 64 * 2;
 }
 
 std::int64_t spin_float(std::int64_t rounds) {
-  __m512 sums[kChains];
-  // Unrolled too, or the sums would live in memory and the loop wait for it.
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_setzero_ps();
   const __m512 half = _mm512_set1_ps(0.5F);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm512_fmadd_ps(sums[i], half, half);
-      asm volatile("" : "+v"(sums[i]));
-    }
-  }
-  return rounds * kChains * 16 * 2;
+  const auto add = [half](__m512 sum) __attribute__((always_inline)) {
+    return _mm512_fmadd_ps(sum, half, half);
+  };
+  return spin<12>(rounds, _mm512_setzero_ps(), add) * 16 * 2;
 }
 
 std::uint64_t sum_words(const std::uint64_t* words, std::int64_t count) {
@@ -266,9 +238,7 @@ constexpr PackedKernels make_kernels(const CodeKernels& codes) {
   kernels.passes = make_passes();
   kernels.blocks = make_blocks();
   kernels.quantize = quantize;
-  kernels.spin_int8 = spin_int8;
-  kernels.spin_float = spin_float;
-  kernels.sum_words = sum_words;
+  kernels.loops = {.int8 = spin_int8, .floats = spin_float, .sum_words = sum_words};
   return kernels;
 }
 constexpr PackedKernels kKernels = make_kernels(kCodesAvx2);

@@ -1,17 +1,16 @@
 // Products of block types with AVX-512's dot products of bytes: one vector is 16 rows. A part of
-// packed_avx512.cc, which alone includes it.
+// packed_avx512.cc and packed_avx512bf16.cc, which alone include it.
 #pragma once
 
 #include <immintrin.h>
 
 #include "compute/cpu/packed.h"
+#include "compute/cpu/packed_inl.h"
 
 namespace llorch::compute {
 namespace {
 
 using tensor::DType;
-
-#define LLORCH_INLINE inline __attribute__((always_inline))
 
 LLORCH_INLINE __m512 load_halves(const std::uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -23,6 +22,35 @@ LLORCH_INLINE __m512 load_bytes(const std::uint8_t* p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
+
+// What OpenedNumbers and RoundedNumbers add to: two vectors for each of a few rows and tiles.
+template <int num_tiles, int num_rows>
+struct TwoSums {
+  static constexpr std::size_t kTiles = num_tiles;
+  static constexpr std::size_t kRows = num_rows;
+  __m512 even[kRows][kTiles], odd[kRows][kTiles];
+
+  LLORCH_INLINE void load(bool from_zero, const float* sums) {
+#pragma GCC unroll 6
+    for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < kTiles; ++t, sums += 2 * kTileRows) {
+        even[r][t] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(sums);
+        odd[r][t] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(sums + kTileRows);
+      }
+    }
+  }
+  LLORCH_INLINE void store(float* sums) const {
+#pragma GCC unroll 6
+    for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < kTiles; ++t, sums += 2 * kTileRows) {
+        _mm512_store_ps(sums, even[r][t]);
+        _mm512_store_ps(sums + kTileRows, odd[r][t]);
+      }
+    }
+  }
+};
 
 // Bits at `from` of each byte moved to `to`, the others cleared.
 template <int from, int to, int width>

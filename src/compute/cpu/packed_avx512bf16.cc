@@ -9,10 +9,10 @@
 
 #include <cmath>
 
+#include "compute/cpu/packed_avx512_inl.h"
+
 namespace llorch::compute {
 namespace {
-
-#define LLORCH_INLINE inline __attribute__((always_inline))
 
 constexpr int kStepPairs = 16;  // of k, in a block of x
 
@@ -24,13 +24,13 @@ LLORCH_INLINE __m512bh load_pairs(const std::uint8_t* p) {
 // registers.
 template <int num_tiles, int num_rows>
 struct Pairs {
+  using Sums = TwoSums<num_tiles, num_rows>;
   static constexpr std::size_t kTiles = num_tiles;
   static constexpr std::size_t kRows = num_rows;
-  using Sums = __m512[kRows][kTiles];
 
   // Pair `pair` of a block: each tile's is used for all rows, each row's for all tiles.
-  static LLORCH_INLINE void add(Sums& sums, const std::uint8_t* tile, std::int64_t tile_bytes,
-                                const RoundedBlock* x, std::int64_t pair) {
+  static LLORCH_INLINE void add(__m512 (&sums)[kRows][kTiles], const std::uint8_t* tile,
+                                std::int64_t tile_bytes, const RoundedBlock* x, std::int64_t pair) {
     __m512bh numbers[kTiles];
 #pragma GCC unroll 2
     for (std::size_t t = 0; t < kTiles; ++t)
@@ -49,42 +49,26 @@ struct Pairs {
 
   static void multiply(const std::uint8_t* tile, std::int64_t tile_bytes, const RoundedBlock* x,
                        std::int64_t k, bool from_zero, float* out) {
-    Sums even, odd;
-#pragma GCC unroll 6
-    for (std::size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-      for (std::size_t t = 0; t < kTiles; ++t) {
-        const float* sums = out + (r * kTiles + t) * 2 * kTileRows;
-        even[r][t] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(sums);
-        odd[r][t] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(sums + kTileRows);
-      }
-    }
+    Sums sums;
+    sums.load(from_zero, out);
     std::int64_t pairs = (k + 1) / 2;
     for (; pairs >= kStepPairs; pairs -= kStepPairs) {
 #pragma GCC unroll 4
       for (std::int64_t pair = 0; pair < kStepPairs; pair += 2) {
         if constexpr (num_tiles == 1) fetch_ahead<1, 2 * kVectorBytes>(tile + pair * kVectorBytes);
-        add(even, tile, tile_bytes, x, pair);
-        add(odd, tile, tile_bytes, x, pair + 1);
+        add(sums.even, tile, tile_bytes, x, pair);
+        add(sums.odd, tile, tile_bytes, x, pair + 1);
       }
       tile += kStepPairs * kVectorBytes;
       x += kRows;
     }
     std::int64_t pair = 0;
     for (; pair + 2 <= pairs; pair += 2) {
-      add(even, tile, tile_bytes, x, pair);
-      add(odd, tile, tile_bytes, x, pair + 1);
+      add(sums.even, tile, tile_bytes, x, pair);
+      add(sums.odd, tile, tile_bytes, x, pair + 1);
     }
-    if (pair < pairs) add(even, tile, tile_bytes, x, pair);
-#pragma GCC unroll 6
-    for (std::size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-      for (std::size_t t = 0; t < kTiles; ++t) {
-        float* sums = out + (r * kTiles + t) * 2 * kTileRows;
-        _mm512_store_ps(sums, even[r][t]);
-        _mm512_store_ps(sums + kTileRows, odd[r][t]);
-      }
-    }
+    if (pair < pairs) add(sums.even, tile, tile_bytes, x, pair);
+    sums.store(out);
   }
 };
 
@@ -97,22 +81,12 @@ void round(const float* x, std::int64_t k, RoundedBlock* out, std::int64_t strid
   }
 }
 
-constexpr int kChains = 16;  // more than the multipliers' latency times their number
-
 std::int64_t spin_bf16(std::int64_t rounds) {
-  __m512 sums[kChains];
-  // Unrolled too, or the sums would live in memory and the loop wait for it.
-#pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_setzero_ps();
   const auto halves = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3F00));
-  for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm512_dpbf16_ps(sums[i], halves, halves);
-      asm volatile("" : "+v"(sums[i]));
-    }
-  }
-  return rounds * kChains * 32 * 2;
+  const auto add = [halves](__m512 sum) __attribute__((always_inline)) {
+    return _mm512_dpbf16_ps(sum, halves, halves);
+  };
+  return spin<16>(rounds, _mm512_setzero_ps(), add) * 32 * 2;
 }
 
 bool has_bf16() {
@@ -168,7 +142,7 @@ PackedKernels make_kernels(const PackedKernels& avx512) {
   };
   fill(std::make_integer_sequence<int, kNumberRows>());
   kernels.round = round;
-  kernels.spin_bf16 = spin_bf16;
+  kernels.loops.bf16 = spin_bf16;
   return kernels;
 }
 

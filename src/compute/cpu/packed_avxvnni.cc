@@ -21,28 +21,18 @@ bool has_dots() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvxVnni) != 0;
 }
 
-constexpr int kChains = 12;  // more than the multipliers' latency times their number
-
 std::int64_t spin_int8(std::int64_t rounds) {
-  __m256i sums[kChains];
-  // Unrolled too, or the sums would live in memory and the loop wait for it.
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_epi32(i);
   const __m256i ones = _mm256_set1_epi8(1);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm256_dpbusd_avx_epi32(sums[i], ones, ones);
-      asm volatile("" : "+x"(sums[i]));
-    }
-  }
-  return rounds * kChains * 32 * 2;
+  const auto add = [ones](__m256i sum) __attribute__((always_inline)) {
+    return _mm256_dpbusd_avx_epi32(sum, ones, ones);
+  };
+  return spin<12>(rounds, _mm256_setzero_si256(), add) * 32 * 2;
 }
 
 PackedKernels make_kernels(const PackedKernels& avx2) {
   PackedKernels kernels = avx2;
   TileTables<HalfTiles<true>, HalfTileRows>::fill_quants(kernels);
-  kernels.spin_int8 = spin_int8;
+  kernels.loops.int8 = spin_int8;
   return kernels;
 }
 

@@ -6,12 +6,12 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include "compute/cpu/packed_inl.h"
+
 namespace llorch::compute {
 namespace {
 
 using tensor::DType;
-
-#define LLORCH_INLINE inline __attribute__((always_inline))
 
 constexpr int kRows = 8;         // of half a tile
 constexpr int kHalfVector = 32;  // rows 0 to 7, or 8 to 15
@@ -108,15 +108,6 @@ LLORCH_INLINE void gather(const F& eight, int j, __m256i* first, __m256i* second
   const __m256 odd = _mm256_castsi256_ps(_mm256_set_m128i(two(6), two(2)));
   *first = _mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0x88));
   *second = _mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0xDD));
-}
-
-// visit(std::integral_constant<int, 0>()) to 3.
-template <class F>
-LLORCH_INLINE void four(const F& visit) {
-  visit(std::integral_constant<int, 0>());
-  visit(std::integral_constant<int, 1>());
-  visit(std::integral_constant<int, 2>());
-  visit(std::integral_constant<int, 3>());
 }
 
 // 32 k of half a tile: eight(row, j) is values 8j..8j + 7 of a row.

@@ -7,13 +7,12 @@
 #include <type_traits>
 
 #include "compute/cpu/packed_codes.h"
+#include "compute/cpu/packed_inl.h"
 
 namespace llorch::compute {
 namespace {
 
 using tensor::DType;
-
-#define LLORCH_INLINE inline __attribute__((always_inline))
 
 struct alignas(64) Bytes {
   std::uint8_t v[64];
@@ -140,15 +139,6 @@ LLORCH_INLINE __m512i numbers(const NumberTable& table, __m512i levels, __m512i 
   const __m512i mask = _mm512_set1_epi8((1 << level_bits) - 1);
   return _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(mask, levels, other, kSelect),
                                  load(&table));
-}
-
-// visit(std::integral_constant<int, 0>()) to 3.
-template <class F>
-LLORCH_INLINE void four(const F& visit) {
-  visit(std::integral_constant<int, 0>());
-  visit(std::integral_constant<int, 1>());
-  visit(std::integral_constant<int, 2>());
-  visit(std::integral_constant<int, 3>());
 }
 
 // visit(std::integral_constant<int, 0>()) to 7.

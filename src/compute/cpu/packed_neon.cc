@@ -13,12 +13,12 @@
 
 #include <cfloat>
 
+#include "compute/cpu/packed_inl.h"
+
 namespace llorch::compute {
 namespace {
 
 using tensor::DType;
-
-#define LLORCH_INLINE inline __attribute__((always_inline))
 
 constexpr int kQuarters = 4;
 constexpr int kLanes = 4;  // of a quarter
@@ -365,36 +365,20 @@ void quantize(const float* x, std::int64_t k, InputBlock* out, std::int64_t stri
   }
 }
 
-constexpr int kChains = 12;  // more than the multipliers' latency times their number
-
 std::int64_t spin_int8(std::int64_t rounds) {
-  int32x4_t sums[kChains];
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sums[i] = vdupq_n_s32(i);
   const int8x16_t ones = vdupq_n_s8(1);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = vdotq_s32(sums[i], ones, ones);
-      asm volatile("" : "+w"(sums[i]));
-    }
-  }
-  return rounds * kChains * 16 * 2;
+  const auto add = [ones](int32x4_t sum) __attribute__((always_inline)) {
+    return vdotq_s32(sum, ones, ones);
+  };
+  return spin<12>(rounds, vdupq_n_s32(0), add) * 16 * 2;
 }
 
 std::int64_t spin_float(std::int64_t rounds) {
-  float32x4_t sums[kChains];
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sums[i] = vdupq_n_f32(0);
   const float32x4_t half = vdupq_n_f32(0.5F);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = vfmaq_f32(half, sums[i], half);
-      asm volatile("" : "+w"(sums[i]));
-    }
-  }
-  return rounds * kChains * 4 * 2;
+  const auto add = [half](float32x4_t sum) __attribute__((always_inline)) {
+    return vfmaq_f32(half, sum, half);
+  };
+  return spin<12>(rounds, vdupq_n_f32(0), add) * 4 * 2;
 }
 
 constexpr PackedKernels make_kernels() {
@@ -402,8 +386,7 @@ constexpr PackedKernels make_kernels() {
   kernels.codes = &kCodesPlain;
   TileTables<Tiles>::fill(kernels);
   kernels.quantize = quantize;
-  kernels.spin_int8 = spin_int8;
-  kernels.spin_float = spin_float;
+  kernels.loops = {.int8 = spin_int8, .floats = spin_float};
   return kernels;
 }
 constexpr PackedKernels kKernels = make_kernels();

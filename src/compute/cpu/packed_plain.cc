@@ -200,9 +200,7 @@ constexpr PackedKernels make_kernels() {
   kernels.codes = &kCodesPlain;
   TileTables<Tiles>::fill(kernels);
   kernels.quantize = quantize;
-  kernels.spin_int8 = spin<std::uint32_t>;
-  kernels.spin_float = spin<float>;
-  kernels.sum_words = sum_words;
+  kernels.loops = {.int8 = spin<std::uint32_t>, .floats = spin<float>, .sum_words = sum_words};
   return kernels;
 }
 

@@ -243,12 +243,13 @@ TEST(Packed, AllWordsAreRead) {
   std::vector<std::uint64_t> words(4096 + 24);
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = i * i + (std::uint64_t{1} << 60);
   for (const Isa& isa : available_isas()) {
-    if (isa.packed->sum_words == nullptr) continue;
+    if (isa.packed->loops.sum_words == nullptr) continue;
     for (const std::size_t count :
          {std::size_t{0}, std::size_t{8}, std::size_t{40}, words.size()}) {
       std::uint64_t expected = 0;
       for (std::size_t i = 0; i < count; ++i) expected += words[i];
-      EXPECT_EQ(isa.packed->sum_words(words.data(), static_cast<std::int64_t>(count)), expected)
+      EXPECT_EQ(isa.packed->loops.sum_words(words.data(), static_cast<std::int64_t>(count)),
+                expected)
           << isa.name << " " << count;
     }
   }
