@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/energy.h"
 #include "base/nvml.h"
 #include "base/process_table.h"
 #include "base/terminal.h"
@@ -23,48 +24,13 @@ namespace fs = std::filesystem;
 constexpr std::int32_t kTokens = 32;
 constexpr std::size_t kStreams = 4;
 constexpr int kRepeats = 3;
-constexpr int kPackagesMax = 64;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr double kPlanTolerance = 0.05;
 
-// The counter of one processor or card, in microjoules; it begins anew at `range`.
-struct Counter {
-  std::uint64_t value = 0;
-  std::uint64_t range = 0;
-};
-
-std::optional<std::uint64_t> read_number(const fs::path& file) {
-  std::ifstream stream(file);
-  std::uint64_t value = 0;
-  if (!(stream >> value)) return std::nullopt;
-  return value;
-}
-
-// Of all processors, memory and cores in them included; empty: none that may be read.
-std::vector<Counter> read_processors(const fs::path& root) {
-  std::vector<Counter> counters;
-  for (int i = 0; i < kPackagesMax; ++i) {
-    const fs::path folder = root / "sys/class/powercap" / fmt::format("intel-rapl:{}", i);
-    const auto value = read_number(folder / "energy_uj");
-    if (!value) break;
-    counters.push_back({*value, read_number(folder / "max_energy_range_uj").value_or(0)});
-  }
-  return counters;
-}
-
-std::vector<Counter> read_card(const base::Nvml& nvml, std::int32_t gpu) {
+std::vector<base::EnergyCounter> read_card(const base::Nvml& nvml, std::int32_t gpu) {
   const std::optional<std::int64_t> used = nvml.millijoules(gpu);
   if (!used) return {};
   return {{static_cast<std::uint64_t>(*used) * 1000, 0}};
-}
-
-double joules_between(const std::vector<Counter>& before, const std::vector<Counter>& after) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
-    const bool has_turned = after[i].value < before[i].value;
-    sum += after[i].value + (has_turned ? after[i].range : 0) - before[i].value;
-  }
-  return static_cast<double>(sum) / 1e6;
 }
 
 }  // namespace
@@ -79,7 +45,7 @@ CheckResult check_energy(Subject& subject, MatrixCell& cell) {
     nvml = loaded.take();
   }
   const auto read_counters = [&] {
-    return is_cpu ? read_processors(subject.root) : read_card(*nvml, subject.gpu);
+    return is_cpu ? base::read_processor_energy(subject.root) : read_card(*nvml, subject.gpu);
   };
   if (read_counters().empty())
     return skipped(is_cpu ? "no counter of joules may be read below /sys/class/powercap"
@@ -93,9 +59,9 @@ CheckResult check_energy(Subject& subject, MatrixCell& cell) {
       asks[i].temperature = 1;
       asks[i].seed = i + 1;
     }
-    const std::vector<Counter> before = read_counters();
+    const std::vector<base::EnergyCounter> before = read_counters();
     const std::vector<TimedAnswer> answers = ask_together(subject.client, asks, subject.stop);
-    const double joules = joules_between(before, read_counters());
+    const double joules = base::joules_between(before, read_counters());
     std::size_t tokens = 0;
     for (const TimedAnswer& timed : answers) {
       if (!timed.answer.ok()) return failed(timed.answer.error().message);

@@ -107,7 +107,11 @@ class Bench {
   template <class Limit, class Work>
   Status repeat(std::string test, double tokens, BenchReport& report, const BenchProgress& progress,
                 const Limit& limit, const Work& work) {
-    BenchRow row{.test = std::move(test), .tokens_per_second = {}, .limits = {}, .core_ms = {}};
+    BenchRow row{.test = std::move(test),
+                 .tokens_per_second = {},
+                 .limits = {},
+                 .core_ms = {},
+                 .joules = {}};
     for (std::int32_t i = 0; i < request_.repeats; ++i) {
       progress(fmt::format("{}: {} of {}", row.test, i + 1, request_.repeats));
       const Result<compute::HostLimits> limits =
@@ -115,11 +119,15 @@ class Bench {
       if (!limits.ok()) return limits.error();
       report.limits.push_back(*limits);
       row.limits.push_back(limit(*limits));
+      const auto energy = request_.read_energy();
       const double used = processor_seconds();
       const Clock::time_point start = Clock::now();
       work();
       row.tokens_per_second.push_back(tokens / seconds_since(start));
       row.core_ms.push_back(1e3 * (processor_seconds() - used) / tokens);
+      if (energy.empty()) continue;
+      const auto now = request_.read_energy();
+      row.joules.push_back(base::joules_between(energy, now) / tokens);
     }
     report.rows.push_back(std::move(row));
     return ok_status();
@@ -213,6 +221,10 @@ StepCost cost_of(const model::LoadedModel& model, tensor::DType kv,
   return cost;
 }
 
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
 Status check_length(const BenchRequest& request, const model::ModelConfig& config) {
   const std::int32_t longest = request.depth + std::max(request.prompt, request.generate) + 1;
   if (longest <= config.context_length) return ok_status();
@@ -231,8 +243,10 @@ double BenchRow::least_core_ms() const {
   return *std::min_element(core_ms.begin(), core_ms.end());
 }
 double BenchRow::mean() const {
-  return std::accumulate(tokens_per_second.begin(), tokens_per_second.end(), 0.0) /
-         static_cast<double>(tokens_per_second.size());
+  return mean_of(tokens_per_second);
+}
+double BenchRow::mean_joules() const {
+  return mean_of(joules);
 }
 double BenchRow::deviation() const {
   double squares = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/energy.h"
 #include "base/result.h"
 #include "compute/limits.h"
 #include "tensor/dtype.h"
@@ -24,6 +25,9 @@ struct BenchRequest {
   std::string isa;              // empty: the best
   std::string backend = "cpu";  // or cuda:N
   tensor::DType kv = tensor::DType::F16;
+  std::function<std::vector<base::EnergyCounter>()> read_energy = [] {
+    return base::read_processor_energy();
+  };
 };
 
 // One test, e.g. the prefill of 512 tokens. Speeds are of all sequences together.
@@ -32,11 +36,13 @@ struct BenchRow {
   std::vector<double> tokens_per_second;  // of each repeat
   std::vector<double> limits;             // what the machine could do at best, beside each repeat
   std::vector<double> core_ms;            // processor time a token, of all threads together
+  std::vector<double> joules;  // a token, of all processors of the machine; none: not counted here
   double best() const;
   double mean() const;
   double deviation() const;
   double share() const;  // of the limits, mean over the repeats
   double least_core_ms() const;
+  double mean_joules() const;
 };
 
 struct BenchReport {

@@ -26,7 +26,8 @@ constexpr const char* kFooter =
 is what the machine could do at best in the same second: reading each weight once a
 step at the speed of plain reading, or computing at the speed of its multipliers,
 whichever takes longer; all of it measured beside each repeat. Core ms is processor
-time a token, the least of the repeats: what a busy machine changes least.
+time a token, the least of the repeats: what a busy machine changes least. Joules are
+what all processors of the machine counted for each token; –: they may not be read here.
 
 Examples:
   llorch-bench -m model-q4_k_m.gguf
@@ -76,8 +77,9 @@ std::string facts_text(const BenchReport& report) {
       1e9 * median_of(report, &HostLimits::meeting_seconds));
 }
 
-const std::vector<std::string> kColumns = {"model",    "type", "size",  "threads", "test",
-                                           "tokens/s", "±",    "limit", "share",   "core ms"};
+const std::vector<std::string> kColumns = {"model", "type",     "size",  "threads",
+                                           "test",  "tokens/s", "±",     "limit",
+                                           "share", "core ms",  "joules"};
 
 std::vector<std::string> cells_of(const BenchReport& report, const BenchRow& row) {
   const double limit = row.share() > 0 ? row.mean() / row.share() : 0;
@@ -90,13 +92,15 @@ std::vector<std::string> cells_of(const BenchReport& report, const BenchRow& row
           fmt::format("{:.1f}", row.deviation()),
           fmt::format("{:.0f}", limit),
           fmt::format("{:.0f} %", 100 * row.share()),
-          fmt::format("{:.2f}", row.least_core_ms())};
+          fmt::format("{:.2f}", row.least_core_ms()),
+          row.joules.empty() ? "–" : fmt::format("{:.3g}", row.mean_joules())};
 }
 
 std::string table_text(const std::vector<BenchReport>& reports, bool color) {
   using Align = base::TextTable::Align;
   base::TextTable table({Align::Left, Align::Left, Align::Right, Align::Right, Align::Left,
-                         Align::Right, Align::Right, Align::Right, Align::Right, Align::Right});
+                         Align::Right, Align::Right, Align::Right, Align::Right, Align::Right,
+                         Align::Right});
   table.add_row(kColumns, base::Color::Dim);
   std::string text;
   for (const BenchReport& report : reports) {
@@ -114,7 +118,7 @@ std::string lines_text(const std::vector<BenchReport>& reports, bool markdown) {
                     : fmt::format("{}\n", fmt::join(cells, ","));
   };
   std::string text = line(kColumns);
-  if (markdown) text += "|---|---|---|---|---|---|---|---|---|---|\n";
+  if (markdown) text += "|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const BenchReport& report : reports) {
     for (const BenchRow& row : report.rows) text += line(cells_of(report, row));
   }
@@ -136,6 +140,7 @@ std::string json_text(const std::vector<BenchReport>& reports) {
                                    {"tokens_per_second", numbers(row.tokens_per_second)},
                                    {"limits", numbers(row.limits)},
                                    {"core_ms_per_token", numbers(row.core_ms)},
+                                   {"joules_per_token", numbers(row.joules)},
                                    {"mean", row.mean()},
                                    {"best", row.best()},
                                    {"share", row.share()}});

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <filesystem>
+#include <fstream>
 
 #include "base/json.h"
 #include "compute/create.h"
@@ -51,12 +53,14 @@ TEST(Bench, RowsAreSummedUpOverTheRepeats) {
   const BenchRow row = {.test = "tg8",
                         .tokens_per_second = {8, 10, 12},
                         .limits = {16, 10, 24},
-                        .core_ms = {3, 2, 4}};
+                        .core_ms = {3, 2, 4},
+                        .joules = {1, 2}};
   EXPECT_DOUBLE_EQ(row.mean(), 10);
   EXPECT_DOUBLE_EQ(row.best(), 12);
   EXPECT_DOUBLE_EQ(row.deviation(), 2);
   EXPECT_DOUBLE_EQ(row.share(), (0.5 + 1 + 0.5) / 3);
   EXPECT_DOUBLE_EQ(row.least_core_ms(), 2);
+  EXPECT_DOUBLE_EQ(row.mean_joules(), 1.5);
 }
 
 TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
@@ -99,6 +103,37 @@ TEST(RandomModel, IsAModelOfItsShapeInEveryType) {
   }
   EXPECT_EQ(find_model_shape("qwen2.5-0.5b")->hidden, 896);
   EXPECT_EQ(find_model_shape("nobody"), nullptr);
+}
+
+TEST(Bench, JoulesAreCountedWhereTheyMayBeRead) {
+  const test::TempDir folder;
+  const RandomModel request = {.shape = {"tiny", "llama", 64, 1, 2, 1, 96, 200, 64, true},
+                               .type = find_weight_type("q8_0")};
+  ASSERT_TRUE(write_random_model(request, folder / "random.gguf").ok());
+  const auto counter = folder / "sys/class/powercap/intel-rapl:0";
+  std::int64_t joules = 990;
+  const auto measure = [&] {
+    return run_bench({.model = folder / "random.gguf",
+                      .prompt = 8,
+                      .generate = 4,
+                      .repeats = 2,
+                      .threads = 1,
+                      .read_energy =
+                          [&] {
+                            joules = (joules + 8) % 1000;
+                            if (exists(counter))
+                              std::ofstream(counter / "energy_uj") << joules * 1'000'000;
+                            return base::read_processor_energy(folder.path());
+                          }},
+                     [](const std::string&) {});
+  };
+  EXPECT_TRUE(measure()->rows.front().joules.empty());
+  std::filesystem::create_directories(counter);
+  std::ofstream(counter / "max_energy_range_uj") << 1'000'000'000;
+  const Result<BenchReport> report = measure();
+  ASSERT_EQ(report->rows.size(), 2U);
+  EXPECT_THAT(report->rows[0].joules, testing::ElementsAre(1, 1));
+  EXPECT_THAT(report->rows[1].joules, testing::ElementsAre(2, 2));
 }
 
 // What their publishers count.
