@@ -173,6 +173,16 @@ class Target {
   const Place& place_;
 };
 
+// The largest matrices first: while one is packed, its pages of the file and its tiles are both
+// there, which costs nothing as long as the rest is still to come.
+std::vector<const MappedTensor*> in_load_order(const ModelPlan& plan) {
+  std::vector<const MappedTensor*> order;
+  for (const MappedTensor& mapped : plan.tensors) order.push_back(&mapped);
+  std::ranges::stable_partition(
+      order, [](const MappedTensor* mapped) { return is_vocabulary(mapped->spec.role); });
+  return order;
+}
+
 }  // namespace
 
 std::vector<const compute::Buffer*> ModelWeights::buffers() const {
@@ -221,7 +231,8 @@ Result<ModelWeights> load_weights(const formats::WeightFile& file, const ModelPl
 
   auto* next_vector = static_cast<float*>(weights.vectors.data());
   std::int64_t done = 0;
-  for (const MappedTensor& mapped : plan.tensors) {
+  for (const MappedTensor* next : in_load_order(plan)) {
+    const MappedTensor& mapped = *next;
     if (progress && !progress(done, weights.bytes))
       return Error{ErrorCode::Cancelled, "loading was given up"};
     done += static_cast<std::int64_t>(mapped.tensor->bytes.size());
