@@ -21,7 +21,8 @@ using ::testing::HasSubstr;
 
 constexpr std::string_view kCurl = "/usr/bin/curl";
 
-http::Response request(const std::string& url, std::string range = {}, std::string token = {}) {
+http::Response request(const std::string& url, std::string range = {},
+                       const std::string& token = {}) {
   http::ClientRequest request(http::Method::Get, url);
   if (!range.empty()) request.headers.add("Range", std::move(range));
   if (!token.empty()) request.headers.add("Authorization", "Bearer " + token);

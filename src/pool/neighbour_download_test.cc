@@ -162,8 +162,8 @@ TEST(TransferOffered, GoesOnWithTheNextWhereOneDiesOrLies) {
   honest.serve();
   const std::string manifest = fetch_text(honest.url() + "/v2/models/m/manifest");
   const auto answer_with = [&content](std::function<bool(std::int64_t, std::string&)> change) {
-    return [&content, change](const http::Request& request,
-                              http::Responder& responder) -> http::Task<Status> {
+    return [&content, change = std::move(change)](
+               const http::Request& request, http::Responder& responder) -> http::Task<Status> {
       const auto size = static_cast<std::int64_t>(content.size());
       const http::ByteRange range = http::choose_range(request, size, "");
       std::string bytes = content.substr(static_cast<std::size_t>(range.offset),
