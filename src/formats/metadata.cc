@@ -120,6 +120,19 @@ bool decode_integers(const ArrayView& array, std::vector<Out>& out) {
 
 }  // namespace
 
+std::vector<std::byte> pack_texts(std::span<const std::string> texts) {
+  std::vector<std::byte> packed;
+  const auto append = [&packed](std::span<const std::byte> bytes) {
+    packed.insert(packed.end(), bytes.begin(), bytes.end());
+  };
+  for (const std::string& text : texts) {
+    const std::uint64_t length = text.size();
+    append(std::as_bytes(std::span(&length, 1)));
+    append(std::as_bytes(std::span(text)));
+  }
+  return packed;
+}
+
 std::string_view name(ElementType type) {
   const auto index = static_cast<std::size_t>(type);
   return index < kElements.size() ? kElements[index].name : "unknown";

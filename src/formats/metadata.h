@@ -45,6 +45,9 @@ struct ArrayView {
   std::span<const std::byte> bytes;
 };
 
+// Texts as such an array keeps them.
+std::vector<std::byte> pack_texts(std::span<const std::string> texts);
+
 using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, ArrayView>;
 
 class Metadata {

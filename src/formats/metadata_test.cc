@@ -18,15 +18,7 @@ ArrayView array_in(Metadata& metadata, ElementType type, const std::vector<T>& v
 }
 
 ArrayView texts_in(Metadata& metadata, const std::vector<std::string>& texts) {
-  std::vector<std::byte> packed;
-  for (const std::string& text : texts) {
-    const std::uint64_t length = text.size();
-    const auto head = std::as_bytes(std::span(&length, 1));
-    packed.insert(packed.end(), head.begin(), head.end());
-    const auto body = std::as_bytes(std::span(text));
-    packed.insert(packed.end(), body.begin(), body.end());
-  }
-  return {ElementType::String, texts.size(), metadata.adopt(std::move(packed))};
+  return {ElementType::String, texts.size(), metadata.adopt(pack_texts(texts))};
 }
 
 TEST(ElementType, NamesAndSizesFollowTheEnum) {

@@ -97,12 +97,7 @@ TEST(FromTokenizerJson, ReadsMergesAsPairsAndEscapedPieces) {
 class MetadataBuilder {
  public:
   void texts(std::string key, const std::vector<std::string>& values) {
-    std::vector<std::byte> bytes;
-    for (const std::string& value : values) {
-      append(bytes, std::uint64_t{value.size()});
-      for (const char c : value) bytes.push_back(static_cast<std::byte>(c));
-    }
-    array(std::move(key), formats::ElementType::String, values.size(), std::move(bytes));
+    array(std::move(key), formats::ElementType::String, values.size(), formats::pack_texts(values));
   }
   template <class T>
   void numbers(std::string key, formats::ElementType type, const std::vector<T>& values) {

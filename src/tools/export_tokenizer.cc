@@ -36,15 +36,7 @@ class KeyWriter {
     array(key, type, values.size(), std::move(bytes));
   }
   void texts(std::string_view key, const std::vector<std::string>& values) {
-    std::vector<std::byte> bytes;
-    for (const std::string& value : values) {
-      const std::uint64_t size = value.size();
-      const auto head = std::as_bytes(std::span(&size, 1));
-      const auto content = std::as_bytes(std::span(value));
-      bytes.insert(bytes.end(), head.begin(), head.end());
-      bytes.insert(bytes.end(), content.begin(), content.end());
-    }
-    array(key, ElementType::String, values.size(), std::move(bytes));
+    array(key, ElementType::String, values.size(), formats::pack_texts(values));
   }
 
  private:
