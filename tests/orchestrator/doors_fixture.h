@@ -11,7 +11,6 @@
 
 #include <array>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include "api/daemon_address.h"
 #include "base/process_table.h"
 #include "support/child_process.h"
+#include "support/eventually.h"
 #include "support/run_program.h"
 #include "support/test_paths.h"
 
@@ -61,14 +61,6 @@ class Doors : public ::testing::Test {
     if (!pool) return;
     ::kill(pool->process.pid, SIGTERM);
     EXPECT_TRUE(eventually([&pool] { return !base::is_running(pool->process); }));
-  }
-  static bool eventually(const std::function<bool()>& condition) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > until) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    return true;
   }
 
   std::vector<std::string> home() const {
