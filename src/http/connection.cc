@@ -53,6 +53,12 @@ bool expects_body(const Parser& parser) {
   return parser.chunked() || parser.content_length().value_or(0) > 0;
 }
 
+// A field that goes on in the next line. Senders may not make one (RFC 9112, 5.2), and who stands
+// in front may not see it as we would: a body's end could be another one for each.
+bool has_folded_field(std::string_view head) {
+  return head.find("\r\n ") != head.npos || head.find("\r\n\t") != head.npos;
+}
+
 Refusal head_refusal(const beast::error_code& error, std::size_t max_bytes) {
   if (error == beast::http::error::header_limit) {
     return refuse_malformed(
@@ -222,7 +228,12 @@ Task<bool> Connection::read_head(Parser& parser, Exchange& exchange) {
   const Clock::time_point deadline = Clock::now() + options.header_timeout;
   while (true) {
     beast::error_code error;
-    buffer_.consume(parser.put(buffer_.data(), error));
+    const auto ahead = buffer_.data();
+    const std::size_t used = parser.put(ahead, error);
+    // The parser takes a head as a whole.
+    if (!error && has_folded_field({static_cast<const char*>(ahead.data()), used}))
+      error = beast::http::error::bad_field;
+    buffer_.consume(used);
     if (!error && parser.is_header_done()) co_return true;
     if (error && error != beast::http::error::need_more) {
       exchange.set_correlation_id(correlation_id_of({}));

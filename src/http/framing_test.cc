@@ -105,6 +105,23 @@ TEST(Framing, TrailersAboveTheirBoundAreRefusedHoweverTheyCome) {
   EXPECT_EQ(status_with(30'000), 400);
 }
 
+TEST(Framing, AFieldThatGoesOnInTheNextLineIsRefused) {
+  const auto server = start(make_router());
+  for (const char* folded : {"Transfer-Encoding:\r\n chunked", "Transfer-Encoding: chunked\r\n\t",
+                             "X-A: b\r\n Content-Length: 4", "X-A: b\r\n  "}) {
+    RawSocket socket(server->port());
+    EXPECT_TRUE(socket.send(
+        fmt::format("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n{}\r\n\r\n"
+                    "4\r\nbody\r\n0\r\n\r\n",
+                    folded)));
+    EXPECT_EQ(status_of(socket.read_response()), 400) << folded;
+  }
+  // In a body it is nothing.
+  RawSocket socket(server->port());
+  EXPECT_TRUE(socket.send(chunked_head("/echo") + "4\r\n\r\n \t\r\n0\r\n\r\n"));
+  EXPECT_EQ(status_of(socket.read_response()), 200);
+}
+
 TEST(Framing, WhatComesAheadIsNotReadWithoutBound) {
   test::Gate entered;
   test::Gate leave;
