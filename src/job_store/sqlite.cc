@@ -194,6 +194,17 @@ std::int64_t Connection::num_changed() const {
   return ::sqlite3_changes64(handle_);
 }
 
+Status Connection::check_place() const {
+  int has_moved = 0;
+  const int code = ::sqlite3_file_control(handle_, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved);
+  if (code != SQLITE_OK || has_moved == 0) return ok_status();
+  return Error{ErrorCode::Unavailable,
+               fmt::format("{0} was removed or replaced while it is in use, so nothing more can be "
+                           "stored. Stop the orchestrator, put the file back or restore a backup "
+                           "(`llorch restore FILE`), and start it",
+                           file_.string())};
+}
+
 Status Connection::copy_to(const Connection& target) const {
   sqlite3_backup* backup = ::sqlite3_backup_init(target.handle_, "main", handle_, "main");
   if (backup == nullptr) return target.error("backup");

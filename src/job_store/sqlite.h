@@ -69,6 +69,9 @@ class Connection {
   Result<std::int64_t> query_integer(std::string_view sql) const;
   std::int64_t last_row_id() const;
   std::int64_t num_changed() const;  // rows, by the last statement
+  // An error when the file no longer is what lies at its path: it was removed or replaced, and what
+  // is written to it goes with this connection.
+  Status check_place() const;
   // Copies everything into `target`, an empty database, in one moment of this one.
   Status copy_to(const Connection& target) const;
   // Pages in the log (WAL) after the last commit of this connection.

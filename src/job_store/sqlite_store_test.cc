@@ -173,6 +173,24 @@ TEST_F(SqliteStoreTest, AFileThatIsNoDatabaseIsLeftAloneAndTheErrorSaysWhatToDo)
   EXPECT_EQ(fs::file_size(file_), 8192U);
 }
 
+TEST_F(SqliteStoreTest, NothingIsSaidToBeStoredInAFileThatWasRemovedOrReplaced) {
+  const std::unique_ptr<Store> store = open();
+  ASSERT_TRUE(store->put(fleet::Bucket::Hosts, "anna", "a", {}).ok());
+  fs::remove(file_);
+  const Result<fleet::Revision> removed = store->put(fleet::Bucket::Hosts, "bert", "b", {});
+  ASSERT_FALSE(removed.ok());
+  EXPECT_EQ(removed.error().code, ErrorCode::Unavailable);
+  EXPECT_THAT(removed.error().message, HasSubstr(file_.string() + " was removed or replaced"));
+  EXPECT_THAT(removed.error().message, HasSubstr("llorch restore"));
+
+  std::ofstream(file_) << "another";
+  EXPECT_FALSE(store->put(fleet::Bucket::Hosts, "bert", "b", {}).ok());
+  ASSERT_TRUE(store->append(
+      {job_id(1), 0, submitted(7), true, std::make_shared<const std::string>("body")}));
+  EXPECT_EQ(heard_.wait_for_record(0), WriteOutcome::Failed);
+  EXPECT_THAT(heard_.failure(), HasSubstr("removed or replaced"));
+}
+
 TEST_F(SqliteStoreTest, DamagedPagesAreAnErrorThatSaysWhatToDo) {
   fill(300, std::string(500, 'b'));
   const auto size = fs::file_size(file_);

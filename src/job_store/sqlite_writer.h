@@ -75,7 +75,9 @@ class SqliteWriter {
 template <class Work>
 Status SqliteWriter::in_transaction(Work work) {
   const std::int64_t revision = revision_;
-  Status done = begin_.run();
+  Status done = connection_->check_place();
+  if (!done.ok()) return done;
+  done = begin_.run();
   if (!done.ok()) return done;
   done = work();
   if (done.ok()) done = commit_.run();
