@@ -5,9 +5,11 @@
 #include <optional>
 
 #include "base/reader_watch.h"
+#include "base/standard_streams.h"
 #include "cli/pool_command.h"
 
 int main(int argc, char** argv) {
+  llorch::base::hold_standard_streams();
   std::optional<llorch::base::ReaderWatch> watch;
   if (std::getenv(llorch::base::kReaderVariable) != nullptr) {
     ::unsetenv(llorch::base::kReaderVariable);  // what is started here outlives the reader

@@ -4,10 +4,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 
 #include "fleet_home.h"
+#include "support/child_process.h"
 #include "support/eventually.h"
 #include "support/notify_socket.h"
 #include "support/run_program.h"
@@ -32,6 +35,32 @@ std::string error_code(const Answer& answer) {
 
 bool has_tokens(const Followed& followed, std::size_t count) {
   return followed.count("token") >= count;
+}
+
+// The lines of its log that lie in a file of the folder, where none belongs.
+std::string log_lines_in(const std::filesystem::path& folder) {
+  std::string found;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (text.find("\"module\":\"orchestrator\"") != std::string::npos)
+      found += entry.path().string() + "\n";
+  }
+  return found;
+}
+
+TEST(Orchestratord, ItsLogGoesIntoNoOtherFileWhereItsStreamsAreClosed) {
+  const TempDir home;
+  const std::string closed =
+      std::string("exec ") + LLORCH_ORCHESTRATORD + " --port 0 --local-pool false <&- >&- 2>&-";
+  ChildProcess daemon("/bin/sh", {"-c", closed},
+                      {"LLORCH_HOME=" + home.path().string(), "LLORCH_CONFIG=/dev/null"});
+  ASSERT_TRUE(
+      eventually([&] { return std::filesystem::exists(home.path() / "orchestrator.json"); }));
+  daemon.signal(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0);
+  EXPECT_EQ(log_lines_in(home.path()), "");
 }
 
 TEST(Orchestratord, LoadsTheModelAndAnswersATask) {
