@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "model/rounding_sides.h"
 #include "tensor/half.h"
 
 namespace llorch::model {
@@ -49,17 +50,22 @@ HostTensor download(compute::Backend& backend, const TensorView& view) {
 
 class Recorder final : public ForwardObserver {
  public:
-  Recorder(compute::Backend& backend, Trace& trace) : backend_(backend), trace_(trace) {}
+  Recorder(compute::Backend& backend, Trace& trace, RoundingSides* sides)
+      : backend_(backend), trace_(trace), sides_(sides) {}
 
   // Scores beyond the prompt are not there; keep the (rows, heads, rows) that are.
   void on_tensor(std::string_view name, std::int32_t layer, const TensorView& view) override {
     if (!recording_) return;
     HostTensor host = download(backend_, view);
     if (name == "scores") host = cut_keys(host);
-    trace_.tensors[layer < 0 ? std::string(name) : fmt::format("{}.{}", name, layer)] =
-        std::move(host);
+    const std::string full = layer < 0 ? std::string(name) : fmt::format("{}.{}", name, layer);
+    if (sides_ != nullptr) sides_->saw(full, view);
+    trace_.tensors[full] = std::move(host);
   }
-  void stop() { recording_ = false; }
+  void stop() {
+    recording_ = false;
+    if (sides_ != nullptr) sides_->stop();
+  }
 
  private:
   static HostTensor cut_keys(const HostTensor& scores) {
@@ -75,6 +81,7 @@ class Recorder final : public ForwardObserver {
 
   compute::Backend& backend_;
   Trace& trace_;
+  RoundingSides* sides_;  // may be null
   bool recording_ = true;
 };
 
@@ -278,13 +285,13 @@ std::vector<CheckpointResult> compare(const Trace& ours, const Trace& reference)
 
 Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model,
                            compute::Backend& backend, std::span<const std::int32_t> ids,
-                           std::int32_t greedy_tokens) {
+                           std::int32_t greedy_tokens, RoundingSides* sides) {
   const ModelConfig& config = model->config;
   CHECK(!ids.empty() && ids.size() + static_cast<std::size_t>(greedy_tokens) <=
                             static_cast<std::size_t>(config.context_length));
   Trace trace;
   trace.ids.assign(ids.begin(), ids.end());
-  Recorder recorder(backend, trace);
+  Recorder recorder(backend, trace, sides);
   RunnerOptions options;
   const auto rows = static_cast<std::int32_t>(ids.size());
   options.limits = {.rows = rows, .logit_rows = rows, .sequences = 1, .block_tokens = 16};

@@ -20,6 +20,8 @@
 
 namespace llorch::model {
 
+class RoundingSides;
+
 struct HostTensor {
   std::vector<std::int64_t> shape;
   std::vector<float> values;
@@ -50,9 +52,11 @@ struct CheckpointResult {
 };
 
 // Runs the prompt as one batch with an observer, then the greedy continuation on fresh blocks.
+// `sides`, on a reference that asks them (ReferenceForms::taken): what the run that it is compared
+// with had where the two are rounded to different sides (rounding_sides.h).
 Result<Trace> record_trace(const std::shared_ptr<const LoadedModel>& model,
                            compute::Backend& backend, std::span<const std::int32_t> ids,
-                           std::int32_t greedy_tokens);
+                           std::int32_t greedy_tokens, RoundingSides* sides = nullptr);
 
 // One result per checkpoint, in order.
 std::vector<CheckpointResult> compare(const Trace& ours, const Trace& reference);

@@ -389,8 +389,9 @@ void Transformer::mlp_block(const Step& step, std::int32_t layer) const {
                    .kind = config_.activation,
                    .gated = config_.gated_mlp,
                    .out = step.ffn});
-  add_to_residual(step, step.ffn.columns(0, config_.ffn_dim),
-                  {weights.ffn_out, weights.post_ffn_norm, "ffn_out", layer});
+  const TensorView inner = step.ffn.columns(0, config_.ffn_dim);
+  step.observe("ffn_inner", layer, inner);
+  add_to_residual(step, inner, {weights.ffn_out, weights.post_ffn_norm, "ffn_out", layer});
 }
 
 void Transformer::pick_rows(const Step& step, const TensorView& indices,

@@ -23,8 +23,9 @@ class ForwardObserver {
   virtual ~ForwardObserver() = default;
   // name: "embedding", "attn_norm", "qkv" (as projected), "attn_in" (the same after QK norm and
   // rotation: what attention reads and the cache keeps), "scores", "attn_merged", "attn_out",
-  // "ffn_norm", "ffn_out" (both as added to the residual), "block", "output_norm"; layer -1 outside
-  // layers. The view is device memory, valid during the call.
+  // "ffn_norm", "ffn_inner" (after the activation), "ffn_out" (both as added to the residual),
+  // "block", "output_norm"; layer -1 outside layers. The view is device memory, valid during the
+  // call.
   virtual void on_tensor(std::string_view name, std::int32_t layer,
                          const compute::TensorView& view) = 0;
 };

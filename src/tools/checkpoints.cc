@@ -18,6 +18,7 @@
 #include "compute/create.h"
 #include "compute/reference/reference_backend.h"
 #include "model/checkpoints.h"
+#include "model/rounding_sides.h"
 #include "tokenizer/load.h"
 #include "tools/command_line.h"
 #include "tools/outside_reference.h"
@@ -52,6 +53,7 @@ struct Options {
   std::string model_path;
   std::string backend = "cpu";
   int threads = 0;
+  std::string input = "f32";
   bool json = false;
 };
 
@@ -72,6 +74,8 @@ struct Outcome {
   std::optional<bool> mission_text;  // gpt2-medium only: does "Hello." continue as it must?
   std::string prompt_from;           // where the prompt comes from, in words
   OutsideResult outside;
+  std::int64_t num_rounded = 0;  // numbers that products rounded, on the reference
+  std::int64_t num_taken = 0;    // of those: taken from the backend (rounding_sides.h)
 
   bool passed() const {
     return std::ranges::all_of(ladder, &CheckpointResult::passed) && mission_text.value_or(true) &&
@@ -141,7 +145,8 @@ OutsideResult compare_outside(const std::optional<OutsideReference>& outside, co
 
 // One backend's run, and the same continuation made one row at a time: prefill must equal decode.
 Result<Trace> run_on(compute::Backend& backend, const std::filesystem::path& path,
-                     std::optional<OutsideReference>& outside, Outcome& outcome) {
+                     std::optional<OutsideReference>& outside, Outcome& outcome,
+                     model::RoundingSides* sides = nullptr) {
   Result<std::shared_ptr<const model::LoadedModel>> loaded = model::load_model(path, backend);
   if (!loaded.ok()) return loaded.error();
   outcome.model = loaded.value();
@@ -154,7 +159,8 @@ Result<Trace> run_on(compute::Backend& backend, const std::filesystem::path& pat
   outcome.prompt_from = from;
   const auto room = outcome.model->config.context_length - static_cast<std::int32_t>(ids.size());
   return model::record_trace(loaded.value(), backend, ids,
-                             std::min(static_cast<std::int32_t>(kMediumContinues.size()), room));
+                             std::min(static_cast<std::int32_t>(kMediumContinues.size()), room),
+                             sides);
 }
 
 // Says what takes long, to people only.
@@ -164,12 +170,13 @@ void announce(std::string_view what) {
 
 Result<Outcome> climb(const Options& options) {
   Outcome outcome;
+  const std::optional<compute::InputForm> input = compute::find_input_form(options.input);
+  if (!input) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--input {}: expected f32, f16, bf16 or int8", options.input)};
+  }
   Result<std::unique_ptr<compute::Backend>> backend =
-      // Products with float input: where a backend rounds its input to whole numbers or to
-      // bfloat16, the last bit of the norm before decides to which, and no tolerance is both right
-      // and small.
-      compute::make_backend(options.backend,
-                            {.threads = options.threads, .input = compute::InputForm::F32});
+      compute::make_backend(options.backend, {.threads = options.threads, .input = *input});
   if (!backend.ok()) return backend.error();
   outcome.backend_name = backend.value()->name();
   announce(fmt::format("running {} on {} …", options.model_path, outcome.backend_name));
@@ -178,16 +185,20 @@ Result<Outcome> climb(const Options& options) {
   if (!ours.ok()) return ours.error();
   outcome.outside = compare_outside(outside, ours.value(), *outcome.model);
 
-  // What a backend declares to round is rounded on both sides: what is left to compare is how it
-  // computes.
+  // What a backend declares to round is rounded on both sides, and to the same side: what is left
+  // to compare is how it computes.
   compute::Backend& declared = *backend.value();
+  model::RoundingSides sides(ours.value());
   const std::unique_ptr<compute::Backend> reference = compute::make_reference_backend(
       {.products = [&](tensor::DType weight) { return declared.input_form(weight); },
        .weights = [&](tensor::DType weight) { return declared.weight_form(weight); },
-       .attention = [&](tensor::DType cache) { return declared.attention_form(cache); }});
+       .attention = [&](tensor::DType cache) { return declared.attention_form(cache); },
+       .taken = [&](auto form, const auto& x, auto row) { return sides.take(form, x, row); }});
   announce("running it again on the slow reference backend …");
-  Result<Trace> expected = run_on(*reference, options.model_path, outside, outcome);
+  Result<Trace> expected = run_on(*reference, options.model_path, outside, outcome, &sides);
   if (!expected.ok()) return expected.error();
+  outcome.num_rounded = sides.num_rounded();
+  outcome.num_taken = sides.num_taken();
   outcome.ladder = model::compare(ours.value(), expected.value());
   outcome.ids = ours->greedy_ids;
   outcome.prompt_tokens = ours->ids.size();
@@ -244,6 +255,12 @@ std::string table_text(const Outcome& outcome, bool color) {
   fmt::format_to(out, "  prompt      {}\n  prompt ids  {}\n  greedy ids  {}\n", outcome.prompt_from,
                  fmt::join(ids.first(outcome.prompt_tokens), " "),
                  fmt::join(ids.subspan(outcome.prompt_tokens), " "));
+  if (outcome.num_rounded > 0) {
+    fmt::format_to(out,
+                   "  roundings   {} of {} inputs of products lie between two numbers of their "
+                   "form: taken as the backend has them\n",
+                   outcome.num_taken, outcome.num_rounded);
+  }
   fmt::format_to(out, "  outside     {}\n", describe_outside(outcome.outside, verdict));
   if (outcome.mission_text) {
     fmt::format_to(
@@ -278,6 +295,8 @@ std::string json_text(const Outcome& outcome) {
                       {"checkpoints", std::move(rungs)},
                       {"ids", json::Array(outcome.ids.begin(), outcome.ids.end())}};
   object["prompt_from"] = outcome.prompt_from;
+  object["inputs_rounded"] = outcome.num_rounded;
+  object["inputs_taken"] = outcome.num_taken;
   object["outside_reference"] = base::to_valid_utf8(outcome.outside.reference);
   if (outcome.outside.passed) {
     object["outside_passed"] = *outcome.outside.passed;
@@ -302,6 +321,11 @@ int run_checkpoints(int argc, const char* const* argv, const char* no_color) {
       ->required();
   app.add_option("--backend", options.backend, "cpu, cuda:N or reference")->capture_default_str();
   app.add_option("--threads", options.threads, "CPU threads; 0: one per core")
+      ->capture_default_str();
+  app.add_option(
+         "--input", options.input,
+         "the form in which the CPU's products take their input: f32, f16, bf16, int8 (block "
+         "types alone)")
       ->capture_default_str();
   app.add_flag("--json", options.json, "print one JSON object");
   if (const auto done = parse_command_line(app, kFooter, argc, argv)) return *done;

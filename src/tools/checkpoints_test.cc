@@ -66,6 +66,26 @@ TEST(LlorchCheckpoints, SpeaksJson) {
     EXPECT_TRUE(rung.at("passed").as_bool());
 }
 
+// A number between two halves goes to one or the other by its last bit, and a step of a half times
+// a weight is more than the tolerance: the reference rounds to the side that the backend took.
+TEST(LlorchCheckpoints, HoldsABackendThatRoundsItsInputToTheSameTolerances) {
+  for (const char* form : {"f16", "int8"}) {
+    std::int64_t taken = 0;
+    for (const char* name : {"gpt2_bf16", "quantised/qwen2.gguf", "quantised/qwen3.gguf",
+                             "quantised/mistral.gguf", "quantised/gemma3.gguf"}) {
+      const std::string path = test::source_path("tests/golden").string() + "/" + name;
+      const auto outcome = run_program({"--model", path, "--input", form, "--json"});
+      EXPECT_EQ(outcome.exit_code, 0) << name << " " << form << outcome.out << outcome.err;
+      taken += json::parse(outcome.out).take().at("inputs_taken").as_int64();
+    }
+    if (form == std::string_view("f16")) EXPECT_GT(taken, 0);
+  }
+  const auto wrong = run_program(
+      {"--model", test::source_path("tests/golden/gpt2_tiny").string(), "--input", "f8"});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("--input f8: expected f32, f16, bf16 or int8"));
+}
+
 // --- What the prompt is, and an outside reference beside the model. ---
 
 TEST(LlorchCheckpoints, UsesTextThroughTheModelsTokenizer) {

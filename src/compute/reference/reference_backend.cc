@@ -271,12 +271,10 @@ class ReferenceBackend final : public HostBackend {
   void linear(const LinearArgs& args) override {
     check_args(args);
     for (const LinearTarget& target : args.targets) {
+      const InputForm form = input_form(target.weight->dtype);
       std::vector<std::vector<double>> input;
-      for (std::int64_t r = 0; r < args.x.rows(); ++r) {
-        input.push_back(
-            input_row(input_form(target.weight->dtype),
-                      {args.x.row<float>(r), static_cast<std::size_t>(args.x.dims[1])}));
-      }
+      for (std::int64_t r = 0; r < args.x.rows(); ++r)
+        input.push_back(input_row(form, forms_.taken(form, args.x, r)));
       for (std::int64_t n = 0; n < target.weight->rows; ++n) {
         const std::vector<float> w =
             weight_row(*target.weight, n, weight_form(target.weight->dtype));

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "compute/backend.h"
 
@@ -15,6 +16,12 @@ struct ReferenceForms {
   std::function<AttentionForm(tensor::DType cache)> attention = [](auto) {
     return AttentionForm();
   };
+  // A row of x as a product takes it, before it is rounded to its form. For comparisons: what
+  // another backend had there, where both may be right and are rounded to two sides.
+  std::function<std::vector<float>(InputForm form, const TensorView& x, std::int64_t row)> taken =
+      [](InputForm, const TensorView& x, std::int64_t row) {
+        return std::vector<float>(x.row<float>(row), x.row<float>(row) + x.dims[1]);
+      };
 };
 
 std::unique_ptr<Backend> make_reference_backend(ReferenceForms forms);
