@@ -37,7 +37,7 @@ for planned in "$@"; do checks+=(--plan "$planned"); done
 if python3 tests/gpu/worker_check.py "$build/bin" "$model" "${checks[@]}" --json "$out/worker.json"; then :; else failed=1; fi
 if [ -n "${SANITIZE:-}" ]; then
   for tool in memcheck racecheck; do
-    compute-sanitizer --tool $tool "$build/tests/conformance_test" --gtest_filter='-*LongContext*:*EveryTypeAndOddShapes*:*TooLargeAnAllocation*' >"$out/$tool.txt" 2>&1
+    compute-sanitizer --tool $tool "$build/tests/conformance_test" --gtest_filter='-*LongContext*:*EveryTypeAndOddShapes*:*TooLargeAnAllocation*:*NoMemoryToKeep*' >"$out/$tool.txt" 2>&1
     found=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.txt" | tail -1 | sed 's/=*//')
     case $found in *" 0 errors"* | *" 0 hazards"*) row "compute-sanitizer $tool" pass "$found" ;; *) row "compute-sanitizer $tool" FAIL "$found" ;; esac
   done

@@ -122,9 +122,11 @@ class Backend {
 
   // Around the ops of a step, so that a device can capture, replay, pin and overlap them: all
   // uploads come before, all downloads after, unless the step is observed. True where the device
-  // knows the step from before: its ops are not called again, end_step() has them run.
+  // knows the step from before: its ops are not called again, end_step() has them run. False from
+  // end_step(): a device that put the ops off had no room to keep them, and none of them ran. The
+  // step is to be begun again.
   virtual bool begin_step(const StepShape&) { return false; }
-  virtual void end_step() {}
+  virtual bool end_step() { return true; }
   // Asked before each layer: whether the step is given up. A device that runs behind its host waits
   // here until it is near enough for the answer to save something.
   virtual bool aborted(const StepShape& shape);

@@ -34,6 +34,7 @@ class BrokenBackend final : public compute::Backend {
   std::function<void()> on_upload;
   std::function<void()> on_download;
   std::int32_t wanted_step_rows = 0;  // 0: as the sound one
+  int refused_steps = 0;              // steps that it has no room to keep: they are begun again
   bool is_behind = false;             // results reach the host as late as a device's may
 
   std::string name() const override { return "broken " + sound_->name(); }
@@ -90,9 +91,9 @@ class BrokenBackend final : public compute::Backend {
     if (on_begin_step) on_begin_step(shape);
     return sound_->begin_step(shape);
   }
-  void end_step() override {
+  bool end_step() override {
     if (on_end_step) on_end_step();
-    sound_->end_step();
+    return sound_->end_step() && --refused_steps < 0;
   }
   std::int64_t thread_meetings() const override { return sound_->thread_meetings(); }
 

@@ -15,9 +15,9 @@ class HeardStep : public testing::Test {
  protected:
   HeardStep() : backend_(compute::make_backend("cpu", {.threads = 3}).take()) {}
 
-  // Rows of one sequence from position 0 on, in blocks of 16; the first two are no ids.
+  // Rows of one sequence from position 0 on, in blocks of 16; the first `num_own` are no ids.
   StepOutput run(std::string_view model, std::int32_t rows,
-                 const std::atomic<bool>* abort = nullptr) {
+                 const std::atomic<bool>* abort = nullptr, std::int32_t num_own = 2) {
     const auto loaded = load_golden_model(model, backend_);
     layers_ = loaded->config.num_layers;
     ropes_ = std::ssize(loaded->config.ropes);
@@ -29,7 +29,7 @@ class HeardStep : public testing::Test {
     plan.embeddings = own;
     for (std::int32_t i = 0; i < rows; ++i) {
       plan.rows.push_back(
-          {.token = i, .position = i, .wants_logits = i + 1 == rows, .is_embedding = i < 2});
+          {.token = i, .position = i, .wants_logits = i + 1 == rows, .is_embedding = i < num_own});
     }
     return runner_->forward(plan);
   }
@@ -125,6 +125,21 @@ TEST_F(HeardStep, IsAnnouncedBeforeItsOpsAndEndedBeforeItsResultsAreFetched) {
   run("tests/golden/families/llama", 5);
   EXPECT_EQ(heard, (std::vector<std::string>{"begin 5 rows, 1 with logits, 1 sequence", "product",
                                              "end", "download"}));
+}
+
+TEST_F(HeardStep, BeginsAgainWhereTheDeviceHadNoRoomToKeepIt) {
+  int begun = 0;
+  int ends = 0;
+  backend_.on_begin_step = [&](const compute::StepShape&) { ++begun; };
+  backend_.on_end_step = [&] { ++ends; };
+  const StepOutput sound = run("tests/golden/families/llama", 5, nullptr, 0);
+  const std::vector<float> expected(sound.logits.begin(), sound.logits.end());
+  EXPECT_EQ(begun, 1);
+  backend_.refused_steps = 1;
+  const StepOutput again = run("tests/golden/families/llama", 5, nullptr, 0);
+  EXPECT_EQ(begun, 3);
+  EXPECT_EQ(ends, 3);
+  EXPECT_TRUE(std::ranges::equal(again.logits, expected));
 }
 
 TEST_F(HeardStep, HasAsManyRowsAsTheBackendSaysAndOneForEachSequence) {

@@ -231,12 +231,12 @@ StepBuffers::Flight Transformer::run(const Submission& submission, StepBuffers& 
     send_stream(step, *stream);
   }
   bool complete = true;
-  if (!backend_.begin_step(shape)) {
+  do {
+    if (backend_.begin_step(shape)) continue;
     prepare(step, plan);
     complete = run_layers(step, shape);
     if (complete && config_.has_logits) finish(step);
-  }
-  backend_.end_step();
+  } while (!backend_.end_step());
   if (!complete) {
     backend_.synchronize();
     return {.aborted = true};

@@ -200,9 +200,9 @@ class CudaBackend final : public Backend {
     rounded_.forget();
     return graphs_.begin(shape);
   }
-  void end_step() override {
+  bool end_step() override {
     use_device();
-    graphs_.end();
+    return graphs_.end();
   }
 
   // The host can be a whole step ahead of the device. Here it waits until the device is no more

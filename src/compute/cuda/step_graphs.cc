@@ -58,23 +58,43 @@ bool StepGraphs::begin(const StepShape& shape) {
     state_ = State::Replaying;
     return true;
   }
+  if (entries_.front().is_refused) return false;
   check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
              "cudaStreamBeginCapture");
   state_ = State::Capturing;
   return false;
 }
 
-void StepGraphs::end() {
+cudaGraphExec_t StepGraphs::instantiate(cudaGraph_t graph) {
+  cudaGraphExec_t made = nullptr;
+  cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
+  // What it needs is taken now, not when it is launched.
+  if (status == cudaSuccess) {
+    status = cudaGraphUpload(made, stream_);
+    if (status != cudaSuccess) cudaGraphExecDestroy(made);
+  }
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // not sticky: the device goes on
+    return nullptr;
+  }
+  check_cuda(status, "cudaGraphInstantiate");
+  return made;
+}
+
+bool StepGraphs::end() {
   const State state = std::exchange(state_, State::Idle);
-  if (state == State::Plain || state == State::Idle) return;
+  if (state == State::Plain || state == State::Idle) return true;
   Entry& entry = entries_.front();
   if (state == State::Capturing) {
     cudaGraph_t graph = nullptr;
     check_cuda(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
-    check_cuda(cudaGraphInstantiate(&entry.graph, graph, 0), "cudaGraphInstantiate");
+    entry.graph = instantiate(graph);
     check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    entry.is_refused = entry.graph == nullptr;
+    if (entry.is_refused) return false;
   }
   check_cuda(cudaGraphLaunch(entry.graph, stream_), "cudaGraphLaunch");
+  return true;
 }
 
 }  // namespace llorch::compute::cuda

@@ -41,7 +41,9 @@ class StepGraphs {
   // True: the step is known and end() launches it; its ops are not to be enqueued. Else they are:
   // they run at once, or at end() where the step is being captured.
   bool begin(const StepShape& shape);
-  void end();
+  // False: there was no memory for the graph of what was captured, and none of it ran. When the
+  // step begins again it is launched op by op, this time and from then on.
+  bool end();
   bool is_capturing() const { return state_ == State::Capturing; }
   // Forgets all: the memory that kernels were told of is another one now.
   void clear();
@@ -51,7 +53,11 @@ class StepGraphs {
   struct Entry {
     GraphKey key;
     cudaGraphExec_t graph = nullptr;  // null: seen once
+    bool is_refused = false;          // no memory for it
   };
+  // Null where the device has no memory for it.
+  cudaGraphExec_t instantiate(cudaGraph_t graph);
+
   static constexpr std::size_t kEntriesMax = 64;
 
   cudaStream_t stream_;
