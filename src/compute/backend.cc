@@ -30,6 +30,12 @@ void Backend::norm(const TensorView& x, const RowNorm& norm, const TensorView& o
   }
 }
 
+void Backend::begin_rows(const BeginRowsArgs& args) {
+  if (args.found) fill_in_ids(args.embed.ids, args.found);
+  embed(args.embed);
+  for (const RopeAnglesArgs& angles : args.angles) rope_angles(angles);
+}
+
 void Backend::norm_linear(const NormLinearArgs& args) {
   norm(args.x, args.norm, args.normed);
   linear({.x = args.normed, .targets = args.targets});

@@ -159,6 +159,7 @@ class Backend {
 
   // Several of the ops above in one. The bodies here call them one by one; a backend that can do
   // better overrides, and gives the same bits.
+  virtual void begin_rows(const BeginRowsArgs& args);
   virtual void norm_linear(const NormLinearArgs& args);
   virtual void mlp_in(const MlpInArgs& args);
   virtual void place_heads(const PlaceHeadsArgs& args);

@@ -190,6 +190,23 @@ void check_args(const MlpInArgs& args) {
   CHECK(column == args.out.dims[1]);
 }
 
+void check_args(const BeginRowsArgs& args) {
+  check_args(args.embed);
+  CHECK(!args.found || is_index(args.found, args.found.dims[0]));
+  for (const RopeAnglesArgs& angles : args.angles) {
+    check_args(angles);
+    CHECK(angles.out.rows() == args.embed.out.rows());
+  }
+}
+
+void check_args(const LogitsArgs& args) {
+  check_args(GatherRowsArgs{.x = args.x, .indices = args.indices, .out = args.picked});
+  CHECK(is_vector(args.norm.weight, args.x.dims[1]));
+  CHECK(!args.norm.bias || is_vector(args.norm.bias, args.x.dims[1]));
+  const LinearTarget target{.weight = args.weight, .bias = {}, .out = args.out};
+  check_args(LinearArgs{.x = args.picked, .targets = {&target, 1}});
+}
+
 void check_args(const ProjectHeadsArgs& args) {
   check_args(args.product);
   check_args(args.heads);

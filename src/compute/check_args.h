@@ -26,5 +26,7 @@ void check_args(const NormLinearArgs& args);
 void check_args(const PlaceHeadsArgs& args);
 void check_args(const ProjectHeadsArgs& args);
 void check_args(const MlpInArgs& args);
+void check_args(const BeginRowsArgs& args);
+void check_args(const LogitsArgs& args);
 
 }  // namespace llorch::compute

@@ -82,6 +82,64 @@ RowNorm random_norm(Device& device, NormKind kind, Random& random) {
           .epsilon = 1e-5F};
 }
 
+// Some ids as they are, some that another step found; two tables of frequencies, or none.
+TEST_P(Composite, WhatAStepBeginsWith) {
+  constexpr std::int64_t kIds = 70;
+  constexpr std::int64_t kWidth = 512;
+  constexpr std::int64_t kTogether = 16;  // values that are held to the largest of them
+  const auto op = [](std::int64_t rows, std::size_t num_angles, bool has_found, DType dtype) {
+    return [=](Device& device, Body body) {
+      Random random(95);
+      const std::vector<std::byte> table = random_weight(dtype, kIds * kWidth, random);
+      std::vector<std::int32_t> ids;
+      std::vector<std::int32_t> positions;
+      const std::vector<std::int32_t> found = {7, -1, 69, 12};
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const bool is_found = has_found && i % 3 != 1;
+        ids.push_back(static_cast<std::int32_t>(is_found ? -1 - i % 4 : (11 * i + 5) % kIds));
+        positions.push_back(static_cast<std::int32_t>(17 * i));
+      }
+      const TensorView out = device.output(rows, kWidth, Layout::ColumnRange);
+      std::vector<RopeAnglesArgs> angles;
+      for (std::size_t i = 0; i < num_angles; ++i) {
+        const std::int64_t pairs = 24 + 16 * static_cast<std::int64_t>(i);
+        angles.push_back({.positions = device.ints(positions),
+                          .frequencies = device.floats(random.numbers(pairs), {pairs}),
+                          .magnitude = 1.25F,
+                          .out = device.output(rows, 2 * pairs, Layout::ColumnRange)});
+      }
+      const BeginRowsArgs args = {.embed = {.table = device.weight(dtype, kIds, kWidth, table),
+                                            .ids = device.ints(ids),
+                                            .out = out,
+                                            .scale = 3.0F},
+                                  .found = has_found ? device.ints(found) : TensorView(),
+                                  .angles = angles};
+      if (body == Body::Own) {
+        device.backend().begin_rows(args);
+      } else {
+        device.backend().Backend::begin_rows(args);
+      }
+      std::vector<float> values = device.read(out);
+      for (const RopeAnglesArgs& some : angles) {
+        const std::vector<float> more = device.read(some.out);
+        values.insert(values.end(), more.begin(), more.end());
+      }
+      return values;
+    };
+  };
+  for (const DType dtype : {DType::F32, DType::F16, DType::Q8_0, DType::Q4_K}) {
+    for (const std::size_t num_angles : {0U, 1U, 2U, 3U}) {
+      for (const bool has_found : {false, true}) {
+        const std::string what =
+            fmt::format("{}, {} angles, found {}", tensor::name(dtype), num_angles, has_found);
+        expect_parts(what + ", one row", op(1, num_angles, has_found, dtype), 1e-6, kTogether);
+        expect_parts(what + ", many rows", op(kManyRows, num_angles, has_found, dtype), 1e-6,
+                     kTogether);
+      }
+    }
+  }
+}
+
 TEST_P(Composite, NormAndProducts) {
   const auto op = [](std::int64_t rows, NormKind kind, DType dtype) {
     return [=](Device& device, Body body) {

@@ -181,6 +181,14 @@ struct RowNorm {
   float epsilon = 0;
 };
 
+// What a step begins with: ids that the step before found, rows of the embedding, and the angles of
+// rotation, none of which waits for another's result but the rows for their ids.
+struct BeginRowsArgs {
+  EmbedArgs embed;   // its ids are undefined afterwards where there is `found`
+  TensorView found;  // (n) I32, as in Backend::fill_in_ids; or null
+  std::span<const RopeAnglesArgs> angles;
+};
+
 // Products of norm(x).
 struct NormLinearArgs {
   TensorView x;  // (rows, k)

@@ -15,6 +15,8 @@ using tensor::DType;
 
 // Layers of all published models project into at most this many parts (Q, K, V).
 constexpr std::size_t kPartsMax = 3;
+// And turn with at most this many tables of frequencies (Gemma 3: local and global layers).
+constexpr std::size_t kRopesMax = 4;
 
 // Entries for each sequence's blocks: enough for the longest of the step, and few different numbers
 // in the life of a sequence. A whole context for each would be most of what a step uploads.
@@ -280,13 +282,15 @@ void Transformer::upload_embeddings(const Step& step, const BatchPlan& plan) con
   }
 }
 
-// The beginning of the residual stream.
-void Transformer::embed(const Step& step, const BatchPlan& plan) const {
-  if (step.found) backend_.fill_in_ids(step.tokens, step.found);
-  backend_.embed({.table = &weights_.token_embedding,
-                  .ids = step.tokens,
-                  .out = step.hidden,
-                  .scale = config_.embedding_scale});
+// The beginning of the residual stream, and the angles of rotation.
+void Transformer::embed(const Step& step, const BatchPlan& plan,
+                        std::span<const compute::RopeAnglesArgs> angles) const {
+  backend_.begin_rows({.embed = {.table = &weights_.token_embedding,
+                                 .ids = step.tokens,
+                                 .out = step.hidden,
+                                 .scale = config_.embedding_scale},
+                       .found = step.found,
+                       .angles = angles});
   std::int64_t taken = 0;  // of own_rows
   for (std::size_t end = 0; end < plan.rows.size();) {
     const std::size_t begin = end;
@@ -311,14 +315,18 @@ void Transformer::embed(const Step& step, const BatchPlan& plan) const {
 
 // What all layers share: the residual stream's beginning and the angles of rotation.
 void Transformer::prepare(const Step& step, const BatchPlan& plan) const {
-  if (config_.embeds) embed(step, plan);
-  for (std::size_t i = 0; i < weights_.ropes.size(); ++i) {
+  compute::RopeAnglesArgs angles[kRopesMax];
+  const std::size_t count = weights_.ropes.size();
+  CHECK(count <= kRopesMax);
+  for (std::size_t i = 0; i < count; ++i) {
     const Rope& rope = weights_.ropes[i];
-    backend_.rope_angles({.positions = step.positions,
-                          .frequencies = rope.frequencies,
-                          .magnitude = rope.magnitude,
-                          .out = step.angles[i].first_rows(step.hidden.rows())});
+    angles[i] = {.positions = step.positions,
+                 .frequencies = rope.frequencies,
+                 .magnitude = rope.magnitude,
+                 .out = step.angles[i].first_rows(step.hidden.rows())};
   }
+  if (config_.embeds) return embed(step, plan, {angles, count});
+  for (const compute::RopeAnglesArgs& some : std::span(angles, count)) backend_.rope_angles(some);
 }
 
 void Transformer::attention_block(const Step& step, std::int32_t layer) const {

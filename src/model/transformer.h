@@ -61,7 +61,8 @@ class Transformer {
   // False when the step was given up.
   bool run_layers(const Step& step, const compute::StepShape& shape) const;
   void upload_embeddings(const Step& step, const BatchPlan& plan) const;
-  void embed(const Step& step, const BatchPlan& plan) const;
+  void embed(const Step& step, const BatchPlan& plan,
+             std::span<const compute::RopeAnglesArgs> angles) const;
   void prepare(const Step& step, const BatchPlan& plan) const;
   void attention_block(const Step& step, std::int32_t layer) const;
   void mlp_block(const Step& step, std::int32_t layer) const;

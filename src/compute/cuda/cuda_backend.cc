@@ -222,10 +222,13 @@ class CudaBackend final : public Backend {
 
   void embed(const EmbedArgs& args) override {
     begin_op(args);
-    const cuda::WeightPlace place = place_of(*args.table);
-    const auto* data = static_cast<const std::byte*>(args.table->data);
-    cuda::launch_embed(args, place.plain > 0 ? cuda::PackedForm::None : place.form,
-                       place.plain > 0 ? data + place.packed : data, queue_);
+    const auto [form, plain] = table_of(*args.table);
+    cuda::launch_embed(args, form, plain, queue_);
+  }
+  void begin_rows(const BeginRowsArgs& args) override {
+    begin_op(args);
+    const auto [form, plain] = table_of(*args.embed.table);
+    if (!cuda::launch_begin_rows(args, form, plain, queue_)) Backend::begin_rows(args);
   }
   void layer_norm(const LayerNormArgs& args) override {
     begin_op(args);
@@ -277,6 +280,13 @@ class CudaBackend final : public Backend {
     }
     norm(product.x, product.norm, product.normed);
     multiply(product.targets, product.normed, nullptr, *places);
+  }
+  void logits(const LogitsArgs& args) override {
+    begin_op(args);
+    cuda::launch_norm_of_picked(args, rounded_.beside(args.picked), queue_);
+    const LinearTarget target{.weight = args.weight, .bias = {}, .out = args.out};
+    linear({.x = args.picked, .targets = {&target, 1}});
+    if (args.softcap > 0) softcap({.x = args.out, .cap = args.softcap, .out = args.out});
   }
   void activation(const ActivationArgs& args) override {
     begin_op(args);
@@ -340,6 +350,14 @@ class CudaBackend final : public Backend {
 
   cuda::WeightPlace place_of(const Weight& weight) const {
     return cuda::place_weight(weight.dtype, weight.use, weight.rows, weight.cols, cores_.mma);
+  }
+
+  // A table as rows are looked up in it: in its tiles, or as it was.
+  std::pair<cuda::PackedForm, const std::byte*> table_of(const Weight& table) const {
+    const cuda::WeightPlace place = place_of(table);
+    const auto* data = static_cast<const std::byte*>(table.data);
+    if (place.plain > 0) return {cuda::PackedForm::None, data + place.packed};
+    return {place.form, data};
   }
 
   std::byte* workspace(std::int64_t offset) const {

@@ -14,8 +14,17 @@ namespace llorch::compute::cuda {
 inline constexpr std::int64_t kHeadDimMax = 1024;
 
 void launch_embed(const EmbedArgs& args, PackedForm form, const void* plain, const Queue& queue);
-void launch_layer_norm(const LayerNormArgs& args, const RoundedTarget& rounded, const Queue& queue);
-void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, const Queue& queue);
+// Backend::begin_rows in one kernel; false where there are more angles than it takes.
+bool launch_begin_rows(const BeginRowsArgs& args, PackedForm form, const void* plain,
+                       const Queue& queue);
+// `picks`: row i of the result is of row picks[i] of x; or null.
+void launch_layer_norm(const LayerNormArgs& args, const RoundedTarget& rounded, const Queue& queue,
+                       const std::int32_t* picks = nullptr);
+void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, const Queue& queue,
+                     const std::int32_t* picks = nullptr);
+// What Backend::logits begins with: the rows that want them, normed.
+void launch_norm_of_picked(const LogitsArgs& args, const RoundedTarget& rounded,
+                           const Queue& queue);
 void launch_linear(const LinearTarget& target, const TensorView& x, const Queue& queue);
 void launch_activation(const ActivationArgs& args, const RoundedTarget& rounded,
                        const Queue& queue);

@@ -18,17 +18,33 @@ struct Rows {
   float* out;
   std::int64_t out_stride;
   std::int64_t dim;
+  const std::int32_t* picks;  // rows of x, or null: all in order
+  std::int64_t x_rows;
+
+  // What a block of row `row` norms.
+  __device__ const float* at(std::int64_t row) const {
+    if (picks != nullptr) {
+      row = picks[row];
+      require(row >= 0 && row < x_rows);
+    }
+    return x + row * x_stride;
+  }
 };
 
-Rows rows_of(const TensorView& x, const TensorView& out) {
-  return {static_cast<const float*>(x.data), x.row_stride, static_cast<float*>(out.data),
-          out.row_stride, x.dims[1]};
+Rows rows_of(const TensorView& x, const TensorView& out, const std::int32_t* picks = nullptr) {
+  return {.x = static_cast<const float*>(x.data),
+          .x_stride = x.row_stride,
+          .out = static_cast<float*>(out.data),
+          .out_stride = out.row_stride,
+          .dim = x.dims[1],
+          .picks = picks,
+          .x_rows = x.rows()};
 }
 
 __global__ void layer_norm_kernel(Rows rows, const float* weight, const float* bias, float epsilon,
                                   RoundedRows rounded) {
   after_previous();
-  const float* x = rows.x + blockIdx.x * rows.x_stride;
+  const float* x = rows.at(blockIdx.x);
   float* out = rows.out + blockIdx.x * rows.out_stride;
   const auto dim = static_cast<float>(rows.dim);
   float sum = 0;
@@ -63,8 +79,9 @@ __global__ void rms_norm_kernel(Rows rows, const float* weight, float epsilon, b
   for (int h = 0; h < Hold; ++h) {
     if (is_mine(h)) gains[h] = load_norm(weight, norm_place(h), dim);
   }
+  touch(rows);
   after_previous();
-  const float* x = rows.x + blockIdx.x * rows.x_stride;
+  const float* x = rows.at(blockIdx.x);
   float* out = rows.out + blockIdx.x * rows.out_stride;
   const auto store = [&](int i, const float4& four, const Root& root, const float4& gain) {
     const float4 normed = norm_four(four, root, gain);
@@ -157,15 +174,16 @@ __global__ void argmax_kernel(Rows rows, std::int32_t* out, unsigned long long* 
 
 }  // namespace
 
-void launch_layer_norm(const LayerNormArgs& args, const RoundedTarget& rounded,
-                       const Queue& queue) {
-  launch("layer_norm", layer_norm_kernel, queue, args.x.rows(), 1, kBlockThreads,
-         rows_of(args.x, args.out), static_cast<const float*>(args.weight.data),
+void launch_layer_norm(const LayerNormArgs& args, const RoundedTarget& rounded, const Queue& queue,
+                       const std::int32_t* picks) {
+  launch("layer_norm", layer_norm_kernel, queue, args.out.rows(), 1, kBlockThreads,
+         rows_of(args.x, args.out, picks), static_cast<const float*>(args.weight.data),
          static_cast<const float*>(args.bias.data), args.epsilon, RoundedRows{rounded});
 }
 
-void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, const Queue& queue) {
-  Rows rows = rows_of(args.x, args.out);
+void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, const Queue& queue,
+                     const std::int32_t* picks) {
+  Rows rows = rows_of(args.x, args.out, picks);
   rows.dim = args.x.dims[args.x.rank - 1];
   const auto* weight = static_cast<const float*>(args.weight.data);
   if (args.x.rank == 2) {
@@ -176,14 +194,30 @@ void launch_rms_norm(const RmsNormArgs& args, const RoundedTarget& rounded, cons
                                     : rms_norm_kernel<0>;
     // Few rows leave most of the device idle. In place, a row's blocks would read what others
     // wrote.
-    const bool is_shared = args.x.rows() <= kNarrowRows && args.x.data != args.out.data;
-    return launch("rms_norm", kernel, queue, args.x.rows(), is_shared ? std::max(1, hold) : 1,
+    const bool is_shared = args.out.rows() <= kNarrowRows && args.x.data != args.out.data;
+    return launch("rms_norm", kernel, queue, args.out.rows(), is_shared ? std::max(1, hold) : 1,
                   kNormThreads, rows, weight, args.epsilon, args.accumulate, RoundedRows{rounded});
   }
   const std::int64_t heads = args.x.dims[1];
   launch("head_norm", head_norm_kernel, queue,
          ceil_div(args.x.rows() * heads * kWarpThreads, kBlockThreads), 1, kBlockThreads, rows,
          heads, args.x.rows(), weight, args.epsilon, args.accumulate);
+}
+
+void launch_norm_of_picked(const LogitsArgs& args, const RoundedTarget& rounded,
+                           const Queue& queue) {
+  const auto* picks = static_cast<const std::int32_t*>(args.indices.data);
+  const RowNorm& norm = args.norm;
+  if (norm.kind == NormKind::LayerNorm) {
+    return launch_layer_norm({.x = args.x,
+                              .weight = norm.weight,
+                              .bias = norm.bias,
+                              .epsilon = norm.epsilon,
+                              .out = args.picked},
+                             rounded, queue, picks);
+  }
+  launch_rms_norm({.x = args.x, .weight = norm.weight, .epsilon = norm.epsilon, .out = args.picked},
+                  rounded, queue, picks);
 }
 
 void launch_softmax(const SoftmaxArgs& args, const Queue& queue) {

@@ -1,20 +1,11 @@
 // Rotary positions, in place.
+#include "compute/cuda/angles.cuh"
 #include "compute/cuda/indexing.cuh"
 #include "compute/cuda/kernels.h"
 #include "compute/cuda/launch.cuh"
 
 namespace llorch::compute::cuda {
 namespace {
-
-struct Angles {
-  const std::int32_t* positions;  // (rows)
-  const float* frequencies;       // (pairs)
-  float magnitude;
-  std::int64_t rows;
-  std::int64_t pairs;
-  float* out;  // (rows, 2 * pairs)
-  std::int64_t out_stride;
-};
 
 struct Rotation {
   float* x;  // (rows, heads, head_dim)
@@ -33,15 +24,7 @@ __global__ void rope_angles_kernel(Angles args) {
   after_previous();
   const std::int64_t index = global_thread();
   if (index >= args.rows * args.pairs) return;
-  const std::int64_t row = index / args.pairs;
-  const std::int64_t i = index % args.pairs;
-  double sine = 0;
-  double cosine = 0;
-  sincos(static_cast<double>(args.positions[row]) * static_cast<double>(args.frequencies[i]), &sine,
-         &cosine);
-  float* out = args.out + row * args.out_stride + i;
-  out[0] = static_cast<float>(cosine * static_cast<double>(args.magnitude));
-  out[args.pairs] = static_cast<float>(sine * static_cast<double>(args.magnitude));
+  put_angle(args, index / args.pairs, index % args.pairs);
 }
 
 // One thread per row and pair turns that pair of every head.
@@ -66,15 +49,7 @@ __global__ void rope_kernel(Rotation args) {
 }  // namespace
 
 void launch_rope_angles(const RopeAnglesArgs& args, const Queue& queue) {
-  const Angles angles{
-      .positions = static_cast<const std::int32_t*>(args.positions.data),
-      .frequencies = static_cast<const float*>(args.frequencies.data),
-      .magnitude = args.magnitude,
-      .rows = args.out.rows(),
-      .pairs = args.frequencies.dims[0],
-      .out = static_cast<float*>(args.out.data),
-      .out_stride = args.out.row_stride,
-  };
+  const Angles angles = angles_of(args);
   launch("rope_angles", rope_angles_kernel, queue,
          ceil_div(angles.rows * angles.pairs, kBlockThreads), 1, kBlockThreads, angles);
 }
