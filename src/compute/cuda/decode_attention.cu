@@ -46,6 +46,8 @@ class DecodeSplit {
     const int split = static_cast<int>(blockIdx.x);
     present = split >= first_split && split <= last_split;
     count_ = present ? min(kSplitKeys, (position - first_) / kKeyTile * kKeyTile + kKeyTile) : 0;
+    if (present && position - first_ < kSplitKeys)
+      own_at_ = cache_at<Dim>(args_, sequence_, static_cast<int>(blockIdx.y), position);
   }
 
   // Earlier positions' keys and values: complete before the kernel that computes this one's began.
@@ -54,13 +56,15 @@ class DecodeSplit {
   }
 
   __device__ void score() {
+    copy_own();
     const int kv_head = static_cast<int>(blockIdx.y);
     const float* q = args_.q + row * args_.q_stride +
                      static_cast<std::int64_t>(kv_head) * args_.group * Dim + t_ * 8;
     std::uint32_t fragments[Dim / 16][4];
     load_queries<Dim>(fragments, q + min(g_, args_.group - 1) * Dim,
                       q + min(g_ + 8, args_.group - 1) * Dim);
-    copy_own();
+    copy_async_wait<0>();
+    __syncthreads();
     Part s;
     float max0 = -INFINITY;
     float max8 = -INFINITY;
@@ -119,6 +123,25 @@ class DecodeSplit {
     }
   }
 
+  // What is merged from this split alone: nothing, times 0, and this, times 1.
+  __device__ void store(const Sums& running) const {
+    const int first_column = static_cast<int>(blockIdx.y) * args_.group * Dim;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int head = g_ + half * 8;
+      if (head >= args_.group) continue;
+      const float sum = half == 0 ? running.l0 : running.l8;
+#pragma unroll
+      for (int c = 0; c < 2 * Shape::kColumnBlocks; ++c) {
+        const int column = (warp_ + c / 2 * kWarps) * 16 + c % 2 * 8 + t_ * 2;
+        if (column >= Dim) continue;
+        store_two_attended(args_, row, first_column + head * Dim + column,
+                           __fdiv_rn(__fadd_rn(0.0F, running.o[c][half * 2]), sum),
+                           __fdiv_rn(__fadd_rn(0.0F, running.o[c][half * 2 + 1]), sum));
+      }
+    }
+  }
+
   // The split's sums as (group, kPart).
   __device__ void leave(const Sums& running, float* parts) const {
 #pragma unroll
@@ -148,8 +171,8 @@ class DecodeSplit {
     return sums;
   }
 
-  // Keys and values `from` …, one look at the block table for both; those from `end` on become
-  // zero.
+  // Keys and values `from` …, one look at the block table for both; those behind `end` become zero.
+  // What is there at `end` itself, the row's own, comes later.
   __device__ void copy(int from, int count, int end) {
     constexpr int kPieces = Dim / 8;
     const int kv_head = static_cast<int>(blockIdx.y);
@@ -162,7 +185,7 @@ class DecodeSplit {
         const std::int64_t at = cache_at<Dim>(args_, sequence_, kv_head, key) + column;
         copy_async16(keys_ + to, args_.keys + at);
         copy_async16(values_ + to, args_.values + at);
-      } else {
+      } else if (key > end) {
         *reinterpret_cast<uint4*>(keys_ + to) = make_uint4(0, 0, 0, 0);
         *reinterpret_cast<uint4*>(values_ + to) = make_uint4(0, 0, 0, 0);
       }
@@ -170,18 +193,12 @@ class DecodeSplit {
   }
   __device__ void copy_own() {
     static_assert(Dim / 8 <= kDecodeThreads);
-    __syncthreads();  // its row was zero until now
-    if (const int column = static_cast<int>(threadIdx.x) * 8;
-        present && position - first_ < kSplitKeys && column < Dim) {
-      const std::int64_t at =
-          cache_at<Dim>(args_, sequence_, static_cast<int>(blockIdx.y), position) + column;
+    if (const int column = static_cast<int>(threadIdx.x) * 8; own_at_ >= 0 && column < Dim) {
       const int to = (position - first_) * Shape::kRowStride + column;
-      copy_async16(keys_ + to, args_.keys + at);
-      copy_async16(values_ + to, args_.values + at);
+      copy_async16(keys_ + to, args_.keys + own_at_ + column);
+      copy_async16(values_ + to, args_.values + own_at_ + column);
     }
     copy_async_commit();
-    copy_async_wait<0>();
-    __syncthreads();
   }
 
   // Weights against the maximum of all tiles up to the warp's own.
@@ -226,7 +243,8 @@ class DecodeSplit {
   int sequence_;
   Seen seen_;
   int first_;
-  int count_ = 0;  // keys, in whole tiles
+  int count_ = 0;             // keys, in whole tiles
+  std::int64_t own_at_ = -1;  // the row's own key and value, where they are in this split
   __half* keys_;
   __half* values_;
   __half* weights_;
@@ -307,7 +325,10 @@ __device__ void merge_memory(const Attend& args, const DecodeSplit<Dim>& split, 
   }
 }
 
-template <int Dim, bool Clustered>
+// Who merges the splits of a row: nobody, as there is one; the blocks of a cluster; the last block.
+enum class Merge { None, Cluster, Memory };
+
+template <int Dim, Merge Merges>
 __global__ void __launch_bounds__(kDecodeThreads)
     decode_attention(const __grid_constant__ Attend args, std::int64_t first_row,
                      SplitWorkspace work) {
@@ -316,11 +337,13 @@ __global__ void __launch_bounds__(kDecodeThreads)
   split.copy_earlier();
   touch(args);
   after_previous();
-  if (!Clustered && !split.present) return;
+  if (Merges != Merge::Cluster && !split.present) return;
   typename DecodeSplit<Dim>::Sums running;
   split.score();
   split.add(running);
-  if constexpr (Clustered) {
+  if constexpr (Merges == Merge::None) {
+    split.store(running);
+  } else if constexpr (Merges == Merge::Cluster) {
     auto* parts = reinterpret_cast<float*>(memory);
     __syncthreads();  // keys make room
     split.leave(running, parts);
@@ -352,11 +375,12 @@ void launch_decode_attention(const Attend& args, std::int64_t first_row, std::in
   with_head_dim(args.cache.head_dim, [&](auto head_dim) {
     constexpr int kDim = decltype(head_dim)::value;
     using Shape = DecodeShape<kDim>;
-    const bool is_clustered = workspace.has_clusters && splits <= kClusterMax;
+    const bool is_clustered = workspace.has_clusters && splits > 1 && splits <= kClusterMax;
     constexpr std::int64_t kGridMax = 65535;
     const std::int64_t at_once =
-        is_clustered ? kGridMax
-                     : std::min(kGridMax, rows_at_once(args, Shape::kPart, splits, workspace));
+        is_clustered || splits == 1
+            ? kGridMax
+            : std::min(kGridMax, rows_at_once(args, Shape::kPart, splits, workspace));
     const auto merge_bytes =
         static_cast<std::size_t>(args.group * (splits * 2 + 1)) * sizeof(float);
     const std::size_t shared =
@@ -368,13 +392,10 @@ void launch_decode_attention(const Attend& args, std::int64_t first_row, std::in
           .threads = kDecodeThreads,
           .shared_bytes = shared,
           .cluster = is_clustered ? static_cast<unsigned>(splits) : 1};
-      if (is_clustered) {
-        launch_shaped("decode attention", decode_attention<kDim, true>, queue, shape, args,
-                      first_row + done, workspace);
-      } else {
-        launch_shaped("decode attention", decode_attention<kDim, false>, queue, shape, args,
-                      first_row + done, workspace);
-      }
+      const auto kernel = splits == 1    ? decode_attention<kDim, Merge::None>
+                          : is_clustered ? decode_attention<kDim, Merge::Cluster>
+                                         : decode_attention<kDim, Merge::Memory>;
+      launch_shaped("decode attention", kernel, queue, shape, args, first_row + done, workspace);
     }
   });
 }

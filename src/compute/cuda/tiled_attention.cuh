@@ -280,6 +280,15 @@ __device__ inline void store_attended(const Attend& args, std::int64_t row, int 
   if (args.rounded.data != nullptr) args.rounded.put(static_cast<int>(row), column, value);
 }
 
+// Of two neighbours, the first at an even column.
+__device__ inline void store_two_attended(const Attend& args, std::int64_t row, int column,
+                                          float first, float second) {
+  float* out = args.out + row * args.out_stride + column;
+  out[0] = first;
+  out[1] = second;
+  if (args.rounded.data != nullptr) args.rounded.put2(static_cast<int>(row), column, first, second);
+}
+
 void launch_decode_attention(const Attend& args, std::int64_t first_row, std::int64_t rows,
                              int splits, const SplitWorkspace& workspace, const Queue& queue);
 void launch_prefill_attention(const Attend& args, const SequenceRun& run, const Queue& queue);
