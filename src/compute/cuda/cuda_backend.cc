@@ -21,6 +21,7 @@
 #include "compute/cuda/rounded_places.h"
 #include "compute/cuda/step_graphs.h"
 #include "compute/cuda/tiled_attention.h"
+#include "compute/cuda/weights_ahead.h"
 #include "compute/cuda/workspace.h"
 #include "compute/host_memory.h"
 
@@ -151,6 +152,7 @@ class CudaBackend final : public Backend {
     weight.rows = host->rows;
     weight.cols = host->cols;
     weight.use = host->use;
+    weights_ahead_.forget();
     const cuda::WeightPlace place = place_of(weight);
     Result<Buffer> storage = allocate(place.bytes());
     if (!storage.ok()) return storage.error().in(source.name);
@@ -198,10 +200,12 @@ class CudaBackend final : public Backend {
   bool begin_step(const StepShape& shape) override {
     use_device();
     rounded_.forget();
+    weights_ahead_.begin_step(cuda::find_graph_key(shape).has_value());
     return graphs_.begin(shape);
   }
   bool end_step() override {
     use_device();
+    weights_ahead_.end_step();
     return graphs_.end();
   }
 
@@ -266,6 +270,7 @@ class CudaBackend final : public Backend {
     both.is_gated = true;
     both.activation = args.kind;
     both.rounded = rounded_.beside(args.out.columns(0, args.out.dims[1] / 2));
+    weights_ahead_.follow(both, cuda::AheadOf::Others);
     cuda::launch_product(both, queue_);
   }
   void project_heads(const ProjectHeadsArgs& args) override {
@@ -298,6 +303,7 @@ class CudaBackend final : public Backend {
   void place_heads(const PlaceHeadsArgs& args) override { run(args, cuda::launch_place_heads); }
   void attention(const AttentionArgs& args) override {
     begin_op(args);
+    is_behind_attention_ = true;
     const bool is_tiled = cores_.mma && cuda::is_tiled(args, cores_.shared_bytes);
     // The plain kernel also has the scores that observers ask for.
     if (!is_tiled || args.scores) {
@@ -398,6 +404,10 @@ class CudaBackend final : public Backend {
         cuda::ProductArgs product = product_of(targets.first(count), x, norm);
         product.heads = places;
         places.first_output += product.output_tiles * cuda::kTileOutputs;
+        weights_ahead_.follow(product, product.heads.slots != nullptr ? cuda::AheadOf::Heads
+                                       : std::exchange(is_behind_attention_, false)
+                                           ? cuda::AheadOf::BehindAttention
+                                           : cuda::AheadOf::Others);
         cuda::launch_product(product, queue_);
       }
       targets = targets.subspan(count);
@@ -437,6 +447,8 @@ class CudaBackend final : public Backend {
   Buffer workspace_;       // as plan_ says, its parts one after the other
   cuda::Packing packing_;  // while weights are loaded
   cuda::RoundedPlaces rounded_;
+  cuda::WeightsAhead weights_ahead_;
+  bool is_behind_attention_ = false;  // the next product is
 };
 
 }  // namespace

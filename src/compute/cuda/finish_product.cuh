@@ -12,6 +12,26 @@ namespace llorch::compute::cuda {
 
 inline constexpr int kPartialStride = 20;  // floats of one row's 16 outputs: no two lanes on a bank
 
+// One thread of each block asks for its share of what the next product reads.
+__device__ inline void ask_ahead(const ProductArgs& args) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int kPiece = 8192;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * gridDim.y * kPiece;
+  const std::int64_t first =
+      (static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x) * kPiece;
+#pragma unroll 1
+  for (const Ahead& part : args.ahead) {
+#pragma unroll 1
+    for (std::int64_t at = first; at < part.bytes; at += stride) {
+      const std::int64_t left = part.bytes - at;
+      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(part.from + at),
+                   "r"(left < kPiece ? static_cast<int>(left) : kPiece)
+                   : "memory");
+    }
+  }
+#endif
+}
+
 // The part of a product that a tile of outputs belongs to.
 __device__ inline const ProductPart& part_of_tile(const ProductArgs& args, int tile) {
   int part = 0;

@@ -46,6 +46,7 @@ __device__ __forceinline__ void multiply_narrow(const ProductArgs& args, unsigne
   for (int i = 0; i < kRing; ++i) load(ring[i], mine * kSliceTiles + i);
   [[maybe_unused]] const Gains gains(args.gain, NormInside ? args.dim : 0);
   touch(args);
+  if (threadIdx.x == 0) ask_ahead(args);
   after_previous();
   // What the sums will meet in memory is fetched now where registers allow.
   constexpr bool kFetchesFirst = Shape::kWarps * Shape::kBlocks <= 16;

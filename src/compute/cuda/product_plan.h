@@ -46,6 +46,11 @@ struct ProductPart {
   int first_group = 0;  // of 64 outputs, likewise
   bool accumulate = false;
 };
+// Weights that the next product reads, to be brought near while this one waits (weights_ahead.h).
+struct Ahead {
+  const std::uint8_t* from = nullptr;
+  std::int64_t bytes = 0;  // a multiple of 16
+};
 struct ProductArgs {
   ProductPart parts[kProductPartsMax];
   int num_parts = 0;
@@ -70,6 +75,7 @@ struct ProductArgs {
   // The outputs are queries, keys and values of up to 16 rows: they are turned, and stored in the
   // cache too.
   HeadPlaces heads;
+  Ahead ahead[kProductPartsMax];
 };
 inline constexpr int kNormInside = 2048;
 // Whether a product is better off computing the norm of its rows by itself.
