@@ -178,8 +178,10 @@ class Target {
 std::vector<const MappedTensor*> in_load_order(const ModelPlan& plan) {
   std::vector<const MappedTensor*> order;
   for (const MappedTensor& mapped : plan.tensors) order.push_back(&mapped);
-  std::ranges::stable_partition(
-      order, [](const MappedTensor* mapped) { return is_vocabulary(mapped->spec.role); });
+  // clang 14 does not take std::ranges' with this library.
+  std::stable_partition(order.begin(), order.end(), [](const MappedTensor* mapped) {
+    return is_vocabulary(mapped->spec.role);
+  });
   return order;
 }
 

@@ -121,7 +121,8 @@ void CpuBackend::attention(const AttentionArgs& args) {
                   .window = args.window,
                   .tells_scores = static_cast<bool>(args.scores)},
                  args.runs, pool_.num_threads(), attention_parts(), attention_plan_);
-  const auto& [tasks, joins] = attention_plan_;
+  const std::vector<AttentionTask>& tasks = attention_plan_.tasks;
+  const std::vector<AttentionJoin>& joins = attention_plan_.joins;
   const std::int64_t count = std::ssize(tasks);
   pool_.share_out(count, count, [&](int thread, ThreadPool::Pieces& pieces) {
     std::int64_t begin = 0;
