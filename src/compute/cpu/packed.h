@@ -13,12 +13,10 @@
 // The numbers of 32 k are eight steps of four k: byte 4r + j of a vector of 64 belongs to row r and
 // k = 4 · step + j. High bits come first, then low ones:
 //
-//   1 high bit    1 vector: bit s is step s's            8 low bits   8 vectors, one a step
-//   2 high bits   2 vectors: bits 2 (s % 4) of vector    4 low bits   4 vectors: step s is the low
-//   nibble
-//                 s / 4                                               of vector s, step s + 4 the
-//                 high one
-//                                                        2 low bits   as 2 high bits
+//   1 high bit    1 vector: bit s is step s's
+//   2 high bits   2 vectors: bits 2 (s % 4) of vector s / 4; 2 low bits likewise
+//   4 low bits    4 vectors: step s is the low nibble of vector s, step s + 4 the high one
+//   8 low bits    8 vectors, one a step
 //
 // Types whose values are codes (packed_codes.h) are kept as codes and opened into such records,
 // with steps as float32, a stretch at a time.
@@ -127,9 +125,8 @@ constexpr tensor::DType opened_like(tensor::DType dtype) {
   return quant_layout(dtype).halves ? tensor::DType::IQ2_XS : tensor::DType::IQ2_XXS;
 }
 
-// What a block type's tiles are opened into where many rows meet them: records of eight-bit numbers
-// with float32 steps and, where it has them, minimums that are added. Those of codes are opened
-// into their own layout.
+// What a block type's tiles are opened into where many rows meet them: eight-bit numbers, float32
+// steps and, where it has them, minimums that are added; of codes, into their own layout.
 constexpr QuantLayout record_layout(QuantLayout of) {
   if (of.opened) return of;
   const NumberBias bias = of.has_min  ? NumberBias::None
@@ -189,7 +186,7 @@ std::int64_t tile_bytes(tensor::DType dtype, std::int64_t k);
 // Bytes of all tiles of a matrix; the last one is filled up with zeros.
 std::int64_t packed_bytes(tensor::DType dtype, std::int64_t rows, std::int64_t k);
 
-// Rows 16 · tile … of the source (checked by place_host_weight) into one tile.
+// Rows 16 · tile … of the source (checked by place_host_weight).
 void pack_tile(const WeightSource& source, std::int64_t tile, std::uint8_t* out);
 // Row `lane` of a tile as the file had it.
 void unpack_row(tensor::DType dtype, const std::uint8_t* tile, std::int64_t lane, std::int64_t k,
@@ -275,8 +272,8 @@ struct PackedRange {
 using QuantTile = void (*)(const std::uint8_t* tile, const InputBlock* x, std::int64_t blocks,
                            float* sums);
 
-// What is asked for while something else is multiplied: with each 32 k every `step`-th byte of the
-// next `group` ones, from `first` on, and of those `second` bytes further.
+// What is asked for meanwhile: with each 32 k every `step`-th byte of the next `group` ones, from
+// `first` on, and of those `second` bytes further.
 struct LinesAhead {
   const std::uint8_t* at = nullptr;
   std::int64_t second = 0;
@@ -336,10 +333,8 @@ std::int64_t room_for_opened(std::int64_t k);
 using OpenTile = void (*)(const std::uint8_t* tile, std::int64_t blocks, std::uint8_t* opened);
 // What a set does with tiles of codes, by type.
 struct CodeKernels {
-  // So many blocks of 32 k, whole blocks of the file, to records.
-  OpenTile open[tensor::kNumDTypes];
-  // One row with a tile as it is, where that is faster; null elsewhere.
-  QuantTile multiply_row[tensor::kNumDTypes];
+  OpenTile open[tensor::kNumDTypes];  // so many blocks of 32 k, whole ones of the file, to records
+  QuantTile multiply_row[tensor::kNumDTypes];  // a tile as it is, where that is faster, or null
 };
 // Adds to sums[r][lane] what `blocks` groups of an opened tile give with a wide panel.
 using OpenedTile = void (*)(const std::uint8_t* opened, const InputBlock* x, std::int64_t blocks,
@@ -362,9 +357,17 @@ using OpenedNumbers = void (*)(const float* opened, const float* x, std::int64_t
 // and what is no normal number becomes zero, as it does in the numbers.
 using RoundedNumbers = void (*)(const std::uint8_t* tile, std::int64_t tile_bytes,
                                 const RoundedBlock* x, std::int64_t k, bool first, float* sums);
-// Both vectors together: out[r] of sums[r · stride], a row's two vectors being the unit.
-using FinishNumbers = void (*)(const float* sums, std::int64_t stride, std::int64_t rows,
-                               float* out);
+// Both vectors of each row's sums together, written as PackedRange says. Strides are of floats.
+struct FinishedRows {
+  const float* sums = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t rows = 0;
+  const float* bias = nullptr;  // or null
+  bool accumulate = false;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+};
+using FinishNumbers = void (*)(const FinishedRows& rows);
 inline constexpr int kNumberRows = 6;  // the most that a set takes at once, and of tiles
 inline constexpr int kNumberTiles = 2;
 // How a set multiplies opened plain tiles, and BF16 ones with rounded input.
@@ -399,8 +402,8 @@ struct FastLoops {
   std::uint64_t (*sum_words)(const std::uint64_t* words, std::int64_t count);
 };
 
-// The functions of one instruction set, each in a file compiled for it and in nothing else. All
-// sets give the same bits; with BF16 tiles those that round their input give others.
+// The functions of one instruction set, each in a file compiled for it alone. All sets give the
+// same bits; with BF16 tiles those that round their input give others.
 struct PackedKernels {
   // By type, then by rows of the panel less one; null where the type has no tiles. Of opened codes:
   // they add to the sums.

@@ -134,11 +134,16 @@ void multiply_numbers(const float* opened, const float* x, std::int64_t x_stride
   }
 }
 
-void finish_numbers(const float* sums, std::int64_t stride, std::int64_t rows, float* out) {
-  for (std::int64_t r = 0; r < rows; ++r, sums += stride * 2 * kTileRows) {
-    for (int h = 0; h < 2; ++h, out += 8)
-      _mm256_store_ps(out, _mm256_add_ps(_mm256_load_ps(sums + h * 8),
-                                         _mm256_load_ps(sums + kTileRows + h * 8)));
+void finish_numbers(const FinishedRows& rows) {
+  const float* sums = rows.sums;
+  float* out = rows.out;
+  for (std::int64_t r = 0; r < rows.rows; ++r, sums += rows.stride, out += rows.out_stride) {
+    for (int at = 0; at < kTileRows; at += 8) {
+      __m256 sum = _mm256_add_ps(_mm256_load_ps(sums + at), _mm256_load_ps(sums + kTileRows + at));
+      if (rows.bias != nullptr) sum = _mm256_add_ps(sum, _mm256_loadu_ps(rows.bias + at));
+      if (rows.accumulate) sum = _mm256_add_ps(_mm256_loadu_ps(out + at), sum);
+      _mm256_storeu_ps(out + at, sum);
+    }
   }
 }
 

@@ -117,9 +117,17 @@ void multiply_numbers(const float* opened, const float* x, std::int64_t x_stride
   sums.store(out);
 }
 
-void finish_numbers(const float* sums, std::int64_t stride, std::int64_t rows, float* out) {
-  for (std::int64_t r = 0; r < rows; ++r, sums += stride * 2 * kTileRows, out += kTileRows)
-    _mm512_store_ps(out, _mm512_add_ps(_mm512_load_ps(sums), _mm512_load_ps(sums + kTileRows)));
+void finish_numbers(const FinishedRows& rows) {
+  const float* sums = rows.sums;
+  float* out = rows.out;
+  const bool has_bias = rows.bias != nullptr;
+  const __m512 bias = has_bias ? _mm512_loadu_ps(rows.bias) : _mm512_setzero_ps();
+  for (std::int64_t r = 0; r < rows.rows; ++r, sums += rows.stride, out += rows.out_stride) {
+    __m512 sum = _mm512_add_ps(_mm512_load_ps(sums), _mm512_load_ps(sums + kTileRows));
+    if (has_bias) sum = _mm512_add_ps(sum, bias);
+    if (rows.accumulate) sum = _mm512_add_ps(_mm512_loadu_ps(out), sum);
+    _mm512_storeu_ps(out, sum);
+  }
 }
 
 constexpr NumberBlocks make_blocks() {

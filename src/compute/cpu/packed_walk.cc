@@ -158,7 +158,7 @@ void multiply_codes(const PackedKernels& kernels, const PackedRange& range) {
 // Plain numbers: inputs in stretches, so that two opened tiles of one stay in the first cache while
 // the rows pass by, and rows in bands whose sums stay in the second.
 // BF16 tiles that meet rounded rows stay as they are, which is half of that.
-constexpr std::int64_t kStretch = 320;
+constexpr std::int64_t kStretch = 256;
 constexpr std::int64_t kRoundedStretch = 512;
 constexpr std::int64_t kFewRounded = 32;  // rows that wait for memory
 constexpr std::int64_t kBandRows = 132;
@@ -251,17 +251,34 @@ void multiply_stretch(const PackedKernels& kernels, const PackedRange& range,
   }
 }
 
-// Both vectors of a band's sums together, and out. Opened tiles are no longer needed.
+// One tile's sums of some rows, `stride` floats apart, to the output. `room` is for those rows.
+void finish_tile(const PackedKernels& kernels, const PackedRange& range, Panel rows,
+                 std::int64_t tile, FinishedRows finished, float* room) {
+  const std::int64_t column = tile * kTileRows;
+  finished.rows = rows.rows;
+  if (range.begin <= column && column + kTileRows <= range.end) {
+    finished.bias = range.bias != nullptr ? range.bias + column : nullptr;
+    finished.accumulate = range.accumulate;
+    finished.out = range.out + rows.begin * range.out_stride + column;
+    finished.out_stride = range.out_stride;
+    return kernels.blocks.finish(finished);
+  }
+  finished.out = room;
+  finished.out_stride = kTileRows;
+  kernels.blocks.finish(finished);
+  store_sums(range, rows, tile, room);
+}
+
+// Those of a band. Opened tiles are no longer needed.
 void finish_numbers(const PackedKernels& kernels, const PackedRange& range, std::int64_t first,
                     std::int64_t count, Panel band, const float* sums) {
   static_assert(kBandRows <= kStretch * kBlockTiles);
-  auto* whole = reinterpret_cast<float*>(range.room);
   for (std::int64_t tile = 0; tile < count; ++tile) {
     const std::int64_t begin = tile / kernels.blocks.tiles * kernels.blocks.tiles;
     const std::int64_t tiles = std::min(kernels.blocks.tiles, count - begin);
-    kernels.blocks.finish(sums + (begin * band.rows + tile - begin) * kNumberSums, tiles, band.rows,
-                          whole);
-    store_sums(range, band, first + tile, whole);
+    const FinishedRows finished = {.sums = sums + (begin * band.rows + tile - begin) * kNumberSums,
+                                   .stride = tiles * kNumberSums};
+    finish_tile(kernels, range, band, first + tile, finished, reinterpret_cast<float*>(range.room));
   }
 }
 
@@ -317,8 +334,7 @@ void multiply_few_rounded(const PackedKernels& kernels, const PackedRange& range
             sums + panel.begin * kNumberSums);
       }
     }
-    kernels.blocks.finish(sums, 1, range.rows, whole);
-    store_sums(range, band.rows, tile, whole);
+    finish_tile(kernels, range, band.rows, tile, {.sums = sums, .stride = kNumberSums}, whole);
   }
 }
 
