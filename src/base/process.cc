@@ -359,7 +359,8 @@ void Process::keep(std::string_view output) {
 
 Result<std::unique_ptr<HeldProcess>> HeldProcess::spawn(const std::filesystem::path& program,
                                                         std::vector<std::string> arguments,
-                                                        std::vector<std::string> environment) {
+                                                        std::vector<std::string> environment,
+                                                        int output) {
   Pipe go;
   Pipe failure;
   const Fd null_file(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -378,7 +379,7 @@ Result<std::unique_ptr<HeldProcess>> HeldProcess::spawn(const std::filesystem::p
                        .arguments = words.get(),
                        .environment = variables.get(),
                        .input_fd = null_file.get(),
-                       .output_fd = null_file.get(),
+                       .output_fd = output >= 0 ? output : null_file.get(),
                        .error_fd = failure.write.get(),
                        .go_fd = go.read.get()};
   const pid_t pid = ::fork();

@@ -102,15 +102,16 @@ class Process {
   std::jthread reader_;
 };
 
-// A child that shall outlive us: in a session of its own, with no input, output or other open files
-// of ours. It is forked and then waits; only release() lets it become its program. When we end
-// before that, however, it ends too and nothing has run: what must be on disk before the program
-// may run is written in between.
+// A child that shall outlive us: in a session of its own, with no input and no open files of ours
+// but `output`, where its output goes (-1: nowhere). It is forked and then waits; only release()
+// lets it become its program. When we end before that, however, it ends too and nothing has run:
+// what must be on disk before the program may run is written in between.
 class HeldProcess {
  public:
   static Result<std::unique_ptr<HeldProcess>> spawn(const std::filesystem::path& program,
                                                     std::vector<std::string> arguments,
-                                                    std::vector<std::string> environment);
+                                                    std::vector<std::string> environment,
+                                                    int output = -1);
   // One that was never released ends without having run.
   ~HeldProcess();
   HeldProcess(const HeldProcess&) = delete;

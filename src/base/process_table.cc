@@ -147,6 +147,15 @@ bool ProcessHandle::has_ended() const {
   return true;
 }
 
+int ProcessHandle::ending_signal() const {
+  siginfo_t info{};
+  if (fd_ < 0 ||
+      ::waitid(kByPidFd, static_cast<id_t>(fd_), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+    return 0;
+  const bool was_killed = info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED;
+  return was_killed ? info.si_status : 0;
+}
+
 void ProcessHandle::send_signal(int signal) const {
   if (fd_ >= 0) ::syscall(SYS_pidfd_send_signal, fd_, signal, nullptr, 0U);
 }

@@ -46,6 +46,8 @@ class ProcessHandle {
   int fd() const { return fd_; }  // readable once the process has ended
   // Also waits for it, where it is our child, so that no zombie stays.
   bool has_ended() const;
+  // The signal that ended our child, asked before has_ended; 0: it runs, or ended otherwise.
+  int ending_signal() const;
   void send_signal(int signal) const;
 
  private:

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "api/local_ca.h"
+#include "api/start_daemon.h"
 #include "base/file.h"
 #include "base/file_lock.h"
 #include "base/own_program.h"
 #include "base/process_table.h"
 #include "catalog/model_catalog.h"
-#include "cli/start_daemon.h"
 #include "contract/default_ports.h"
 #include "http/url.h"
 #include "pool/run.h"
@@ -51,10 +51,10 @@ bool is_of_home(const json::Object& health, const base::Home& home) {
 }
 
 Result<PoolClient> start_pool(const PoolTarget& target) {
-  DaemonStart start{.what = "the pool manager",
-                    .program = "pool-managerd",
-                    .arguments = {"--log-format", "json", "--by-command"},
-                    .log_file = target.home.logs() / "pool.log"};
+  api::DaemonStart start{.what = "the pool manager",
+                         .program = base::own_folder() / "pool-managerd",
+                         .arguments = {"--log-format", "json", "--by-command"},
+                         .log_file = target.home.logs() / "pool.log"};
   start.arguments.insert(start.arguments.end(), {"--log-file", start.log_file.string()});
   if (target.stays) start.arguments.insert(start.arguments.end(), {"--idle-exit", "0"});
   if (target.url.empty()) {
@@ -66,7 +66,7 @@ Result<PoolClient> start_pool(const PoolTarget& target) {
                            {"--host", url->host, "--port", std::to_string(url->port)});
   }
   Result<PoolClient> found = Error{ErrorCode::Unavailable, "not started"};
-  const Status started = start_daemon(start, [&target, &found] {
+  const Status started = api::start_daemon(start, [&target, &found] {
     found = find_pool(target);
     const Result<json::Object> health = found.ok() ? found->health() : found.error();
     const json::Value* status = health.ok() ? health->if_contains("status") : nullptr;
@@ -135,7 +135,7 @@ Result<PoolClient> find_or_start_pool(const PoolTarget& target) {
   if (!target.url.empty() && !is_on_this_host(target.url)) return found.error();
   if (Status made = base::make_private_folder(target.home.state); !made.ok()) return made.error();
   const auto lock =
-      base::FileLock::acquire(target.home.state / "pool.start.lock", kDaemonStartPatience);
+      base::FileLock::acquire(target.home.state / "pool.start.lock", api::kDaemonStartPatience);
   if (!lock.ok()) return lock.error();
   found = find_pool(target);
   if (found.ok()) return found;
@@ -157,17 +157,18 @@ Result<bool> end_other_version(const PoolTarget& target) {
                              address->process.pid)};
   }
   if (!is_service) return true;
-  const bool is_back = eventually(kDaemonStartPatience, [&target] {
+  const bool is_back = eventually(api::kDaemonStartPatience, [&target] {
     const std::optional<pool::PoolAddress> next = pool::read_pool_address(target.home);
     return next && is_our_version(next->process) && find_pool(target).ok();
   });
   if (is_back) return true;
   return Error{
       ErrorCode::Unavailable,
-      fmt::format("the service of the pool manager did not start this version within {} "
-                  "s; journalctl says why, and its log, {}",
-                  std::chrono::duration_cast<std::chrono::seconds>(kDaemonStartPatience).count(),
-                  (target.home.logs() / "pool.log").string())};
+      fmt::format(
+          "the service of the pool manager did not start this version within {} "
+          "s; journalctl says why, and its log, {}",
+          std::chrono::duration_cast<std::chrono::seconds>(api::kDaemonStartPatience).count(),
+          (target.home.logs() / "pool.log").string())};
 }
 
 Status stop_pool(const PoolClient& client, const base::Home& home,

@@ -7,11 +7,12 @@
 #include <utility>
 
 #include "api/local_ca.h"
+#include "api/start_daemon.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/file_lock.h"
+#include "base/own_program.h"
 #include "cli/find_pool.h"
-#include "cli/start_daemon.h"
 #include "http/url.h"
 
 namespace llorch::cli {
@@ -127,17 +128,17 @@ Result<FoundOrchestrator> find_or_start_orchestrator(const FleetTarget& target) 
   if (found.ok()) return FoundOrchestrator{found.take(), false};
   if (!target.url.empty()) return found.error();
   if (Status made = base::make_private_folder(target.home.state); !made.ok()) return made.error();
-  const auto lock =
-      base::FileLock::acquire(target.home.state / "orchestrator.start.lock", kDaemonStartPatience);
+  const auto lock = base::FileLock::acquire(target.home.state / "orchestrator.start.lock",
+                                            api::kDaemonStartPatience);
   if (!lock.ok()) return lock.error();
   found = find_orchestrator(target);
   if (found.ok()) return FoundOrchestrator{found.take(), false};
-  DaemonStart start{.what = "the orchestrator",
-                    .program = "orchestratord",
-                    .arguments = {"--log-format", "json", "--any-port"},
-                    .log_file = target.home.logs() / "orchestrator.log"};
+  api::DaemonStart start{.what = "the orchestrator",
+                         .program = base::own_folder() / "orchestratord",
+                         .arguments = {"--log-format", "json", "--any-port"},
+                         .log_file = target.home.logs() / "orchestrator.log"};
   start.arguments.insert(start.arguments.end(), {"--log-file", start.log_file.string()});
-  const Status started = start_daemon(start, [&target, &found] {
+  const Status started = api::start_daemon(start, [&target, &found] {
     found = find_orchestrator(target);
     return found.ok() && found->calls().get("/health", {.total = kHealthPatience}).ok();
   });

@@ -38,7 +38,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook{20};
 // An orchestrator that was told to end writes down what it has and lets go of its streams.
 constexpr std::chrono::seconds kStopPatience{60};
-constexpr milliseconds kCountPatience{3'000};  // for the number of its jobs: it is only told
+constexpr std::chrono::seconds kLocalPatience{40};  // beyond what a pool that starts may take
+constexpr std::chrono::seconds kMendPatience{5};    // for a poll that has failed to be made again
+constexpr milliseconds kCountPatience{3'000};       // for the number of its jobs: it is only told
 
 constexpr const char* kUpFooter = R"(Examples:
   llorch up
@@ -119,6 +121,41 @@ std::string ca_for(const FleetContext& context, const std::string& url) {
   return is_needed ? file.string() : std::string();
 }
 
+// Until the orchestrator uses this host's pool, or says why it does not. One that was told to have
+// no pool here has none.
+Status await_local_pool(const FleetClient& client) {
+  const auto begun = std::chrono::steady_clock::now();
+  std::optional<std::string> first;  // what was told before may have been mended since
+  bool was_asked = false;
+  std::string state = "not known";
+  while (std::chrono::steady_clock::now() < begun + kLocalPatience) {
+    const Result<contract::HostView> local = client.get<contract::HostView>("/v2/hosts/local");
+    if (!local.ok() && local.error().code == ErrorCode::NotFound) return ok_status();
+    if (!local.ok()) return local.error();
+    if (local->state == "connected") return ok_status();
+    if (!was_asked && local->state != "starting") {  // it may have found none a while ago
+      const auto asked = client.calls().post("/v2/hosts/local/up", {});
+      if (!asked.ok()) return asked.error();
+      was_asked = true;
+      continue;
+    }
+    state = local->state;
+    if (!first) first = local->reason;
+    const bool is_old =
+        local->reason == *first && std::chrono::steady_clock::now() < begun + kMendPatience;
+    if (!local->reason.empty() && !is_old) {
+      return Error{ErrorCode::Unavailable,
+                   fmt::format("the orchestrator cannot use this host's pool: {}", local->reason)};
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  return Error{
+      ErrorCode::DeadlineExceeded,
+      fmt::format("the orchestrator does not use this host's pool yet ({}); `llorch hosts` "
+                  "says how it is",
+                  state)};
+}
+
 // Daemons live on without the command that starts them.
 void leave_daemons() {
   complain(
@@ -136,6 +173,9 @@ int up(const FleetContext& context) {
   Result<FoundOrchestrator> found = find_or_start_orchestrator(target_of(context));
   if (!found.ok()) return fail(found.error());
   const FleetClient& client = found->client;
+  if (target_of(context).url.empty()) {
+    if (Status used = await_local_pool(client); !used.ok()) return fail(used.error());
+  }
   const Result<std::string> key = find_or_make_key(context, client);
   if (!key.ok()) return fail(key.error());
   const std::string ca_file = ca_for(context, client.url());

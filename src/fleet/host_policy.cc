@@ -309,6 +309,11 @@ void note_seen(HostFacts& facts, TimePoint now) {
 }
 
 void note_lost(HostFacts& facts, std::string reason, TimePoint now) {
+  // Told while it is waited for.
+  const bool is_awaited =
+      facts.state == HostState::Starting && !facts.start_due && !facts.under_way;
+  if (is_awaited && !reason.empty())
+    facts.reason = "its pool does not answer as it should: " + reason;
   if (facts.state != HostState::Connected) return;
   facts.last_seen = std::min(facts.last_seen, now);
   facts.reason = reason.empty() ? "the connection to its pool was lost" : std::move(reason);

@@ -1,19 +1,14 @@
 #include "orchestrator/local_pool.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "api/daemon_address.h"
+#include "api/start_daemon.h"
 #include "base/file.h"
 #include "base/file_lock.h"
-#include "base/process.h"
 #include "http/url.h"
 #include "pool_client/pool_client.h"
 
@@ -24,17 +19,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{20'000};
-constexpr milliseconds kLook{20};
 constexpr milliseconds kServiceLook{200};
-
-std::vector<std::string> environment_for_pool() {
-  std::vector<std::string> all;
-  for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    if (!text.starts_with("NOTIFY_SOCKET=")) all.emplace_back(text);
-  }
-  return all;
-}
 
 // Nothing unless it runs, answers and has begun.
 std::optional<PoolAddress> find_running(const LocalPoolOptions& options) {
@@ -73,26 +58,19 @@ Result<PoolAddress> find_or_start_local_pool(const LocalPoolOptions& options) {
   const auto lock = base::FileLock::acquire(options.home.state / "pool.start.lock", kPatience);
   if (!lock.ok()) return lock.error();
   if (auto found = find_running(options)) return *found;
-  const std::filesystem::path log = options.home.logs() / "pool.log";
-  std::vector<std::string> arguments = {"--any-port", "--log-file", log.string(), "--log-format",
-                                        "json"};
-  auto held =
-      base::HeldProcess::spawn(options.program, std::move(arguments), environment_for_pool());
-  if (!held.ok()) return held.error();
-  Result<base::ProcessHandle> process = (*held)->release();
-  if (!process.ok()) {
-    return Error{process.error().code,
-                 fmt::format("{}; it belongs beside orchestratord", process.error().message)};
-  }
-  const auto until = Clock::now() + kPatience;
-  while (Clock::now() < until) {
-    if (auto found = find_running(options)) return *found;
-    if (process->has_ended()) break;
-    std::this_thread::sleep_for(kLook);
-  }
-  return Error{
-      ErrorCode::Unavailable,
-      fmt::format("the pool manager of this machine did not start; its log is {}", log.string())};
+  api::DaemonStart start{.what = "the pool manager of this machine",
+                         .program = options.program,
+                         .arguments = {"--any-port", "--log-format", "json"},
+                         .log_file = options.home.logs() / "pool.log",
+                         .patience = kPatience};
+  start.arguments.insert(start.arguments.end(), {"--log-file", start.log_file.string()});
+  std::optional<PoolAddress> found;
+  const Status started = api::start_daemon(start, [&options, &found] {
+    found = find_running(options);
+    return found.has_value();
+  });
+  if (!started.ok()) return started.error();
+  return *found;
 }
 
 }  // namespace llorch::orchestrator
