@@ -93,6 +93,20 @@ std::vector<PlannedTensor> pair_tensors(const model::Architecture& architecture,
   return tensors;
 }
 
+// Whether the file has an output matrix of its own, whatever config.json says of a tied one: what
+// transformers finds beside other embeddings it does not tie, and neither do we.
+bool has_own_output(const model::Architecture& architecture, const ModelConfig& config,
+                    const WeightFile& source) {
+  const formats::WeightTensor* output = nullptr;
+  const formats::WeightTensor* embedding = nullptr;
+  for (const model::TensorSpec& spec : list_tensors(architecture, config, source)) {
+    if (spec.role == model::Role::Output) output = source.find(spec.name);
+    if (spec.role == model::Role::TokenEmbedding) embedding = source.find(spec.name);
+  }
+  if (output == nullptr || embedding == nullptr) return false;
+  return output->dtype != embedding->dtype || !std::ranges::equal(output->bytes, embedding->bytes);
+}
+
 PlannedTensor make_table(std::string name, std::vector<float> values) {
   PlannedTensor table;
   table.name = std::move(name);
@@ -269,7 +283,9 @@ Result<ConversionPlan> plan_conversion(const PlanRequest& request) {
   if (!architecture.ok()) return architecture.error();
   Result<model::ModelPlan> before = model::plan_model(*source);
   if (!before.ok()) return before.error();
-  const ModelConfig& config = before->config;
+  ModelConfig& config = before->config;
+  config.tied_output =
+      config.tied_output && !has_own_output(*architecture.value(), config, *source);
 
   const auto target = std::make_shared<WeightFile>(formats::FileFormat::Gguf, request.output);
   plan.target = target;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -109,6 +110,24 @@ TEST(ConvertProgram, EveryFamilyComputesTheSameFromGguf) {
     EXPECT_EQ(after.ids, expected);
     EXPECT_LT(relative_error(after.logits, before.logits), 1e-5);
   }
+}
+
+// transformers ties no matrices that are both in the file and differ, whatever config.json says.
+TEST(ConvertProgram, AnOutputOfItsOwnIsKeptWhereConfigSaysTied) {
+  const test::TempDir folder;
+  const fs::path from = test::source_path("tests/golden/families/llama");
+  json::Value config = json::parse(content(from / "config.json")).take();
+  ASSERT_EQ(config.as_object()["tie_word_embeddings"], json::Value(false));
+  config.as_object()["tie_word_embeddings"] = true;
+  fs::create_directory(folder / "in");
+  std::ofstream(folder / "in" / "config.json") << json::serialize(config);
+  fs::create_symlink(from / "model.safetensors", folder / "in" / "model.safetensors");
+  convert(folder / "in", folder / "out.gguf", "f32", {"--no-tokenizer"});
+  if (HasFatalFailure()) return;
+  const std::vector<std::int32_t> prompt = golden_ids(from, "ids");
+  const Answer before = ask(from, prompt, 8), after = ask(folder / "out.gguf", prompt, 8);
+  EXPECT_EQ(after.ids, before.ids);
+  EXPECT_LT(relative_error(after.logits, before.logits), 1e-5);
 }
 
 TEST(ConvertProgram, QuantisedTypesStayWithinTheirError) {
