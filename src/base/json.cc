@@ -235,6 +235,33 @@ void append_value(std::string& out, const Value& value) {
   }
 }
 
+bool is_surrogate_escape(std::string_view text) {
+  return text.size() >= 4 && text[0] == '\\' && text[1] == 'u' && (text[2] | 0x20) == 'd' &&
+         std::string_view("89abcdefABCDEF").find(text[3]) != std::string_view::npos;
+}
+
+// Boost calls nearly everything a syntax error. What is really wrong in front of `offset` or there,
+// where that can be said.
+Error syntax_error(std::string_view text, std::size_t offset, std::string_view what) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  constexpr std::size_t kEscape = 6;    // \uXXXX
+  constexpr std::size_t kSequence = 4;  // bytes of a character at most
+  if (offset == 0 && text.starts_with(kMark))
+    return error_at(text, 0, "the text begins with a byte order mark; leave it out");
+  if (offset >= kEscape && is_surrogate_escape(text.substr(offset - kEscape, kEscape)))
+    return error_at(text, offset - kEscape, "half of a surrogate pair, which is no character");
+  if (offset >= text.size()) return error_at(text, offset, what);
+  const unsigned char byte = static_cast<unsigned char>(text[offset]);
+  if (byte < 0x20)
+    return error_at(text, offset, "a control character; strings escape it, as in \\n");
+  bool is_character = false;
+  for (std::size_t size = 1; size <= kSequence; ++size)
+    is_character = is_character || base::is_valid_utf8(text.substr(offset, size));
+  if (!is_character || !base::is_valid_utf8(text.substr(0, offset)))
+    return error_at(text, offset, "the text is not UTF-8 here");
+  return error_at(text, offset, what);
+}
+
 Result<Value> parse_once(std::string_view text, const Limits& limits, bool find_duplicates,
                          std::size_t& num_keys) {
   boost::json::parse_options options;
@@ -252,7 +279,8 @@ Result<Value> parse_once(std::string_view text, const Limits& limits, bool find_
   }
   if (error) {
     const std::string& failure = parser.handler().failure;
-    return error_at(text, used, failure.empty() ? error.message() : failure);
+    return failure.empty() ? syntax_error(text, used, error.message())
+                           : error_at(text, used, failure);
   }
   if (used != text.size()) return error_at(text, used, "more text behind the end of the document");
   return parser.handler().release();

@@ -90,6 +90,27 @@ TEST(Json, SaysWhereTheMistakeIs) {
   EXPECT_THAT(parse("1 x").error().message, HasSubstr("behind the end"));
 }
 
+TEST(Json, WhatIsWrongInAStringIsNamed) {
+  const auto says = [](std::string_view text) {
+    const Result<Value> parsed = parse(text);
+    EXPECT_FALSE(parsed.ok()) << text;
+    return parsed.ok() ? std::string() : parsed.error().message;
+  };
+  EXPECT_THAT(says("{\"a\":\"x\xff\"}"), HasSubstr("column 8 (byte 7): the text is not UTF-8"));
+  EXPECT_THAT(says("{\"a\":\"\xed\xa0\x80\"}"), HasSubstr("is not UTF-8"));
+  EXPECT_THAT(says("[\"\xc3(\"]"), HasSubstr("is not UTF-8"));
+  EXPECT_THAT(says("[\"\xe2\x82"), HasSubstr("JSON line 1"));
+  EXPECT_THAT(says("{\"\xc0\x80\":1}"), HasSubstr("is not UTF-8"));
+  EXPECT_THAT(says("{\"a\":\"x\ny\"}"), HasSubstr("(byte 7): a control character"));
+  EXPECT_THAT(says("[\"\\ud800\"]"), HasSubstr("(byte 2): half of a surrogate pair"));
+  EXPECT_THAT(says("[\"\\uDC00x\"]"), HasSubstr("half of a surrogate pair"));
+  EXPECT_THAT(says("\xEF\xBB\xBF{}"), HasSubstr("byte order mark"));
+  EXPECT_THAT(says("[\"\\q\"]"), HasSubstr("syntax error"));
+  EXPECT_THAT(says("\"\\"), HasSubstr("incomplete"));
+  EXPECT_THAT(says("{,}"), HasSubstr("syntax error"));
+  EXPECT_THAT(says("[\u00e9]"), HasSubstr("syntax error"));
+}
+
 TEST(Json, BoundsDepthAndSize) {
   const auto nested = [](std::size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
