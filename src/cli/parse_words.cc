@@ -98,6 +98,28 @@ std::string tell_value(std::string_view problem) {
                      fmt::join(names, " or "), base::did_you_mean(value, names));
 }
 
+// The first of its arguments that is empty where it must name something: the id of a job, a host. A
+// prompt may be; its command says better what an empty one means. Null: none.
+const CLI::Option* find_empty_argument(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands())
+    if (const CLI::Option* found = find_empty_argument(*command)) return found;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional() || option->get_name() == "PROMPT") continue;
+    const std::vector<std::string>& values = option->results();
+    if (std::find(values.begin(), values.end(), std::string()) != values.end()) return option;
+  }
+  return nullptr;
+}
+
+// CLI11's own sentence has them from the last to the first.
+std::string unexpected_words(const CLI::App& app) {
+  const std::vector<std::string> words = app.remaining(true);
+  if (words.empty()) return {};
+  std::string quoted = base::quoted(words.front());
+  for (std::size_t i = 1; i < words.size(); ++i) quoted += " " + base::quoted(words[i]);
+  return fmt::format("there is no place for {} here", quoted);
+}
+
 }  // namespace
 
 std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
@@ -105,7 +127,10 @@ std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
   std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
   try {
     app.parse(std::move(words));
-    return std::nullopt;
+    const CLI::Option* empty = find_empty_argument(app);
+    if (empty == nullptr) return std::nullopt;
+    complain(fmt::format("{} is empty", empty->get_name()));
+    return kUsage;
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
     std::ostringstream err;
@@ -113,10 +138,10 @@ std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
     std::string mistake = find_mistake(app, in_order);
     if (mistake.empty() && dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
       mistake = tell_value(error.what());
-    if (mistake.empty())
-      write_err(err.str());
-    else
-      complain(mistake);
+    if (mistake.empty() && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+      mistake = unexpected_words(app);
+    complain(mistake.empty() ? error.what() : mistake);
+    if (mistake.empty()) write_err("Run with --help for more information.\n");
     return kUsage;
   }
 }

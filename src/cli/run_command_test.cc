@@ -280,6 +280,21 @@ TEST_F(RunCommand, AnUnknownWordIsNamedWithTheNearest) {
   EXPECT_THAT(says({"zzzzzz"}), HasSubstr("llorch --help"));
 }
 
+TEST_F(RunCommand, AnArgumentThatMayNotBeEmptyOrIsTooManyIsUsage) {
+  const auto says = [](const std::vector<std::string>& words) {
+    const ProgramOutcome outcome = test::run_program(LLORCH, words);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_EQ(says({"why", ""}), "llorch: JOB is empty\n");
+  EXPECT_EQ(says({"jobs", "cancel", ""}), "llorch: JOB is empty\n");
+  EXPECT_EQ(says({"keys", "revoke", ""}), "llorch: KEY is empty\n");
+  EXPECT_EQ(says({"up", "anna", ""}), "llorch: HOST is empty\n");
+  EXPECT_EQ(says({"why", "a", "b", "c"}), "llorch: there is no place for \"b\" \"c\" here\n");
+  EXPECT_THAT(says({"jobs"}), HasSubstr("llorch: A subcommand is required"));
+  EXPECT_THAT(says({"run", ""}), HasSubstr("the prompt is empty"));
+}
+
 TEST_F(RunCommand, ABrokenConfigurationIsNotPassedOver) {
   std::ofstream(folder_ / "config.toml") << "[poool]\n";
   ::setenv("LLORCH_CONFIG", (folder_ / "config.toml").c_str(), 1);
