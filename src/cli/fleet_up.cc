@@ -26,6 +26,7 @@
 #include "base/process_table.h"
 #include "base/terminal.h"
 #include "cli/fleet_command.h"
+#include "cli/local_host.h"
 #include "cli/output.h"
 #include "contract/fleet_api.h"
 #include "http/url.h"
@@ -48,7 +49,8 @@ constexpr const char* kUpFooter = R"(Examples:
   llorch up --json | jq -r .url
 
 Without a host: starts the orchestrator and this host's pool where they do not run, and
-says where they answer. What runs already is left as it is. `llorch down` stops both.
+says where they answer. What runs already is left as it is; a pool that `llorch down local`
+took out of the fleet comes back into it. `llorch down` stops both.
 
 With hosts: each is looked at through ssh (keys, aliases and jumps of ~/.ssh/config
 hold; ssh itself asks for passwords and about new host keys), gets the programs that it
@@ -173,6 +175,10 @@ int up(const FleetContext& context) {
   Result<FoundOrchestrator> found = find_or_start_orchestrator(target_of(context));
   if (!found.ok()) return fail(found.error());
   const FleetClient& client = found->client;
+  // One that was started just now has it, whatever was before.
+  if (!found->was_started) {
+    if (Status back = take_local_back(client, {}); !back.ok()) return fail(back.error());
+  }
   if (target_of(context).url.empty()) {
     if (Status used = await_local_pool(client); !used.ok()) return fail(used.error());
   }

@@ -15,6 +15,7 @@
 #include "cli/fleet_command.h"
 #include "cli/fleet_tables.h"
 #include "cli/host_door.h"
+#include "cli/local_host.h"
 #include "cli/output.h"
 #include "http/url.h"
 
@@ -100,6 +101,14 @@ Result<contract::HostView> wait_until_up(const FleetClient& client, const std::s
                            kUpPatience.count())};
 }
 
+Result<contract::HostView> ask_up(const FleetClient& client, const std::string& host,
+                                  const std::stop_token& stop) {
+  const Result<json::Value> asked = client.calls().post(
+      "/v2/hosts", contract::write_fields(contract::HostRequest{host}), {.stop = stop});
+  if (!asked.ok()) return asked.error();
+  return wait_until_up(client, host, stop);
+}
+
 Result<contract::HostView> bring_up(const FleetContext& context, const FleetClient& client,
                                     const HostDoor& door, const std::string& host,
                                     remote::FirstContact first_contact,
@@ -112,11 +121,11 @@ Result<contract::HostView> bring_up(const FleetContext& context, const FleetClie
     return Error{ErrorCode::Conflict,
                  fmt::format("host '{}' comes by itself: `llorch-pool join` there", host)};
   }
-  if (Status good = look_at(door, host, first_contact, steps); !good.ok()) return good.error();
-  const Result<json::Value> asked = client.calls().post(
-      "/v2/hosts", contract::write_fields(contract::HostRequest{host}), {.stop = stop});
-  if (!asked.ok()) return asked.error();
-  Result<contract::HostView> view = wait_until_up(client, host, stop);
+  // Nor is one needed to this machine.
+  if (!known.ok() || known->kind != "local") {
+    if (Status good = look_at(door, host, first_contact, steps); !good.ok()) return good.error();
+  }
+  Result<contract::HostView> view = ask_up(client, host, stop);
   if (!view.ok()) return view.error();
   steps.add(true,
             fmt::format("its pool answers: {} cores, {} devices, {} free for models", view->cores,
@@ -149,6 +158,16 @@ Status take_down(const FleetClient& client, const std::string& host, const std::
 }
 
 }  // namespace
+
+Status take_local_back(const FleetClient& client, const std::stop_token& stop) {
+  const std::string local = "local";
+  const auto view = client.get<contract::HostView>(host_path(local), {.stop = stop});
+  if (!view.ok() && view.error().code == ErrorCode::NotFound) return ok_status();
+  if (!view.ok()) return view.error();
+  if (view->kind != "local" || view->state != "unknown") return ok_status();
+  const Result<contract::HostView> up = ask_up(client, local, stop);
+  return up.ok() ? ok_status() : Status(up.error());
+}
 
 int up_hosts(const FleetContext& context, const std::vector<std::string>& hosts, bool accept_new) {
   const Result<HostDoor> door = open_door(context);

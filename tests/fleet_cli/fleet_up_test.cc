@@ -104,6 +104,25 @@ TEST(FleetUp, OneMachineFromNothingToAnswersAndBack) {
   EXPECT_THAT(home.processes(), IsEmpty());
 }
 
+TEST(FleetUp, ThisMachineComesBackAfterItWasTakenDown) {
+  const FleetHome home;
+  ASSERT_EQ(home.llorch({"up"}).exit_code, 0);
+  const std::vector<std::string> run = {"run", "-m", "builtin", "-n", "3", "--raw", "Once"};
+  ASSERT_EQ(home.llorch({"down", "local"}).exit_code, 0);
+  const ProgramOutcome away = home.llorch(run);
+  EXPECT_EQ(away.exit_code, 1);
+  EXPECT_THAT(away.err, HasSubstr("llorch up"));
+  const ProgramOutcome up = home.llorch({"up"});
+  EXPECT_EQ(up.exit_code, 0) << up.err;
+  const ProgramOutcome back = home.llorch(run);
+  EXPECT_EQ(back.exit_code, 0) << "what the message told to do helps: " << back.err;
+
+  ASSERT_EQ(home.llorch({"down", "local"}).exit_code, 0);
+  const ProgramOutcome by_name = home.llorch({"up", "local"});
+  EXPECT_EQ(by_name.exit_code, 0) << "no ssh is asked for it: " << by_name.err;
+  EXPECT_EQ(home.llorch(run).exit_code, 0);
+}
+
 TEST(FleetUp, ABatchOfPromptsAndItsBackup) {
   const FleetHome home;
   ASSERT_EQ(home.llorch({"up"}).exit_code, 0);
