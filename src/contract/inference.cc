@@ -109,7 +109,7 @@ Error summary_of(const std::vector<json::FieldError>& errors) {
 }
 
 Error reject_body(ErrorCode code, std::string message, std::vector<json::FieldError>& errors) {
-  errors.push_back({"body", "JSON object", message, {}});
+  errors.push_back({"request", "JSON object", message, {}});
   return {code, std::move(message)};
 }
 

@@ -108,7 +108,7 @@ TEST(InferenceRequest, RefusesABodyThatIsNoObject) {
         R"({"job_id":"j","prompt":"p","temperature":NaN})",
         R"({"job_id":"j","prompt":"p","temperature":1e999})",
         R"({"job_id":"j","prompt":"p","prompt":"q"})", "{\"prompt\":\"\xff\"}"}) {
-    EXPECT_THAT(failures_of(body), ElementsAre("body | JSON object")) << body;
+    EXPECT_THAT(failures_of(body), ElementsAre("request | JSON object")) << body;
     EXPECT_EQ(parse(body).error().code, ErrorCode::InvalidArgument);
   }
 }
