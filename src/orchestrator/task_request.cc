@@ -143,12 +143,20 @@ void check_options(const contract::TaskOptions& options, const fleet::SubmittedR
   }
 }
 
+// Of a name that is there and wrong, what is wrong has been said.
+void require_name(std::string_view field, std::string_view name,
+                  std::vector<json::FieldError>& errors) {
+  const bool is_told = std::any_of(errors.begin(), errors.end(),
+                                   [field](const auto& error) { return error.field == field; });
+  if (name.empty() && !is_told)
+    errors.push_back({std::string(field), "required", "is required: the name of a model", {}});
+}
+
 Status fill_execute(const json::Object& body, const contract::TaskOptions& options,
                     const json::Object& own, Submission& submission,
                     std::vector<json::FieldError>& errors) {
   Result<ExecutePart> part = read_execute(body, own, errors);
-  if (options.model.empty())
-    errors.push_back({"model", "required", "is required: the name of a model", {}});
+  require_name("model", options.model, errors);
   if (!part.ok()) return part.error();
   fleet::SubmittedRecord& facts = submission.facts;
   submission.body = std::make_shared<const std::string>(std::move(part->body));
@@ -182,8 +190,7 @@ Status fill_openai(const json::Object& body, const contract::TaskOptions& option
   }
   if (!part.ok()) return part.error();
   facts.model_name = part->model.empty() ? options.model : part->model;
-  if (facts.model_name.empty())
-    errors.push_back({"request.model", "required", "is required: the name of a model", {}});
+  require_name("request.model", facts.model_name, errors);
   submission.body = std::make_shared<const std::string>(json::serialize(*request));
   submission.prefix = prefix_hashes(*submission.body);
   facts.prompt_tokens = guess_tokens(submission.body->size());

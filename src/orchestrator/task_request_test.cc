@@ -72,6 +72,10 @@ TEST(TaskRequest, EveryFailureIsNamedAtOnce) {
       "colour is unknown beside a request; request is required: the body of OpenAI's endpoint "
       "of this kind");
   EXPECT_EQ(fields_of(errors), (std::vector<std::string>{"colour", "request"}));
+  const Result<Submission> number =
+      read_task_request(task(R"({"prompt":"x","model":5})"), {}, errors);
+  ASSERT_FALSE(number.ok());
+  EXPECT_EQ(number.error().message, "model must be a string, not an integer");
   http::Request odd = task(R"({"model":"m","prompt":"x","labels":["gpu","a b"]})");
   odd.headers.add("Idempotency-Key", "");
   EXPECT_FALSE(read_task_request(odd, {}, errors).ok());
