@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -136,14 +137,17 @@ std::optional<std::uint64_t> read_seed(json::FieldReader& reader) {
   const json::Value* value = reader.optional_value("seed");
   if (value == nullptr) return std::nullopt;
   if (const std::uint64_t* number = value->if_uint64()) return *number;
-  constexpr double kTwoTo63 = 9223372036854775808.0;
   const double* real = value->if_double();
-  if (real == nullptr || (*real >= -kTwoTo63 && *real < kTwoTo63)) {
+  if (real == nullptr) {  // an integer with a sign, or no number at all
     const auto number =
         reader.optional_integer("seed", std::numeric_limits<std::int64_t>::min(), kInt64Max);
     if (number) return static_cast<std::uint64_t>(*number);
     return std::nullopt;
   }
+  constexpr double kTwoTo63 = 9223372036854775808.0;
+  // The least of them is written as an integer: a double of its value may be one below it.
+  if (*real > -kTwoTo63 && *real < kTwoTo63 && std::trunc(*real) == *real)
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(*real));
   reader.fail("seed", "-2^63..2^64-1", "must be an integer from -2^63 to 2^64-1");
   return std::nullopt;
 }

@@ -306,9 +306,11 @@ TEST(Chat, RefusesAndNames) {
   EXPECT_THAT(wrong_tools, HasSubstr("tools[0].function.name must"));
   EXPECT_THAT(wrong_tools, HasSubstr("tools[1] must"));
   EXPECT_THAT(wrong_tools, Not(HasSubstr("there are no tools")));
-  EXPECT_THAT(
-      worker.post("/v1/chat/completions", "{" + messages + R"(,"seed":18446744073709551616})"),
-      HasSubstr("seed must be an integer from -2^63 to 2^64-1"));
+  for (const char* seed : {"18446744073709551616", "1.5", "-0.5", "1e300"}) {
+    EXPECT_THAT(worker.post("/v1/chat/completions", "{" + messages + ",\"seed\":" + seed + "}"),
+                HasSubstr("seed must be an integer from -2^63 to 2^64-1"))
+        << seed;
+  }
   const std::string other =
       worker.post("/v1/chat/completions", "{" + messages + R"(,"model":"gpt"})");
   EXPECT_EQ(status_of(other), 404);
