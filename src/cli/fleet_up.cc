@@ -26,7 +26,6 @@
 #include "base/process_table.h"
 #include "base/terminal.h"
 #include "cli/fleet_command.h"
-#include "cli/local_host.h"
 #include "cli/output.h"
 #include "contract/fleet_api.h"
 #include "http/url.h"
@@ -175,10 +174,6 @@ int up(const FleetContext& context) {
   Result<FoundOrchestrator> found = find_or_start_orchestrator(target_of(context));
   if (!found.ok()) return fail(found.error());
   const FleetClient& client = found->client;
-  // One that was started just now has it, whatever was before.
-  if (!found->was_started) {
-    if (Status back = take_local_back(client, {}); !back.ok()) return fail(back.error());
-  }
   if (target_of(context).url.empty()) {
     if (Status used = await_local_pool(client); !used.ok()) return fail(used.error());
   }

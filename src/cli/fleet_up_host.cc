@@ -15,7 +15,6 @@
 #include "cli/fleet_command.h"
 #include "cli/fleet_tables.h"
 #include "cli/host_door.h"
-#include "cli/local_host.h"
 #include "cli/output.h"
 #include "http/url.h"
 
@@ -157,8 +156,8 @@ Status take_down(const FleetClient& client, const std::string& host, const std::
   }
 }
 
-}  // namespace
-
+// Takes this machine's pool into the fleet again where `llorch down local` took it out, and waits
+// until it has work; ok where it is in it, or was never to be.
 Status take_local_back(const FleetClient& client, const std::stop_token& stop) {
   const std::string local = "local";
   const auto view = client.get<contract::HostView>(host_path(local), {.stop = stop});
@@ -168,6 +167,8 @@ Status take_local_back(const FleetClient& client, const std::stop_token& stop) {
   const Result<contract::HostView> up = ask_up(client, local, stop);
   return up.ok() ? ok_status() : Status(up.error());
 }
+
+}  // namespace
 
 int up_hosts(const FleetContext& context, const std::vector<std::string>& hosts, bool accept_new) {
   const Result<HostDoor> door = open_door(context);
