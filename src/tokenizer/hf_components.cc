@@ -265,8 +265,10 @@ Status add_pre_tokenizer(const json::Object& object, PreTokenizerParts& parts) {
     parts.rules.push_back(make_class_rule(Kind::Whitespace, SplitBehavior::Removed));
     parts.rules.push_back(make_class_rule(Kind::Punctuation, SplitBehavior::Isolated));
   } else if (type == "Whitespace") {
-    Result<SplitRule> rule =
-        make_regex_rule(R"(\w+|[^\w\s]+)", SplitBehavior::Removed, /*inverted=*/true);
+    // Rust's \w, which is not Oniguruma's.
+    constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})";
+    Result<SplitRule> rule = make_regex_rule(fmt::format("[{0}]+|[^{0}\\s]+", kWord),
+                                             SplitBehavior::Removed, /*inverted=*/true);
     if (!rule.ok()) return rule.error();
     parts.rules.push_back(rule.take());
   } else {

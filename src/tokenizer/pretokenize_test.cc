@@ -114,6 +114,25 @@ TEST(PreTokenizer, SplitsAtMatchesOfNothing) {
   EXPECT_EQ(split(rule, "1234567"), (Words{"1", "234", "567"}));
 }
 
+// As the library's Python package splits them (tokenizers 0.23).
+TEST(Regex, WordsAreThoseOfOniguruma) {
+  const auto split_by = [](std::string_view expression, std::string_view text) {
+    return split(make_regex_rule(expression, SplitBehavior::Removed, /*inverted=*/true).take(),
+                 std::string(text));
+  };
+  // A letter with a mark, raised and broken digits of Latin-1 and of others, a circled letter, a
+  // joiner.
+  constexpr std::string_view kText = "e\u0301x_1 \u00B2\u00BD \u2079\u2153 \u24D0 a\u200Cb";
+  EXPECT_EQ(split_by(R"(\w+)", kText), (Words{"e\u0301x_1", "\u00B2\u00BD", "\u24D0", "a", "b"}));
+  EXPECT_EQ(split_by(R"([\w-]+)", "e\u0301-\u2079"), (Words{"e\u0301-"}));
+  EXPECT_EQ(split_by(R"(\W+)", "e\u0301 \u2079"), (Words{" \u2079"}));
+  EXPECT_EQ(
+      split(make_regex_rule(R"(\b)", SplitBehavior::Isolated, false).take(), "e\u0301x \u2079"),
+      (Words{"e\u0301x", " \u2079"}));
+  EXPECT_NE(Regex::compile(R"([\W_])").error().message.find("\\W within a character class"),
+            std::string::npos);
+}
+
 TEST(Regex, RefusesWhatItCannotDo) {
   EXPECT_EQ(Regex::compile("[a").error().code, ErrorCode::Unsupported);
   const Error error = Regex::compile(R"([\p{L}&&[^a]])").error();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include "base/utf8.h"
@@ -92,6 +93,42 @@ std::string familiar_text(std::string_view text) {
   return copy;
 }
 
+// What is a letter of a word to Oniguruma, which runs the expressions of tokenizer files: with
+// Latin-1's raised digits and fractions and no others. PCRE2 has all of these and no marks.
+constexpr std::string_view kWord =
+    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
+
+// The expression with \w, \W, \b and \B spelled out. Nothing where one of them stands where it
+// cannot be: \W within a class.
+std::optional<std::string> spell_out_words(std::string_view expression) {
+  std::string out;
+  bool in_class = false;
+  for (std::size_t i = 0; i < expression.size(); ++i) {
+    const char c = expression[i];
+    if (c != '\\' || i + 1 == expression.size()) {
+      if (c == '[') in_class = true;
+      if (c == ']') in_class = false;
+      out += c;
+      continue;
+    }
+    const char escaped = expression[++i];
+    if (in_class && escaped == 'W') return std::nullopt;
+    if (escaped == 'w') {
+      out += in_class ? std::string(kWord) : fmt::format("[{}]", kWord);
+    } else if (escaped == 'W') {
+      out += fmt::format("[^{}]", kWord);
+    } else if (!in_class && escaped == 'b') {
+      out += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord);
+    } else if (!in_class && escaped == 'B') {
+      out += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord);
+    } else {
+      out += c;
+      out += escaped;
+    }
+  }
+  return out;
+}
+
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 256> buffer{};
   pcre2_get_error_message(code, buffer.data(), buffer.size());
@@ -163,13 +200,19 @@ Result<Regex> Regex::compile(std::string_view expression, Effort effort) {
         fmt::format("expression {}: intersections of character classes (&&) are not supported",
                     base::quoted(expression))};
   }
+  const std::optional<std::string> spelled = spell_out_words(expression);
+  if (!spelled) {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("expression {}: \\W within a character class is not supported",
+                             base::quoted(expression))};
+  }
   int error = 0;
   PCRE2_SIZE offset = 0;
   constexpr std::uint32_t kOptions =
       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
   const std::uint32_t watched = effort == Effort::Unknown ? PCRE2_AUTO_CALLOUT : 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()),
-                                   expression.size(), kOptions | watched, &error, &offset, nullptr);
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled->data()), spelled->size(),
+                                   kOptions | watched, &error, &offset, nullptr);
   if (code == nullptr) {
     return Error{ErrorCode::Unsupported,
                  fmt::format("expression {} does not compile at byte {}: {}",
