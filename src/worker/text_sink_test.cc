@@ -338,11 +338,11 @@ TEST_F(SentencePieceSinkTest, AStopStringMayBeginWithTheSpaceOfTheFirstPiece) {
 }
 
 TEST_F(TextSinkTest, FailuresAreErrors) {
-  const std::pair<engine::FinishReason, ErrorCode> kCases[] = {
+  const std::pair<engine::FinishReason, ErrorCode> cases[] = {
       {engine::FinishReason::Cancelled, ErrorCode::Cancelled},
       {engine::FinishReason::TimedOut, ErrorCode::DeadlineExceeded},
       {engine::FinishReason::Failed, ErrorCode::DeviceFailed}};
-  for (const auto& [reason, code] : kCases) {
+  for (const auto& [reason, code] : cases) {
     const auto sink = make({});
     engine::GenerationEnd end{.reason = reason};
     if (reason == engine::FinishReason::Failed) end.error = Error{ErrorCode::DeviceFailed, "gone"};
