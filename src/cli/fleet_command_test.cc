@@ -53,6 +53,14 @@ TEST(FleetCommand, WithoutAnOrchestratorTheNextStepIsNamed) {
   const ProgramOutcome typo = test::run_program(LLORCH, {"statsu"}, environment);
   EXPECT_EQ(typo.exit_code, 2);
   EXPECT_THAT(typo.err, HasSubstr("did you mean status"));
+  const auto says = [&environment](const std::vector<std::string>& words) {
+    const ProgramOutcome outcome = test::run_program(LLORCH, words, environment);
+    EXPECT_EQ(outcome.exit_code, 2);
+    return outcome.err;
+  };
+  EXPECT_EQ(says({}), "llorch: no command is named; `llorch --help` shows them\n");
+  EXPECT_EQ(says({"jobs"}), "llorch: no command is named; `llorch jobs --help` shows them\n");
+  EXPECT_EQ(says({"plan"}), "llorch: MODEL is required; `llorch plan --help` says more\n");
   const ProgramOutcome address =
       test::run_program(LLORCH, {"status", "--orchestrator", "zz"}, environment);
   EXPECT_EQ(address.exit_code, 2);

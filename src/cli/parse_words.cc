@@ -120,6 +120,20 @@ std::string unexpected_words(const CLI::App& app) {
   return fmt::format("there is no place for {} here", quoted);
 }
 
+// What CLI11 says of words that it knows, with where help for them is.
+std::string tell_rest(const CLI::App& app, std::string_view problem) {
+  const CLI::App* at = &app;
+  std::string path = app.get_name();
+  for (std::vector<CLI::App*> parsed = app.get_subcommands(); !parsed.empty();
+       parsed = at->get_subcommands()) {
+    at = parsed.front();
+    path += " " + at->get_name();
+  }
+  const bool has_no_command = problem == "A subcommand is required";
+  return fmt::format("{}; `{} --help` {}", has_no_command ? "no command is named" : problem, path,
+                     has_no_command ? "shows them" : "says more");
+}
+
 }  // namespace
 
 std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
@@ -140,8 +154,7 @@ std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
       mistake = tell_value(error.what());
     if (mistake.empty() && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
       mistake = unexpected_words(app);
-    complain(mistake.empty() ? error.what() : mistake);
-    if (mistake.empty()) write_err("Run with --help for more information.\n");
+    complain(mistake.empty() ? tell_rest(app, error.what()) : mistake);
     return kUsage;
   }
 }
