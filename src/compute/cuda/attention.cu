@@ -19,12 +19,7 @@ struct Attend {
   std::int64_t q_stride;
   CacheShape keys;
   CacheShape values;
-  const std::int32_t* positions;     // (rows)
-  const std::int32_t* sequences;     // (rows)
-  const std::int32_t* block_tables;  // (num_sequences, blocks_max)
-  std::int64_t table_stride;
-  std::int64_t num_sequences;
-  std::int64_t blocks_max;
+  RowPlaces places;
   float scale;
   float softcap;
   std::int64_t window;
@@ -47,13 +42,13 @@ struct Place {
 };
 
 __device__ Place find_place(const Attend& args, std::int64_t row, std::int64_t head) {
-  const std::int64_t position = args.positions[row];
-  const std::int64_t sequence = args.sequences[row];
-  require(sequence >= 0 && sequence < args.num_sequences);
-  require(position >= 0 && position / args.keys.block_tokens < args.blocks_max);
+  const std::int64_t position = args.places.positions[row];
+  const std::int64_t sequence = args.places.sequences[row];
+  require(sequence >= 0 && sequence < args.places.num_sequences);
+  require(position >= 0 && position / args.keys.block_tokens < args.places.blocks_max);
   require(args.scores == nullptr || position < args.keys_max);
   return {.kv_head = head / (args.heads / args.keys.kv_heads),
-          .table = args.block_tables + sequence * args.table_stride,
+          .table = args.places.block_tables + sequence * args.places.table_stride,
           .first = first_visible(position, args.window),
           .last = position,
           .scores = args.scores == nullptr
@@ -150,12 +145,7 @@ void launch_attention(const AttentionArgs& args, bool rounds_queries, const Queu
       .q_stride = args.q.row_stride,
       .keys = cache_shape(args.cache.keys),
       .values = cache_shape(args.cache.values),
-      .positions = static_cast<const std::int32_t*>(args.positions.data),
-      .sequences = static_cast<const std::int32_t*>(args.sequences.data),
-      .block_tables = static_cast<const std::int32_t*>(args.block_tables.data),
-      .table_stride = args.block_tables.row_stride,
-      .num_sequences = args.block_tables.dims[0],
-      .blocks_max = args.block_tables.dims[1],
+      .places = row_places(args),
       .scale = args.scale,
       .softcap = args.softcap,
       .window = args.window,

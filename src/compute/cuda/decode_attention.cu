@@ -28,8 +28,8 @@ class DecodeSplit {
   __device__ DecodeSplit(const Attend& args, std::int64_t first_row, unsigned char* memory)
       : args_(args),
         row(first_row + blockIdx.z),
-        position(args.positions[row]),
-        sequence_(args.sequences[row]),
+        position(args.places.positions[row]),
+        sequence_(args.places.sequences[row]),
         seen_(Seen::at(args, position)),
         first_(static_cast<int>(blockIdx.x) * kSplitKeys),
         keys_(reinterpret_cast<__half*>(memory)),
@@ -39,8 +39,8 @@ class DecodeSplit {
         warp_(static_cast<int>(threadIdx.x) / 32),
         g_(static_cast<int>(threadIdx.x) % 32 / 4),
         t_(static_cast<int>(threadIdx.x) % 4) {
-    require(sequence_ >= 0 && sequence_ < args.num_sequences);
-    require(position >= 0 && (position >> args.block_bits) < args.blocks_max);
+    require(sequence_ >= 0 && sequence_ < args.places.num_sequences);
+    require(position >= 0 && (position >> args.block_bits) < args.places.blocks_max);
     first_split = seen_.first / kSplitKeys;
     last_split = position / kSplitKeys;
     const int split = static_cast<int>(blockIdx.x);

@@ -26,6 +26,27 @@ inline CacheShape cache_shape(const tensor::TensorView& cache) {
   return {cache.dims[0], cache.row_stride, cache.dims[1], cache.dims[2], cache.dims[3]};
 }
 
+// What attention's rows are: places of sequences, whose blocks are in tables.
+struct RowPlaces {
+  const std::int32_t* positions = nullptr;     // (rows)
+  const std::int32_t* sequences = nullptr;     // (rows)
+  const std::int32_t* block_tables = nullptr;  // (num_sequences, blocks_max)
+  std::int64_t table_stride = 0;
+  std::int64_t num_sequences = 0;
+  std::int64_t blocks_max = 0;
+};
+
+inline RowPlaces row_places(const AttentionArgs& args) {
+  return {
+      .positions = static_cast<const std::int32_t*>(args.positions.data),
+      .sequences = static_cast<const std::int32_t*>(args.sequences.data),
+      .block_tables = static_cast<const std::int32_t*>(args.block_tables.data),
+      .table_stride = args.block_tables.row_stride,
+      .num_sequences = args.block_tables.dims[0],
+      .blocks_max = args.block_tables.dims[1],
+  };
+}
+
 // Element offset of the head_dim values that `kv_head` keeps in place `token` of a block.
 LLORCH_HOST_DEVICE inline std::int64_t cache_offset(const CacheShape& cache, std::int64_t block,
                                                     std::int64_t kv_head, std::int64_t token) {

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kPrefillThreads)
   };
   const int first_position = run.first_position + row_of(first_pair);
   const int last = run.first_position + row_of(first_pair + kPairs - 1);
-  require((last >> args.block_bits) < args.blocks_max);
+  require((last >> args.block_bits) < args.places.blocks_max);
   const int tiles = last / kKeyTile + 1;
   // From the split of the oldest key that a row of this block sees.
   const int first_tile = Seen::at(args, first_position).first / kSplitKeys * kSplitTiles;
@@ -224,12 +224,7 @@ void launch_tiled_attention(const AttentionArgs& args, const RoundedTarget& roun
       .values = static_cast<const __half*>(args.cache.values.data),
       .cache = cache_shape(args.cache.keys),
       .block_bits = log2_of(args.cache.keys.dims[2]),
-      .positions = static_cast<const std::int32_t*>(args.positions.data),
-      .sequences = static_cast<const std::int32_t*>(args.sequences.data),
-      .block_tables = static_cast<const std::int32_t*>(args.block_tables.data),
-      .table_stride = args.block_tables.row_stride,
-      .num_sequences = args.block_tables.dims[0],
-      .blocks_max = args.block_tables.dims[1],
+      .places = row_places(args),
       .heads = static_cast<int>(args.q.dims[1]),
       .group = static_cast<int>(args.q.dims[1] / args.cache.keys.dims[1]),
       .scale = args.scale,

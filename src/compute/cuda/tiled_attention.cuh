@@ -23,13 +23,8 @@ struct Attend {
   const __half* keys;
   const __half* values;
   CacheShape cache;
-  int block_bits;                    // log2 of the tokens of a block
-  const std::int32_t* positions;     // of each row
-  const std::int32_t* sequences;     // likewise
-  const std::int32_t* block_tables;  // (num_sequences, table_stride)
-  std::int64_t table_stride;
-  std::int64_t num_sequences;
-  std::int64_t blocks_max;
+  int block_bits;  // log2 of the tokens of a block
+  RowPlaces places;
   int heads;
   int group;  // heads that share keys
   float scale;
@@ -43,7 +38,7 @@ inline constexpr float kLog2E = 1.4426950408889634F;
 template <int Dim>
 __device__ inline std::int64_t cache_at(const Attend& args, int sequence, int kv_head, int key) {
   const std::int64_t block =
-      args.block_tables[sequence * args.table_stride + (key >> args.block_bits)];
+      args.places.block_tables[sequence * args.places.table_stride + (key >> args.block_bits)];
   require(block >= 0 && block < args.cache.blocks);
   const int token = key & ((1 << args.block_bits) - 1);
   return block * args.cache.block_stride +
