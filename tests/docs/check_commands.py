@@ -12,6 +12,9 @@ import shlex
 import subprocess
 import sys
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import checked
+
 TABLES = ("llorch", "llorch-pool")  # say their table themselves
 OTHERS = ("llorch-cpud", "orchestratord", "pool-managerd", "llorch-bench", "llorch-checkpoints", "llorch-convert", "llorch-inspect",
           "llorch-perplexity", "llorch-tokenize")
@@ -158,10 +161,7 @@ def main():
                 count += found
             else:
                 problems.append(found)
-    print("\n".join(problems) if problems else f"{count} commands are as the programs have them")
-    if count == 0:
-        raise SystemExit("no commands found")
-    raise SystemExit(1 if problems else 0)
+    checked.end(problems, count, "commands", "commands are as the programs have them")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ import pathlib
 import re
 import sys
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import checked
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 LINES_MAX = 500
@@ -129,11 +132,7 @@ def check(src):
 def main():
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
-    problems, files = check(pathlib.Path(sys.argv[1]))
-    print("\n".join(problems) if problems else f"{files} files obey src/layers.txt")
-    if files == 0 and not problems:
-        raise SystemExit("no source files found")
-    raise SystemExit(1 if problems else 0)
+    checked.end(*check(pathlib.Path(sys.argv[1])), "source files", "files obey src/layers.txt")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ import pathlib
 import re
 import sys
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import checked
+
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 HOME = {"src/base/mutex.h", "src/base/thread.h"}
 LOCK = re.compile(r"std::(?:\w*mutex|condition_variable\w*|lock_guard|scoped_lock|unique_lock|shared_lock|once_flag)\b"
@@ -55,11 +58,7 @@ def check(root):
 def main():
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
-    problems, files = check(pathlib.Path(sys.argv[1]))
-    print("\n".join(problems) if problems else f"{files} files take their locks and threads from base/")
-    if files == 0:
-        raise SystemExit("no source files found")
-    raise SystemExit(1 if problems else 0)
+    checked.end(*check(pathlib.Path(sys.argv[1])), "source files", "files take their locks and threads from base/")
 
 
 if __name__ == "__main__":
