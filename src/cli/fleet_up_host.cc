@@ -156,18 +156,6 @@ Status take_down(const FleetClient& client, const std::string& host, const std::
   }
 }
 
-// Takes this machine's pool into the fleet again where `llorch down local` took it out, and waits
-// until it has work; ok where it is in it, or was never to be.
-Status take_local_back(const FleetClient& client, const std::stop_token& stop) {
-  const std::string local = "local";
-  const auto view = client.get<contract::HostView>(host_path(local), {.stop = stop});
-  if (!view.ok() && view.error().code == ErrorCode::NotFound) return ok_status();
-  if (!view.ok()) return view.error();
-  if (view->kind != "local" || view->state != "unknown") return ok_status();
-  const Result<contract::HostView> up = ask_up(client, local, stop);
-  return up.ok() ? ok_status() : Status(up.error());
-}
-
 }  // namespace
 
 int up_hosts(const FleetContext& context, const std::vector<std::string>& hosts, bool accept_new) {
