@@ -78,7 +78,9 @@ TEST(LlorchCheckpoints, HoldsABackendThatRoundsItsInputToTheSameTolerances) {
       EXPECT_EQ(outcome.exit_code, 0) << name << " " << form << outcome.out << outcome.err;
       taken += json::parse(outcome.out).take().at("inputs_taken").as_int64();
     }
-    if (form == std::string_view("f16")) EXPECT_GT(taken, 0);
+    if (form == std::string_view("f16")) {
+      EXPECT_GT(taken, 0);
+    }
   }
   const auto wrong = run_program(
       {"--model", test::source_path("tests/golden/gpt2_tiny").string(), "--input", "f8"});
