@@ -344,8 +344,8 @@ TEST_F(Serve, StoppingSaysHowManyAnswersItCut) {
   ASSERT_TRUE(is_ready()) << manager->err();
   ASSERT_EQ(home_.pool({"worker", "spawn", "cpu", "--model", "builtin"}).exit_code, 0);
   http::ClientRequest request(http::Method::Post, home_.workers().at(0).uri + "/v1/completions");
-  // Without the end token each tells on until the context is full; four times as many answers as run
-  // together, so that a fast processor has not ended them before the manager's next look.
+  // Without the end token each tells on until the context is full; four times as many answers as
+  // run together, so that a fast processor has not ended them before the manager's next look.
   request.body =
       R"({"prompt":"Once","temperature":0,"stream":true,"n":5,"max_tokens":1000,"logit_bias":{"0":-100}})";
   std::array<std::string, 12> streams;
