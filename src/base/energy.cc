@@ -38,6 +38,7 @@ double joules_between(const std::vector<EnergyCounter>& before,
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
     const bool has_turned = after[i].value < before[i].value;
+    if (has_turned && after[i].range < before[i].value) continue;  // where it turns is not known
     sum += after[i].value + (has_turned ? after[i].range : 0) - before[i].value;
   }
   return static_cast<double>(sum) / 1e6;

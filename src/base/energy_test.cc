@@ -26,6 +26,9 @@ TEST(Energy, IsWhatAllProcessorsCounted) {
   write(1, "energy_uj", 12'500'000);
   EXPECT_DOUBLE_EQ(joules_between(before, read_processor_energy(root.path())), 120 + 7.5);
   EXPECT_DOUBLE_EQ(joules_between(before, {}), 0);
+
+  write(1, "energy_uj", 1'000'000);  // began anew, and nothing says where: not a number to add up
+  EXPECT_DOUBLE_EQ(joules_between(before, read_processor_energy(root.path())), 120);
 }
 
 }  // namespace
