@@ -100,14 +100,6 @@ Result<contract::HostView> wait_until_up(const FleetClient& client, const std::s
                            kUpPatience.count())};
 }
 
-Result<contract::HostView> ask_up(const FleetClient& client, const std::string& host,
-                                  const std::stop_token& stop) {
-  const Result<json::Value> asked = client.calls().post(
-      "/v2/hosts", contract::write_fields(contract::HostRequest{host}), {.stop = stop});
-  if (!asked.ok()) return asked.error();
-  return wait_until_up(client, host, stop);
-}
-
 Result<contract::HostView> bring_up(const FleetContext& context, const FleetClient& client,
                                     const HostDoor& door, const std::string& host,
                                     remote::FirstContact first_contact,
@@ -124,7 +116,10 @@ Result<contract::HostView> bring_up(const FleetContext& context, const FleetClie
   if (!known.ok() || known->kind != "local") {
     if (Status good = look_at(door, host, first_contact, steps); !good.ok()) return good.error();
   }
-  Result<contract::HostView> view = ask_up(client, host, stop);
+  const Result<json::Value> asked = client.calls().post(
+      "/v2/hosts", contract::write_fields(contract::HostRequest{host}), {.stop = stop});
+  if (!asked.ok()) return asked.error();
+  Result<contract::HostView> view = wait_until_up(client, host, stop);
   if (!view.ok()) return view.error();
   steps.add(true,
             fmt::format("its pool answers: {} cores, {} devices, {} free for models", view->cores,
