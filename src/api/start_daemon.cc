@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fd.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/process.h"
@@ -26,20 +27,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTick{20};
 constexpr off_t kTailBytes = 64 << 10;
 constexpr std::size_t kShownBytesMax = 1'000;
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Everything but what another service manager told us.
 std::vector<std::string> environment_for_daemon() {
@@ -75,7 +62,7 @@ std::string read_end(int fd, off_t begin) {
 
 // What was written since; of a log that was moved aside, what its successor has.
 std::string read_since(const std::filesystem::path& log_file, const LogEnd& before) {
-  const Fd file(::open(log_file.c_str(), O_RDONLY | O_CLOEXEC));
+  const base::Fd file(::open(log_file.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return {};
   const bool is_same = info.st_ino == before.file && info.st_size >= before.size;
@@ -142,7 +129,7 @@ Status start_daemon(const DaemonStart& start, const std::function<bool()>& is_re
     return made;
   const LogEnd before = find_end(start.log_file);
   // In memory, so that a full disk does not silence it.
-  const Fd output(::memfd_create("daemon-output", MFD_CLOEXEC));
+  const base::Fd output(::memfd_create("daemon-output", MFD_CLOEXEC));
   auto held = base::HeldProcess::spawn(start.program, start.arguments, environment_for_daemon(),
                                        output.get());
   if (!held.ok()) return held.error();

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/fd.h"
+
 namespace llorch::base {
 namespace {
 
@@ -22,20 +24,6 @@ constexpr int kTemporaryKept = 4;
 constexpr mode_t kFolderMode = 0700;
 constexpr mode_t kOwnerMode = 0600;
 constexpr mode_t kEverybodyMode = 0644;
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Error system_error(std::string_view what, const std::filesystem::path& path) {
   const int number = errno;
@@ -110,7 +98,7 @@ std::string_view describe_file_kind(unsigned mode) {
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
   Result<OpenFile> opened = open_regular_file(path);
   if (!opened.ok()) return opened.error();
-  const FileDescriptor fd(opened->fd);
+  const Fd fd(opened->fd);
   const std::byte* data = nullptr;
   if (opened->size > 0) {
     void* mapped = ::mmap(nullptr, opened->size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
@@ -158,7 +146,7 @@ void touch_pages(std::span<const std::byte> memory) {
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
   Result<OpenFile> opened = open_regular_file(path);
   if (!opened.ok()) return opened.error();
-  const FileDescriptor fd(opened->fd);
+  const Fd fd(opened->fd);
   if (opened->size > max_bytes) {
     return Error{ErrorCode::TooLarge, fmt::format("{} has {} bytes, more than the {} allowed here",
                                                   path.string(), opened->size, max_bytes)};
@@ -250,7 +238,7 @@ Status AtomicFile::commit() {
 
   // The rename itself is durable only once the folder is.
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
-  const FileDescriptor folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder_fd.get() < 0 || ::fsync(folder_fd.get()) != 0)
     return system_error("sync the folder of", path_);
   return ok_status();

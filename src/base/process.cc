@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fd.h"
 #include "base/job_border.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -30,24 +31,6 @@ namespace {
 constexpr int kExecFailed = 127;
 constexpr std::chrono::milliseconds kPollMax{10};
 constexpr int kLookUpMs = 50;
-
-// A file descriptor that is closed at the end of its scope.
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  ~Fd() { reset(); }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
-
- private:
-  int fd_;
-};
 
 struct Pipe {
   Fd read;
