@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPatience{20'000};
 constexpr milliseconds kServiceLook{200};
 
-// Nothing unless it runs, answers and has begun.
+// Nothing unless it runs, answers, has begun and does not end.
 std::optional<PoolAddress> find_running(const LocalPoolOptions& options) {
   const auto address = api::read_daemon_address(options.home.state / "pool.json");
   if (!address) return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<PoolAddress> find_running(const LocalPoolOptions& options) {
   const pool_client::PoolClient client({.url = url, .token = options.token});
   const Result<json::Object> health = client.health();
   const json::Value* status = health.ok() ? health->if_contains("status") : nullptr;
-  if (status == nullptr || *status == "starting") return std::nullopt;
+  if (status == nullptr || *status == "starting" || *status == "draining") return std::nullopt;
   return PoolAddress{url, options.token};
 }
 
@@ -57,7 +57,12 @@ Result<PoolAddress> find_or_start_local_pool(const LocalPoolOptions& options) {
   }
   const auto lock = base::FileLock::acquire(options.home.state / "pool.start.lock", kPatience);
   if (!lock.ok()) return lock.error();
-  if (auto found = find_running(options)) return *found;
+  // One that ends is waited for: until then the home is its own.
+  const auto until = Clock::now() + kPatience;
+  while (api::read_daemon_address(options.home.state / "pool.json") && Clock::now() < until) {
+    if (auto found = find_running(options)) return *found;
+    std::this_thread::sleep_for(kServiceLook);
+  }
   api::DaemonStart start{.what = "the pool manager of this machine",
                          .program = options.program,
                          .arguments = {"--any-port", "--log-format", "json"},
