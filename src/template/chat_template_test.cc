@@ -89,13 +89,10 @@ TEST(ChatTemplate, HostileTemplatesAreErrors) {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
       "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-      "{% set ns = namespace(s='aaaaaaaa') %}{% for x in range(99) %}{% set ns.s = ns.s + ns.s "
-      "%}{% endfor %}",
-      "{% set ns = namespace(s=['x']) %}{% for x in range(99) %}{% set ns.s = ns.s + ns.s %}{% "
-      "endfor %}",
-      "{% set ns = namespace(s=[]) %}{% for x in range(999) %}{% set ns.s = [ns.s] %}{% endfor %}",
-      "{% set ns = namespace(s=[]) %}{% for x in range(999) %}{% set ns.s = {'k': ns.s} %}{% "
-      "endfor %}",
+      "{% set n = namespace(s='a') %}{% for x in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}",
+      "{% set n = namespace(s=[0]) %}{% for x in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}",
+      "{% set n = namespace(s=[]) %}{% for x in range(999) %}{% set n.s = [n.s] %}{% endfor %}",
+      "{% set n = namespace(s=[]) %}{% for x in range(999) %}{% set n.s = {0: n.s} %}{% endfor %}",
       "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}",
       "{% set s = 'a' * 99999 %}{{ s.replace('a', s) }}",
       "{% set s = 'a' * 99999 %}{{ s | replace('', s) }}",

@@ -333,7 +333,7 @@ ExprPtr ExpressionParser::parse_string() {
     text += current().text;
     advance();
   }
-  expr->constant = Value::constant(std::move(text));
+  expr->constant = Value::constant(text);
   return expr;
 }
 

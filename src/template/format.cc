@@ -335,10 +335,9 @@ class BraceFormatter {
         if (end == std::string_view::npos) return run_.fail("missing ']' in format string");
         std::size_t index_at = at + 1;
         const std::optional<std::size_t> index = read_number(name, index_at);
-        value =
-            index && index_at == end
-                ? run_.item(value, Value::integer(static_cast<Int>(*index)))
-                : run_.item(value, Value::constant(std::string(name.substr(at + 1, end - at - 1))));
+        value = index && index_at == end
+                    ? run_.item(value, Value::integer(static_cast<Int>(*index)))
+                    : run_.item(value, Value::constant(name.substr(at + 1, end - at - 1)));
         at = end + 1;
       } else if (name[at] == '.') {
         std::size_t end = at + 1;

@@ -61,7 +61,7 @@ TEST(MarkedText, AddsKeepMarksAndJoinNeighbours) {
 }
 
 TEST(MarkedText, UsersNeverBecomeTheTemplate) {
-  const std::pair<std::string_view, std::string_view> kCases[] = {
+  const std::pair<std::string_view, std::string_view> cases[] = {
       {"T{{ u }}T", "T_____T"},
       {"{{ 'A' + u + 'B' }}", "A_____B"},
       {"{{ 'A' ~ u ~ n ~ 'B' }}", "A_______B"},
@@ -104,7 +104,7 @@ TEST(MarkedText, UsersNeverBecomeTheTemplate) {
       {"{% generation %}A{{ u }}{% endgeneration %}", "A_____"},
       {"{{ {'a': 'A' + u}.a }}{{ ('A' + u) | list | join }}", "A_____A_____"},
   };
-  for (const auto& [source, expected] : kCases)
+  for (const auto& [source, expected] : cases)
     EXPECT_EQ(without_users(render(source)), expected) << source;
 }
 

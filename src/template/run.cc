@@ -229,7 +229,7 @@ Value Run::json_member(std::string_view key, const json::Value& json, int depth)
   if (key == "role" && json.is_string()) {
     const std::string_view role = json::view(json.get_string());
     if (std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles))
-      return Value::constant(std::string(role));
+      return Value::constant(role);
   }
   return json_at(json, depth);
 }
@@ -289,7 +289,7 @@ Value Run::attribute(const Value& object, std::string_view name) {
   if (object.is_undefined()) return fail_undefined(object);
   if (Object* instance = object.as_object()) {
     if (std::optional<Value> value = instance->attribute(*this, name)) return *value;
-    return missing(object, Value::constant(std::string(name)));
+    return missing(object, Value::constant(name));
   }
   if (find_method(object, name) != nullptr) return method(object, name);
   if (const Dict* dict = object.as_dict()) {
@@ -300,7 +300,7 @@ Value Run::attribute(const Value& object, std::string_view name) {
     }
     if (const Value* value = dict->find(name)) return *value;
   }
-  return missing(object, Value::constant(std::string(name)));
+  return missing(object, Value::constant(name));
 }
 
 std::optional<Value> Run::element(const Value& object, const Value& key) {

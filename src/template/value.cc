@@ -52,7 +52,7 @@ const Value* Dict::find(std::string_view key) const {
   return &entries_[*found].second;
 }
 
-Value Value::constant(std::string text) {
+Value Value::constant(std::string_view text) {
   String string;
   string.add_own(text);
   return Value(std::make_shared<const String>(std::move(string)));

@@ -99,7 +99,7 @@ class Value {
   static Value real(double value) { return Value(State(value)); }
   // A constant of the program, which is the template's own text; strings made while rendering go
   // through Run::text, which counts them.
-  static Value constant(std::string text);
+  static Value constant(std::string_view text);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(state_); }
   bool is_none() const { return std::holds_alternative<None>(state_); }

@@ -100,10 +100,10 @@ class MetadataBuilder {
     array(std::move(key), formats::ElementType::String, values.size(), formats::pack_texts(values));
   }
   template <class T>
-  void numbers(std::string key, formats::ElementType type, const std::vector<T>& values) {
+  void numbers(const std::string& key, formats::ElementType type, const std::vector<T>& values) {
     std::vector<std::byte> bytes;
     for (const T value : values) append(bytes, value);
-    array(std::move(key), type, values.size(), std::move(bytes));
+    array(key, type, values.size(), std::move(bytes));
   }
   void value(std::string key, formats::Value value) {
     ASSERT_TRUE(metadata.add(std::move(key), std::move(value)).ok());

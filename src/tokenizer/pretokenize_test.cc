@@ -33,13 +33,13 @@ using Words = std::vector<std::string>;
 // Text of the kinds of characters that the expressions tell apart, and any other character now and
 // then.
 std::string random_text(std::mt19937& random) {
-  static const std::u32string kCommon =
+  static const std::u32string common =
       U"aZéд你ſ'''sStTlLrReEvVdDmM  "
       U"\t\n\r\u0085\u00A0\u2028\u3000\u180E129½٣.,!?-_\"#\u0301\u200D🙂";
   std::string text;
   const std::size_t length = 1 + random() % 40;
   for (std::size_t i = 0; i < length; ++i) {
-    char32_t c = kCommon[random() % kCommon.size()];
+    char32_t c = common[random() % common.size()];
     if (random() % 4 == 0) {
       do {
         c = static_cast<char32_t>(random() % (random() % 2 == 0 ? 0x3000U : 0x110000U));

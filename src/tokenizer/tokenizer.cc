@@ -35,6 +35,7 @@ class EncodingSink : public WordSink {
   void word(std::string_view word) override {
     if (scratch_.spend(8 + word.size())) model_.encode(word, scratch_, out_);
   }
+  void added_token(TokenId id) { out_.push_back(id); }
 
  private:
   const Model& model_;
@@ -111,8 +112,7 @@ std::vector<Segment> cut_at_held(const TokenizerParts& parts, std::string_view t
 
 // A stretch of raw text between added tokens, `offset` bytes into the whole text.
 Status encode_stretch(const TokenizerParts& parts, std::string_view raw, std::size_t offset,
-                      const TokenZones& zones, EncodeBudget& budget, WordSink& sink,
-                      std::vector<TokenId>& out) {
+                      const TokenZones& zones, EncodeBudget& budget, EncodingSink& sink) {
   const bool is_first = offset == 0;
   if (parts.normalizer.is_identity() && parts.normalized_matcher.empty()) {
     return parts.pre_tokenizer.split(raw, is_first, budget, sink);
@@ -126,7 +126,7 @@ Status encode_stretch(const TokenizerParts& parts, std::string_view raw, std::si
        holds ? cut_at_held(parts, text, held, budget)
              : cut_at_tokens(parts.normalized_matcher, parts.added, text, zones, budget)) {
     if (segment.is_token) {
-      out.push_back(parts.added[segment.token_index].id);
+      sink.added_token(parts.added[segment.token_index].id);
       continue;
     }
     const bool starts_text = is_first && segment.text.data() == text.data();
@@ -194,13 +194,14 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
+                                               const EncodeOptions& options) const {
   return encode_in(text, options.parse_special ? TokenZones::everywhere() : TokenZones::nowhere(),
                    options);
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(const MarkedPrompt& prompt,
-                                               EncodeOptions options) const {
+                                               const EncodeOptions& options) const {
   return encode_in(prompt.text, TokenZones::only_in(prompt.template_spans), options);
 }
 
@@ -227,11 +228,11 @@ Result<std::vector<TokenId>> Tokenizer::encode_in(std::string_view text, const T
   for (const Segment& segment :
        cut_at_tokens(parts_->raw_matcher, parts_->added, text, zones, budget)) {
     if (segment.is_token) {
-      ids.push_back(parts_->added[segment.token_index].id);
+      sink.added_token(parts_->added[segment.token_index].id);
       continue;
     }
     const auto offset = static_cast<std::size_t>(segment.text.data() - text.data());
-    Status status = encode_stretch(*parts_, segment.text, offset, zones, budget, sink, ids);
+    Status status = encode_stretch(*parts_, segment.text, offset, zones, budget, sink);
     if (!status.ok()) return status.error();
     if (budget.is_spent()) break;
   }

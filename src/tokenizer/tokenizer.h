@@ -49,11 +49,13 @@ class Tokenizer {
 
   // InvalidArgument when the text is not UTF-8 (the message says where), longer than 1 GiB, or
   // takes the tokenizer too long (naming the file's expression where that is why); Cancelled.
-  Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
+  Result<std::vector<TokenId>> encode(std::string_view text,
+                                      const EncodeOptions& options = {}) const;
   // A rendered chat: tokens that structure a conversation count where they lie wholly within a
   // span, and are plain text everywhere else. The ids are those of encode() with parse_special
   // wherever users write none of them. parse_special is not looked at.
-  Result<std::vector<TokenId>> encode(const MarkedPrompt& prompt, EncodeOptions options = {}) const;
+  Result<std::vector<TokenId>> encode(const MarkedPrompt& prompt,
+                                      const EncodeOptions& options = {}) const;
   // Valid UTF-8 for any ids: bytes that make no character become U+FFFD, ids that do not exist
   // nothing.
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;

@@ -48,10 +48,10 @@ bool FakeJob::say_ids(std::string text, std::vector<std::int32_t> ids, bool is_t
   return listener->on_text({.text = std::move(text), .ids = std::move(ids), .is_tail = is_tail});
 }
 
-void FakeJob::tell(std::vector<std::pair<std::string, std::vector<std::int32_t>>> pieces) const {
+void FakeJob::tell(
+    const std::vector<std::pair<std::string, std::vector<std::int32_t>>>& pieces) const {
   openai::ToldText told;
-  for (auto& [text, ids] : pieces)
-    told.pieces.push_back({.text = std::move(text), .ids = std::move(ids)});
+  for (const auto& [text, ids] : pieces) told.pieces.push_back({.text = text, .ids = ids});
   listener->on_told(std::move(told));
 }
 
@@ -264,12 +264,12 @@ bool FakeBackend::shutdown_requested() {
   return shutdown_requested_;
 }
 
-TokenReport token_report(std::string text, float logprob,
-                         std::vector<std::pair<std::string, float>> top) {
+TokenReport token_report(const std::string& text, float logprob,
+                         const std::vector<std::pair<std::string, float>>& top) {
   TokenReport report;
   report.token = {text, text, logprob};
   report.chars = base::count_scalars(text);
-  for (auto& [other, value] : top) report.top.push_back({other, other, value});
+  for (const auto& [other, value] : top) report.top.push_back({other, other, value});
   return report;
 }
 

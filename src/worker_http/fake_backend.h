@@ -47,7 +47,7 @@ struct FakeJob {
   bool abandoned = false;  // guarded by the backend's mutex
 
   void start(std::int64_t prompt_tokens = 3, std::int64_t cached_tokens = 1) const;
-  void tell(std::vector<std::pair<std::string, std::vector<std::int32_t>>> pieces) const;
+  void tell(const std::vector<std::pair<std::string, std::vector<std::int32_t>>>& pieces) const;
   bool say(std::string text, std::vector<TokenReport> tokens = {}) const;
   bool say_ids(std::string text, std::vector<std::int32_t> ids, bool is_tail = false) const;
   bool score(std::vector<TokenReport> tokens) const;  // all of the prompt's
@@ -118,8 +118,8 @@ class FakeBackend final : public InferenceBackend {
 
 ModelInfo fake_model();
 
-TokenReport token_report(std::string text, float logprob,
-                         std::vector<std::pair<std::string, float>> top = {});
+TokenReport token_report(const std::string& text, float logprob,
+                         const std::vector<std::pair<std::string, float>>& top = {});
 
 void say_hello(const FakeJob& job);  // a script: "Hel", "lo", and the end
 
