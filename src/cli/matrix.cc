@@ -58,6 +58,7 @@ json::Object cell_json(const MatrixCell& cell) {
   return {{"model", cell.name.model},
           {"backend", cell.name.backend},
           {"host", cell.name.host},
+          {"machine", cell.machine},
           {"state", name(cell.state())},
           {"quant", cell.quant},
           {"device_class", cell.device_class},
@@ -79,6 +80,7 @@ Result<MatrixCell> read_cell(const json::Value& value) {
   cell.name = {text_in(*object, "model"), text_in(*object, "backend"), text_in(*object, "host")};
   if (cell.name.model.empty() || cell.name.backend.empty() || cell.name.host.empty())
     return broken("a cell has no model, backend or host");
+  cell.machine = text_in(*object, "machine");
   cell.quant = text_in(*object, "quant");
   cell.device_class = text_in(*object, "device_class");
   cell.build = text_in(*object, "build");
@@ -167,6 +169,22 @@ void compare_checks(const MatrixCell& now, const MatrixCell& before, bool same_m
   }
 }
 
+// Older files do not say whose they are.
+bool is_of_one_machine(const MatrixCell& a, const MatrixCell& b) {
+  return a.machine.empty() || b.machine.empty() || a.machine == b.machine;
+}
+
+// That of the same name and machine, else of the same name; null: none.
+const MatrixCell* find_beside(const MatrixResult& result, const MatrixCell& cell) {
+  const MatrixCell* found = nullptr;
+  for (const MatrixCell& other : result.cells) {
+    if (other.name != cell.name) continue;
+    if (is_of_one_machine(other, cell)) return &other;
+    if (found == nullptr) found = &other;
+  }
+  return found;
+}
+
 // Those of the earlier run that this one has not; in one sentence, as a part may be all that was
 // asked for.
 void name_vanished(const MatrixResult& now, const MatrixResult& before,
@@ -174,7 +192,7 @@ void name_vanished(const MatrixResult& now, const MatrixResult& before,
   std::string names;
   std::size_t count = 0;
   for (const MatrixCell& cell : before.cells) {
-    if (now.find(cell.name) != nullptr || cell.state() == CheckState::Skipped) continue;
+    if (find_beside(now, cell) != nullptr || cell.state() == CheckState::Skipped) continue;
     if (++count <= kNamedCells) names += (count > 1 ? ", " : "") + text_of(cell.name);
   }
   if (count > kNamedCells) names += fmt::format(" and {} more", count - kNamedCells);
@@ -258,6 +276,46 @@ std::size_t MatrixResult::count(CheckState state) const {
       cells.begin(), cells.end(), [&](const MatrixCell& one) { return one.state() == state; }));
 }
 
+std::vector<std::string> machines_of(const MatrixResult& result) {
+  std::vector<std::string> machines;
+  for (const MatrixCell& cell : result.cells)
+    if (cell.state() != CheckState::Skipped && !cell.machine.empty() &&
+        std::find(machines.begin(), machines.end(), cell.machine) == machines.end())
+      machines.push_back(cell.machine);
+  if (machines.empty() && !result.machine.empty()) machines.push_back(result.machine);
+  return machines;
+}
+
+MatrixResult put_together(std::vector<MatrixResult> runs) {
+  MatrixResult all;
+  for (MatrixResult& run : runs) {
+    if (all.machine.empty()) all.machine = run.machine;
+    all.made_at = std::max(all.made_at, run.made_at);
+    if (all.version.empty())
+      all.version = run.version;
+    else if (all.version.find(run.version) == std::string::npos)
+      all.version += " and " + run.version;
+    for (MatrixCell& cell : run.cells) {
+      const auto same =
+          std::find_if(all.cells.begin(), all.cells.end(), [&](const MatrixCell& other) {
+            return other.name == cell.name && other.machine == cell.machine;
+          });
+      if (same != all.cells.end())
+        *same = std::move(cell);
+      else
+        all.cells.push_back(std::move(cell));
+    }
+  }
+  const std::vector<MatrixCell> seen = all.cells;
+  std::erase_if(all.cells, [&](const MatrixCell& cell) {
+    return cell.state() == CheckState::Skipped &&
+           std::any_of(seen.begin(), seen.end(), [&](const MatrixCell& other) {
+             return other.name == cell.name && other.state() != CheckState::Skipped;
+           });
+  });
+  return all;
+}
+
 json::Object to_json(const MatrixResult& result) {
   json::Array cells;
   for (const MatrixCell& cell : result.cells) cells.push_back(cell_json(cell));
@@ -282,8 +340,9 @@ Result<MatrixResult> parse_matrix(std::string_view text) {
     Result<MatrixCell> cell = read_cell(entry);
     if (!cell.ok()) return cell.error();
     result.cells.push_back(cell.take());
-    // Before one file could hold both kinds, it was the file that said which.
+    // Before one file could hold both kinds, and several machines, it was the file that said which.
     if (flag_in(*object, "quick")) result.cells.back().is_quick = true;
+    if (result.cells.back().machine.empty()) result.cells.back().machine = result.machine;
   }
   return result;
 }
@@ -297,18 +356,19 @@ double allowed_change(const Figure& now, const Figure& before) {
 
 std::vector<Difference> compare(const MatrixResult& now, const MatrixResult& before) {
   std::vector<Difference> differences;
-  // Older files do not say whose they are.
-  const bool same_machine =
-      now.machine.empty() || before.machine.empty() || now.machine == before.machine;
-  if (!same_machine)
-    differences.push_back(
-        {{},
-         "machine",
-         "figures are not compared: the earlier run is of another machine, " + before.machine,
-         Change::NotCompared});
+  std::vector<std::string> told;
   for (const MatrixCell& cell : now.cells) {
-    const MatrixCell* was = before.find(cell.name);
+    const MatrixCell* was = find_beside(before, cell);
     if (was == nullptr) continue;
+    const bool same_machine = is_of_one_machine(cell, *was);
+    if (!same_machine && std::find(told.begin(), told.end(), was->machine) == told.end()) {
+      told.push_back(was->machine);
+      differences.push_back(
+          {{},
+           "machine",
+           "figures are not compared: the earlier run is of another machine, " + was->machine,
+           Change::NotCompared});
+    }
     compare_checks(cell, *was, same_machine, differences);
     if (same_machine) compare_figures(cell, *was, differences);
     const bool same_program = cell.build == was->build && cell.device_class == was->device_class &&

@@ -37,6 +37,7 @@ std::string text_of(const CellName& name);  // "tinyllama on cpu of local"
 
 struct MatrixCell {
   CellName name;
+  std::string machine;       // that ran the command; empty: not known
   std::string quant;         // of the weights, as the worker says
   std::string device_class;  // "cpu-avx512"
   std::string build;
@@ -59,12 +60,20 @@ struct MatrixCell {
 struct MatrixResult {
   std::string version;
   std::string made_at;  // RFC 3339
-  std::string machine;  // "AMD EPYC …, AVX-512, 2 cores"
+  std::string machine;  // "AMD EPYC …, AVX-512, 2 cores"; of several the first
   std::vector<MatrixCell> cells;
 
-  const MatrixCell* find(const CellName& name) const;  // null: none
+  const MatrixCell* find(const CellName& name) const;  // the first of that name; null: none
   std::size_t count(CheckState state) const;           // cells
 };
+
+// Those whose cells were tried, in their order; the result's own where none was.
+std::vector<std::string> machines_of(const MatrixResult& result);
+
+// The cells of runs on several machines in one result, in the order of the runs. Of a cell that two
+// runs made on one machine the later run's stays; one that a machine could not try at all is left
+// out where another machine tried that model on that backend.
+MatrixResult put_together(std::vector<MatrixResult> runs);
 
 // Whether the cell's greedy ids are those that another backend of its host made of this model, as a
 // check "agrees"; nothing: no other has made any. The arithmetic of two backends differs, so they

@@ -42,6 +42,7 @@ constexpr const char* kFooter = R"(Examples:
   llorch matrix --models tinyllama,tinyllama:safetensors --fetch
   llorch matrix --models tinyllama,phi3,mistral --random tokenizers
   llorch matrix --show today.json --html today.html
+  llorch matrix --show here.json,there.json --json all.json
 
 For each model, backend and host: would it fit, does it load, does it compute what it
 should, does it stop when told to, does it bear odd requests and many of them, how fast
@@ -57,6 +58,8 @@ DIR/phi3/tokenizer.json, DIR/phi3.gguf. As large and as fast; the table says "ra
 
 --json FILE is also its memory: a run that was cut off goes on behind the cells that are
 in it; --again tries those that failed once more.
+--show of several files puts the runs of several machines together, each cell with its
+machine; of a cell that two files have of one machine the last file's is taken.
 --baseline FILE: what is slower than in that file, by more than both runs saw of noise
 or by half, what passed there and fails or is skipped now, and other ids of the same build
 are failures. Figures of another machine, of a quick run beside a whole one and of random
@@ -72,7 +75,7 @@ struct MatrixArguments {
   std::string html_file;
   std::string markdown_file;
   std::string baseline_file;
-  std::string shown_file;
+  std::string shown_files;
   std::string tokenizers;
   bool quick = false;
   bool again = false;
@@ -153,6 +156,11 @@ Result<MatrixResult> resume(const MatrixArguments& arguments, const std::vector<
     Result<MatrixResult> read = read_result(arguments.json_file);
     if (!read.ok()) return read;
     result = read.take();
+    if (machines_of(result).size() > 1)
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("{} holds cells of several machines, put together by --show; name "
+                               "another file, and put them together again: --show {},FILE",
+                               arguments.json_file, arguments.json_file)};
     // Another program, another machine: its numbers are others.
     const bool is_of_here = result.machine.empty() || result.machine == machine;
     if (result.version != base::version() || !is_of_here) {
@@ -249,6 +257,7 @@ Result<bool> run_missing(const FleetContext& context, const MatrixArguments& arg
       live.wipe();
       return false;
     }
+    cell.machine = result.machine;
     if (std::optional<CheckResult> agrees = compare_backends(result, cell))
       cell.checks.push_back(std::move(*agrees));
     live.done(cell);
@@ -323,14 +332,20 @@ int report(const FleetContext& context, const MatrixArguments& arguments,
   return printed != 0 || is_worse || result.count(CheckState::Failed) > 0 ? kFailure : 0;
 }
 
-// An earlier run's file as it is; nothing runs.
+// Earlier runs' files as they are; nothing runs.
 int show(const FleetContext& context, const MatrixArguments& arguments,
          const std::optional<MatrixResult>& before) {
-  const Result<MatrixResult> result = read_result(arguments.shown_file);
-  if (!result.ok()) return fail(result.error());
-  std::vector<CellName> cells;
-  for (const MatrixCell& cell : result->cells) cells.push_back(cell.name);
-  return report(context, arguments, *result, before, cells);
+  std::vector<MatrixResult> runs;
+  for (const std::string& file : split_words(arguments.shown_files)) {
+    Result<MatrixResult> read = read_result(file);
+    if (!read.ok()) return fail(read.error());
+    runs.push_back(read.take());
+  }
+  const MatrixResult result = put_together(std::move(runs));
+  if (const Status kept = keep(arguments.json_file, json::serialize(to_json(result)) + "\n");
+      !kept.ok())
+    return fail(kept.error());
+  return report(context, arguments, result, before, {});
 }
 
 int matrix(const FleetContext& context, const MatrixArguments& arguments) {
@@ -340,7 +355,7 @@ int matrix(const FleetContext& context, const MatrixArguments& arguments) {
     if (!read.ok()) return fail(read.error());
     before = read.take();
   }
-  if (!arguments.shown_file.empty()) return show(context, arguments, before);
+  if (!arguments.shown_files.empty()) return show(context, arguments, before);
   Result<MatrixWish> wish = read_wish(context, arguments);
   if (!wish.ok()) return fail(wish.error());
   Result<MatrixResult> result = resume(arguments, cells_of(*wish), describe_machine(context.home));
@@ -388,8 +403,8 @@ void add_matrix_command(CLI::App& app, FleetContext& context) {
       ->type_name("FILE");
   command->add_option("--baseline", arguments->baseline_file, "the JSON file of an earlier run")
       ->type_name("FILE");
-  command->add_option("--show", arguments->shown_file, "draw an earlier run's file, run nothing")
-      ->type_name("FILE");
+  command->add_option("--show", arguments->shown_files, "draw earlier runs' files, run nothing")
+      ->type_name("FILE,FILE");
   command->add_flag("--again", arguments->again, "cells of --json that failed once more");
   command
       ->add_option("--orchestrator", context.url,

@@ -6,6 +6,7 @@
 
 #include "base/terminal.h"
 #include "base/utf8.h"
+#include "cli/host_door.h"
 #include "cli/matrix_report.h"
 
 namespace llorch::cli {
@@ -111,8 +112,9 @@ std::string chart(const MatrixResult& result, std::string_view title, std::strin
       at += kBarHeight;
     }
     if (group.empty()) continue;
+    const std::string place = place_of(result, cell);
     const std::string label = fmt::format("{}, {}{}", cell.name.model, cell.name.backend,
-                                          cell.name.host == "local" ? "" : " of " + cell.name.host);
+                                          place == kLocalHost ? "" : " of " + place);
     body += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", kLabelWidth - 10,
                         (y + at) / 2 + 3, escaped(label));
     body += group;
@@ -149,11 +151,11 @@ std::string overview(const MatrixResult& result) {
       "class=\"n\">first token<th class=\"n\">prefill<th class=\"n\">decode<th "
       "class=\"n\">×4<th class=\"n\">×16<th class=\"n\">peak memory</tr>\n";
   for (const MatrixCell& cell : result.cells) {
-    text += fmt::format("<tr><td>{}<td>{}<td>{}<td>{}<td class=\"{}\">{} {}{}",
-                        escaped(cell.name.model),
-                        escaped(cell.quant + (cell.is_random ? ", random" : "")),
-                        escaped(cell.name.backend), escaped(cell.name.host), class_of(cell.state()),
-                        mark_of(cell.state()), name(cell.state()), cell.is_quick ? ", quick" : "");
+    text += fmt::format(
+        "<tr><td>{}<td>{}<td>{}<td>{}<td class=\"{}\">{} {}{}", escaped(cell.name.model),
+        escaped(cell.quant + (cell.is_random ? ", random" : "")), escaped(cell.name.backend),
+        escaped(place_of(result, cell)), class_of(cell.state()), mark_of(cell.state()),
+        name(cell.state()), cell.is_quick ? ", quick" : "");
     for (const std::string_view figure : {"first_token_ms", "prefill_tps", "decode_tps_1",
                                           "decode_tps_4", "decode_tps_16", "peak_memory"})
       text += fmt::format("<td class=\"n\">{}", figure_cell(cell.find_figure(figure)));
@@ -162,12 +164,14 @@ std::string overview(const MatrixResult& result) {
   return text + "</table></div>\n";
 }
 
-std::string cell_details(const MatrixCell& cell) {
+std::string cell_details(const MatrixResult& result, const MatrixCell& cell) {
   std::string text = fmt::format(
-      "<details{}><summary><span class=\"{}\">{}</span> {} <span class=\"soft\">{} passed, {} "
+      "<details{}><summary><span class=\"{}\">{}</span> {} on {} of {} <span class=\"soft\">{} "
+      "passed, {} "
       "failed, {} skipped</span></summary><table>",
       cell.state() == CheckState::Failed ? " open" : "", class_of(cell.state()),
-      mark_of(cell.state()), escaped(text_of(cell.name)), cell.count(CheckState::Passed),
+      mark_of(cell.state()), escaped(cell.name.model), escaped(cell.name.backend),
+      escaped(place_of(result, cell)), cell.count(CheckState::Passed),
       cell.count(CheckState::Failed), cell.count(CheckState::Skipped));
   for (const CheckResult& check : cell.checks)
     text += fmt::format("<tr><td class=\"{}\">{} {}<td>{}</tr>", class_of(check.state),
@@ -177,14 +181,24 @@ std::string cell_details(const MatrixCell& cell) {
 
 }  // namespace
 
+// A line for each; numbered where there are several.
+std::string machine_lines(const MatrixResult& result) {
+  const std::vector<std::string> machines = machines_of(result);
+  std::string text;
+  for (std::size_t i = 0; i < machines.size(); ++i)
+    text += "<br>" + (machines.size() > 1 ? fmt::format("machine {}: ", i + 1) : "") +
+            escaped(machines[i]);
+  return text;
+}
+
 std::string matrix_html(const MatrixResult& result, const std::vector<Difference>& differences) {
   std::string text = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>llorch matrix</title><style>{}</style>"
       "</head><body><main>\n<h1>Models, backends, hosts</h1>\n<div class=\"soft\">llorch matrix "
       "{}, "
-      "{}<br>{}</div>\n",
-      kStyle, escaped(result.version), escaped(result.made_at), escaped(result.machine));
+      "{}{}</div>\n",
+      kStyle, escaped(result.version), escaped(result.made_at), machine_lines(result));
   text += fmt::format("<div class=\"tiles\">{}{}{}</div>\n",
                       tile("cells passed", result.count(CheckState::Passed), "good"),
                       tile("failed", result.count(CheckState::Failed), "bad"),
@@ -211,7 +225,7 @@ std::string matrix_html(const MatrixResult& result, const std::vector<Difference
             {{"first_token_ms", "first token", "a"}});
   if (!charts.empty()) text += "<h2>Speeds</h2>\n" + charts;
   text += "<h2>Checks</h2>\n";
-  for (const MatrixCell& cell : result.cells) text += cell_details(cell);
+  for (const MatrixCell& cell : result.cells) text += cell_details(result, cell);
   return text + "</main></body></html>\n";
 }
 

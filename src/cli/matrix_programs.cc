@@ -220,9 +220,14 @@ DrawnModel draw_model(const contract::ModelEntry& known, const fs::path& tokeniz
                             known.id)),
         {}};
   const std::string type = base::ascii_lower(known.quantization);
-  const fs::path file = folder / fmt::format("{}-{}-seed{}.gguf", found->shape, type, kDrawSeed);
-  const CheckResult drawn = passed(fmt::format("random weights of the shape {}, {}, seed {}",
-                                               found->shape, known.quantization, kDrawSeed));
+  // Of a link what it leads to, which says more about whose tokenizer it is.
+  const fs::path real = fs::canonical(tokenizer, ignored);
+  const std::string whose = (ignored ? tokenizer : real).filename().string();
+  const fs::path file =
+      folder / fmt::format("{}-{}-seed{}-{}.gguf", found->shape, type, kDrawSeed, whose);
+  const CheckResult drawn =
+      passed(fmt::format("random weights of the shape {}, {}, seed {}, with the tokenizer {}",
+                         found->shape, known.quantization, kDrawSeed, whose));
   if (fs::exists(file, ignored)) return {drawn, file};
   fs::create_directories(folder, ignored);  // that it is not there is said by the program
   const Result<Outcome> outcome =

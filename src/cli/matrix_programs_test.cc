@@ -127,9 +127,11 @@ TEST(MatrixPrograms, WeightsThatCannotBeHadAreDrawnOnce) {
   };
   const DrawnModel drawn = draw(known("tinyllama", "Q4_K_M"));
   EXPECT_EQ(drawn.check.state, CheckState::Passed) << drawn.check.detail;
-  EXPECT_EQ(drawn.check.detail, "random weights of the shape tinyllama-1.1b, Q4_K_M, seed 1");
+  EXPECT_EQ(drawn.check.detail,
+            "random weights of the shape tinyllama-1.1b, Q4_K_M, seed 1, with the tokenizer "
+            "tinyllama");
   EXPECT_EQ(drawn.file.string(),
-            (folder / "cache/random/tinyllama-1.1b-q4_k_m-seed1.gguf").string());
+            (folder / "cache/random/tinyllama-1.1b-q4_k_m-seed1-tinyllama.gguf").string());
   std::string words;
   std::getline(std::ifstream(drawn.file), words);
   EXPECT_EQ(words, "--random tinyllama-1.1b " + drawn.file.string() +
@@ -144,6 +146,12 @@ TEST(MatrixPrograms, WeightsThatCannotBeHadAreDrawnOnce) {
   fs::remove(folder / "llorch-convert");
   EXPECT_EQ(draw(known("tinyllama", "Q4_K_M")).file.string(), drawn.file.string());
   EXPECT_EQ(draw(known("tinyllama", "Q8_0")).check.state, CheckState::Failed);
+  // Not with another tokenizer, which is known by what a link leads to.
+  fs::rename(folder / "tokenizers/tinyllama", folder / "llama2");
+  fs::create_directory_symlink(folder / "llama2", folder / "tokenizers/tinyllama");
+  EXPECT_EQ(draw(known("tinyllama", "Q4_K_M")).check.state, CheckState::Failed);
+  write_script(folder / "llorch-convert", "echo > $3");
+  EXPECT_THAT(draw(known("tinyllama", "Q4_K_M")).check.detail, HasSubstr("the tokenizer llama2"));
 }
 
 TEST(MatrixPrograms, WhatHasNoShapeOrNoTokenizerIsNotDrawn) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/terminal.h"
+#include "cli/host_door.h"
 
 namespace llorch::cli {
 namespace {
@@ -56,20 +57,34 @@ std::string plain(std::string_view text) {
   return out;
 }
 
-// Reasons with the cells that share them, in the order in which they first came.
+void add_cell_row(TextTable& table, const MatrixResult& result, const MatrixCell& cell) {
+  std::vector<std::string> row = {base::printable(cell.name.model), cell.name.backend,
+                                  base::printable(place_of(result, cell)),
+                                  std::string(name(cell.state())), checks_text(cell)};
+  for (const std::string_view figure : kColumns)
+    row.push_back(figure_cell(cell.find_figure(figure)));
+  table.add_row(std::move(row),
+                cell.state() == CheckState::Passed ? Color::None : color_of(cell.state()));
+}
+
+// Reasons with the cells that share them, in the order in which they first came; of one check
+// alone where it is named.
 std::vector<std::pair<std::string, std::vector<std::string>>> by_reason(const MatrixResult& result,
-                                                                        CheckState state) {
+                                                                        CheckState state,
+                                                                        std::string_view of = {}) {
   std::vector<std::pair<std::string, std::vector<std::string>>> all;
   for (const MatrixCell& cell : result.cells) {
     for (const CheckResult& check : cell.checks) {
-      if (check.state != state) continue;
+      if (check.state != state || (!of.empty() && check.name != of)) continue;
       const std::string reason = fmt::format("{}: {}", check.name, check.detail);
       auto found = std::find_if(all.begin(), all.end(),
                                 [&](const auto& entry) { return entry.first == reason; });
       if (found == all.end()) found = all.insert(all.end(), {reason, {}});
-      found->second.push_back(cell.name.host == "local"
-                                  ? fmt::format("{} ({})", cell.name.model, cell.name.backend)
-                                  : text_of(cell.name));
+      const std::string place = place_of(result, cell);
+      found->second.push_back(
+          place == kLocalHost
+              ? fmt::format("{} ({})", cell.name.model, cell.name.backend)
+              : fmt::format("{} ({} of {})", cell.name.model, cell.name.backend, place));
     }
   }
   return all;
@@ -85,8 +100,25 @@ std::string joined(const std::vector<std::string>& words) {
   return shown < words.size() ? fmt::format("{} and {} more", text, words.size() - shown) : text;
 }
 
-std::string reasons_markdown(const MatrixResult& result, CheckState state, std::string_view title) {
-  const auto reasons = by_reason(result, state);
+// "AMD …, 2 cores"; of several "machine 1: AMD …; machine 2: …".
+std::string machines_text(const MatrixResult& result) {
+  const std::vector<std::string> machines = machines_of(result);
+  if (machines.size() < 2) return machines.empty() ? "" : plain(machines.front());
+  std::string text;
+  for (std::size_t i = 0; i < machines.size(); ++i)
+    text += fmt::format("{}machine {}: {}", i > 0 ? "; " : "", i + 1, plain(machines[i]));
+  return text;
+}
+
+// Whether two cells of a model are of one host, or of two machines with the same weights.
+bool are_beside(const MatrixCell& a, const MatrixCell& b) {
+  if (a.machine == b.machine) return a.name.host == b.name.host;
+  return a.quant == b.quant && a.size_bytes > 0 && a.size_bytes == b.size_bytes;
+}
+
+std::string reasons_markdown(const MatrixResult& result, CheckState state, std::string_view title,
+                             std::string_view of = {}) {
+  const auto reasons = by_reason(result, state, of);
   if (reasons.empty()) return {};
   std::string text = fmt::format("\n## {}\n\n", title);
   for (const auto& [reason, cells] : reasons)
@@ -105,21 +137,33 @@ std::string figure_cell(const Figure* figure) {
   return figure->unit == "ms" ? number + " ms" : number;
 }
 
+std::string place_of(const MatrixResult& result, const MatrixCell& cell) {
+  const std::vector<std::string> machines = machines_of(result);
+  const auto at = std::find(machines.begin(), machines.end(), cell.machine);
+  if (machines.size() < 2 || at == machines.end()) return cell.name.host;
+  const std::string machine = fmt::format("machine {}", at - machines.begin() + 1);
+  return cell.name.host == kLocalHost ? machine : cell.name.host + " of " + machine;
+}
+
 std::vector<std::string> agreements(const MatrixResult& result) {
   std::vector<std::string> sentences;
   for (std::size_t i = 0; i < result.cells.size(); ++i) {
     for (std::size_t k = i + 1; k < result.cells.size(); ++k) {
       const MatrixCell& a = result.cells[i];
       const MatrixCell& b = result.cells[k];
-      if (a.name.model != b.name.model || a.name.host != b.name.host || a.ids.empty() ||
-          b.ids.empty())
+      if (a.name.model != b.name.model || a.ids.empty() || b.ids.empty() || !are_beside(a, b))
         continue;
       const auto same =
           std::mismatch(a.ids.begin(), a.ids.end(), b.ids.begin(), b.ids.end()).first -
           a.ids.begin();
-      sentences.push_back(fmt::format("{} of {}: {} and {} agree on {} of {} greedy ids",
-                                      a.name.model, a.name.host, a.name.backend, b.name.backend,
-                                      same, std::max(a.ids.size(), b.ids.size())));
+      const std::size_t most = std::max(a.ids.size(), b.ids.size());
+      sentences.push_back(
+          a.machine == b.machine
+              ? fmt::format("{} of {}: {} and {} agree on {} of {} greedy ids", a.name.model,
+                            place_of(result, a), a.name.backend, b.name.backend, same, most)
+              : fmt::format("{}: {} of {} and {} of {} agree on {} of {} greedy ids", a.name.model,
+                            a.name.backend, place_of(result, a), b.name.backend,
+                            place_of(result, b), same, most));
     }
   }
   return sentences;
@@ -150,28 +194,19 @@ std::string matrix_table(const MatrixResult& result, const std::vector<CellName>
   table.add_row({"MODEL", "BACKEND", "HOST", "STATE", "CHECKS", "FIRST", "PREFILL", "DECODE", "×4",
                  "×16", "PEAK"},
                 Color::Bold);
+  if (wanted.empty())
+    for (const MatrixCell& cell : result.cells) add_cell_row(table, result, cell);
   for (const CellName& name : wanted) {
-    std::vector<std::string> row = {base::printable(name.model), name.backend,
-                                    base::printable(name.host)};
-    const MatrixCell* cell = result.find(name);
-    Color paint = Color::None;
-    if (cell != nullptr) {
-      paint = cell->state() == CheckState::Passed ? Color::None : color_of(cell->state());
-      row.emplace_back(llorch::cli::name(cell->state()));
-      row.push_back(checks_text(*cell));
-      for (const std::string_view figure : kColumns)
-        row.push_back(figure_cell(cell->find_figure(figure)));
-    } else if (now != nullptr && now->cell == name) {
-      row.emplace_back("runs");
-      row.push_back(fmt::format("{}/{} {}", now->number, now->count, now->check));
-      row.resize(11);
-      paint = Color::Yellow;
-    } else {
-      row.emplace_back("waits");
-      row.resize(11);
-      paint = Color::Dim;
+    if (const MatrixCell* cell = result.find(name); cell != nullptr) {
+      add_cell_row(table, result, *cell);
+      continue;
     }
-    table.add_row(std::move(row), paint);
+    const bool runs = now != nullptr && now->cell == name;
+    std::vector<std::string> row = {base::printable(name.model), name.backend,
+                                    base::printable(name.host), runs ? "runs" : "waits"};
+    if (runs) row.push_back(fmt::format("{}/{} {}", now->number, now->count, now->check));
+    row.resize(11);
+    table.add_row(std::move(row), runs ? Color::Yellow : Color::Dim);
   }
   return table.render(0, color);
 }
@@ -216,14 +251,13 @@ std::string matrix_remarks(const MatrixResult& result, bool color) {
 std::string matrix_markdown(const MatrixResult& result) {
   std::string text = "# Models that were tried\n\n";
   text += fmt::format(
-      "Made by `llorch matrix --json docs/data/model_support.json --markdown "
-      "docs/MODEL_SUPPORT.md`, version {}, {}, on {}.\n"
+      "Made by `llorch matrix --markdown`, version {}, {}, on {}.\n"
       "{} cells passed, {} failed, {} were skipped. Speeds are medians in tokens a second (first "
       "token: milliseconds),\nas somebody who asks sees them; how busy the machine was counts. "
-      "Random weights have the shape, the numbers and the\ntokenizer of the real model, and are as "
-      "large and as fast; what they say means nothing. Quick: with fewer requests and repetitions "
+      "Random weights have the shape and the numbers of\nthe real model, and are as large and as "
+      "fast; what they say means nothing. Quick: with fewer requests and repetitions "
       "(`--quick`).\n\n",
-      result.version, result.made_at.substr(0, 10), plain(result.machine),
+      result.version, result.made_at.substr(0, 10), machines_text(result),
       result.count(CheckState::Passed), result.count(CheckState::Failed),
       result.count(CheckState::Skipped));
   for (const std::string& sentence : untried_backends(result))
@@ -237,12 +271,13 @@ std::string matrix_markdown(const MatrixResult& result) {
     text += fmt::format(
         "| {} | {} | {} | {} | {} | {} | {} |", plain(cell.name.model), plain(weights_text(cell)),
         cell.size_bytes > 0 ? base::human_bytes(cell.size_bytes) : "-", cell.name.backend,
-        plain(cell.name.host), name(cell.state()), checks_text(cell));
+        plain(place_of(result, cell)), name(cell.state()), checks_text(cell));
     for (const std::string_view figure : kColumns)
       text += fmt::format(" {} |", figure_cell(cell.find_figure(figure)));
     text += "\n";
   }
   text += reasons_markdown(result, CheckState::Failed, "Failed");
+  text += reasons_markdown(result, CheckState::Passed, "Random weights", "draw");
   if (const std::vector<std::string> sentences = agreements(result); !sentences.empty()) {
     text += "\n## One backend beside another\n\n";
     for (const std::string& sentence : sentences) text += fmt::format("* {}\n", plain(sentence));

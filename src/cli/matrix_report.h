@@ -19,7 +19,12 @@ struct MatrixMoment {
   std::size_t count = 1;   // checks
 };
 
+// Where a cell was tried: "local", "anna"; in a result of several machines "machine 2", "anna of
+// machine 2", by the numbers of machines_of.
+std::string place_of(const MatrixResult& result, const MatrixCell& cell);
+
 // A row for each cell that is wanted: those of the result, the one that runs, those that wait.
+// Where none is wanted, a row for each of the result.
 // `now`: null when nothing runs.
 std::string matrix_table(const MatrixResult& result, const std::vector<CellName>& wanted,
                          const MatrixMoment* now, bool color);
@@ -30,8 +35,9 @@ std::string matrix_screen(const MatrixResult& result, const std::vector<CellName
 // What failed and what was skipped, with the reasons; empty when there is nothing to say.
 std::string matrix_remarks(const MatrixResult& result, bool color);
 
-// A sentence for each model that two backends of a host have answered: how many greedy ids they
-// have in common. Their arithmetic differs, so fewer than all is no failure.
+// A sentence for each model that two backends of a host, or two machines with the same weights,
+// have answered: how many greedy ids they have in common. Their arithmetic differs, so fewer than
+// all is no failure.
 std::vector<std::string> agreements(const MatrixResult& result);
 
 // A sentence for each backend of which no cell was tried, with the reason that most of them have.

@@ -38,6 +38,13 @@ MatrixResult sample_result() {
   none.name = {"tiny_model", "cuda", "local"};
   none.checks = {{"plan", CheckState::Skipped, "no NVIDIA driver"}};
   result.cells = {good, bad, none};
+  for (MatrixCell& cell : result.cells) cell.machine = result.machine;
+  return result;
+}
+
+MatrixResult of_machine(MatrixResult result, const std::string& machine) {
+  result.machine = machine;
+  for (MatrixCell& cell : result.cells) cell.machine = machine;
   return result;
 }
 
@@ -50,6 +57,12 @@ TEST(MatrixResult, ReadsWhatItWrites) {
   EXPECT_EQ(read->count(CheckState::Passed), 1U);
   EXPECT_EQ(read->count(CheckState::Failed), 1U);
   EXPECT_EQ(read->count(CheckState::Skipped), 1U);
+  // In older files the file alone names the machine.
+  EXPECT_EQ(parse_matrix(R"({"kind":"llorch matrix","machine":"m","cells":)"
+                         R"([{"model":"a","backend":"b","host":"c"}]})")
+                ->cells[0]
+                .machine,
+            "m");
   const char* const odd_state =
       R"({"kind":"llorch matrix","cells":[{"model":"a","backend":"b","host":"c",)"
       R"("checks":[{"state":"odd"}]}]})";
@@ -158,7 +171,7 @@ TEST(MatrixCompare, FiguresOfOtherThingsAreNotMixed) {
     return differences.at(0).sentence;
   };
   MatrixResult elsewhere = slow;
-  elsewhere.machine = "another";
+  elsewhere = of_machine(elsewhere, "another");
   EXPECT_EQ(why(elsewhere),
             "figures are not compared: the earlier run is of another machine, " + before.machine);
   MatrixResult quick = slow;
@@ -214,10 +227,86 @@ TEST(MatrixCompare, ASecondBackendIsHeldAgainstTheFirst) {
   EXPECT_EQ(compare_backends(result, other), std::nullopt);
 }
 
+// Two machines: the first without a card, the second with one.
+std::vector<MatrixResult> two_machines() {
+  MatrixResult here = of_machine(sample_result(), "small one");
+  here.cells[0].size_bytes = 100;
+  MatrixResult there = of_machine(sample_result(), "one | with a card");
+  there.made_at = "2026-11-17T12:00:00.000Z";
+  there.cells = {there.cells[0]};
+  there.cells[0].name.backend = "cuda";
+  there.cells[0].size_bytes = 100;
+  there.cells[0].ids = {5, 6, 9};
+  return {here, there};
+}
+
+TEST(MatrixMachines, ArePutTogetherAndKeptApart) {
+  const MatrixResult all = put_together(two_machines());
+  ASSERT_THAT(all.cells, SizeIs(3)) << "cuda, which the first could not try, is the second's";
+  EXPECT_EQ(all.cells[2].machine, "one | with a card");
+  EXPECT_EQ(all.made_at, "2026-11-17T12:00:00.000Z");
+  EXPECT_THAT(machines_of(all), ElementsAre("small one", "one | with a card"));
+  EXPECT_EQ(place_of(all, all.cells[2]), "machine 2");
+  // Written and read again each cell keeps its machine, and put together again nothing changes.
+  const std::string text = json::serialize(to_json(all));
+  const Result<MatrixResult> read = parse_matrix(text);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(json::serialize(to_json(*read)), text);
+  EXPECT_EQ(json::serialize(to_json(put_together({*read, *read}))), text);
+  // The later run of a machine takes the place of the earlier one.
+  MatrixResult later = two_machines()[1];
+  later.cells[0].ids = {1};
+  const MatrixResult newer = put_together({all, later});
+  ASSERT_THAT(newer.cells, SizeIs(3));
+  EXPECT_THAT(newer.cells[2].ids, ElementsAre(1));
+  // One result alone speaks of no machines by number.
+  const MatrixResult alone = put_together({two_machines()[0]});
+  EXPECT_EQ(place_of(alone, alone.cells[0]), "local");
+  EXPECT_THAT(alone.cells, SizeIs(3));
+}
+
+TEST(MatrixMachines, StandBesideEachOtherOnThePages) {
+  const MatrixResult all = put_together(two_machines());
+  const std::string page = matrix_markdown(all);
+  EXPECT_THAT(page, HasSubstr("on machine 1: small one; machine 2: one \\| with a card."));
+  EXPECT_THAT(page, HasSubstr("| cuda | machine 2 | passed |"));
+  EXPECT_THAT(page, HasSubstr("cpu of machine 1 and cuda of machine 2 agree on 2 of 3 greedy"));
+  EXPECT_THAT(page, Not(HasSubstr("Nothing was tried on cuda")));
+  const std::string html = matrix_html(all, {});
+  EXPECT_THAT(html, HasSubstr("<br>machine 2: one | with a card</div>"));
+  EXPECT_THAT(html, HasSubstr("tiny_model, cuda of machine 2</text>"));
+  EXPECT_THAT(html, HasSubstr("tiny_model on cuda of machine 2 <span"));
+  EXPECT_THAT(matrix_table(all, {}, nullptr, false), HasSubstr("cuda     machine 2  passed"));
+  // Other weights of that name say nothing about each other.
+  std::vector<MatrixResult> unlike = two_machines();
+  unlike[1].cells[0].size_bytes = 101;
+  EXPECT_THAT(agreements(put_together(std::move(unlike))), IsEmpty());
+}
+
+TEST(MatrixMachines, AreComparedWithThemselves) {
+  const MatrixResult all = put_together(two_machines());
+  EXPECT_THAT(compare(all, all), IsEmpty());
+  MatrixResult now = two_machines()[1];
+  now.cells[0].figures[1].samples = {49, 50, 51};
+  const auto slower = compare(now, all);
+  ASSERT_THAT(slower, SizeIs(2)) << "and the cells that are not here";
+  EXPECT_EQ(slower[0].what, "decode_tps_1");
+  // Beside other machines' cells alone no figure is compared, which is said once.
+  now.cells[0].machine = "a third";
+  const auto elsewhere = compare(now, all);
+  ASSERT_THAT(elsewhere, SizeIs(2));
+  EXPECT_EQ(elsewhere[0].what, "machine");
+}
+
 TEST(MatrixReport, SaysWhichWeightsAreRandom) {
   MatrixResult result = sample_result();
+  EXPECT_THAT(matrix_markdown(result), Not(HasSubstr("## Random weights")));
   result.cells[0].is_random = true;
+  result.cells[0].checks.push_back({"draw", CheckState::Passed, "of the shape x, tokenizer y"});
   EXPECT_THAT(matrix_markdown(result), HasSubstr("| Q4\\_K\\_M, random |"));
+  EXPECT_THAT(
+      matrix_markdown(result),
+      HasSubstr("## Random weights\n\n* draw: of the shape x, tokenizer y – tiny\\_model (cpu)\n"));
   EXPECT_THAT(matrix_html(result, {}), HasSubstr("Q4_K_M, random"));
   const Result<MatrixResult> read = parse_matrix(json::serialize(to_json(result)));
   ASSERT_TRUE(read.ok()) << read.error().message;

@@ -281,6 +281,29 @@ TEST(Matrix, QuickCellsGiveWayToWholeOnesAndOtherMachinesToThisOne) {
   EXPECT_THAT(elsewhere.err, HasSubstr("on a pocket calculator; it is begun anew"));
 }
 
+TEST(Matrix, RunsOfSeveralMachinesStandInOneFile) {
+  const Home home;
+  const std::string all = (home / "all.json").string();
+  std::ofstream(home / "here.json") << one_cell("a pocket calculator", false);
+  std::ofstream(home / "there.json") << one_cell("an abacus", false);
+  const ProgramOutcome shown = home.llorch(
+      {"matrix", "--show", (home / "here.json").string() + "," + (home / "there.json").string(),
+       "--json", all, "--markdown", (home / "all.md").string()});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("none   cpu      machine 2  passed"));
+  EXPECT_THAT(read(home / "all.md"),
+              HasSubstr("machine 1: a pocket calculator; machine 2: an aba"));
+  // A run would have to forget one of the two.
+  const std::string before = read(all);
+  const ProgramOutcome refused =
+      home.llorch({"matrix", "--models", "none=/no/such/file", "--json", all});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("all.json holds cells of several machines"));
+  EXPECT_EQ(read(all), before);
+  EXPECT_EQ(home.llorch({"matrix", "--show", all + "," + (home / "no.json").string()}).exit_code,
+            1);
+}
+
 // A known model that is not here, of random weights with the tokenizer of the built-in one.
 TEST(Matrix, RandomWeightsNeedATokenizerThatFits) {
   const Home home;
