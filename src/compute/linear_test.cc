@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compute/conformance.h"
+#include "compute/create.h"
 #include "compute/quantize.h"
 
 namespace llorch::compute::test {
@@ -260,6 +261,43 @@ TEST_P(Linear, WeightsMayStartAtAnyAddress) {
     expect_same_bits(multiply(*backend_, source, x), expected, tensor::name(dtype));
   }
 }
+
+// What every other backend is held against, held against the definition: bit for bit, however many
+// rows are summed side by side and by how many threads.
+TEST(ReferenceLinear, IsTheSumInItsOrder) {
+  constexpr std::int64_t kRows = 3;
+  constexpr std::int64_t kWidth = 100;
+  for (const std::int64_t n : {1, 4, 7, 130}) {
+    const auto at = [](std::int64_t row, std::int64_t column, std::int64_t width) {
+      return static_cast<std::size_t>(row * width + column);
+    };
+    Random random(static_cast<std::uint64_t>(n));
+    const std::vector<float> w = random.numbers(n * kWidth);
+    const std::vector<float> bias = random.numbers(n);
+    const std::vector<float> x = random.numbers(kRows * kWidth);
+    std::vector<float> expected = random.numbers(kRows * n);
+    const auto backend = make_backend("reference").take();
+    Device device(*backend);
+    const TensorView out = device.floats(expected, {kRows, n});
+    const LinearTarget target = {
+        .weight = device.weight(DType::F32, n, kWidth, std::as_bytes(std::span(w))),
+        .bias = device.floats(bias, {n}),
+        .out = out,
+        .accumulate = true};
+    backend->linear({.x = device.floats(x, {kRows, kWidth}), .targets = {&target, 1}});
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      for (std::int64_t row = 0; row < n; ++row) {
+        double sum = bias[static_cast<std::size_t>(row)];
+        for (std::int64_t i = 0; i < kWidth; ++i)
+          sum += static_cast<double>(x[at(r, i, kWidth)]) * w[at(row, i, kWidth)];
+        float& value = expected[at(r, row, n)];
+        value = static_cast<float>(sum + value);
+      }
+    }
+    expect_same_bits(device.read(out), expected, std::to_string(n));
+  }
+}
+
 // On the CPU: a process that has a CUDA device open must not fork, which death tests do.
 TEST(LinearDeathTest, UnreservedSizesAndUnforeseenUsesAreBugsOfTheCaller) {
   const auto backend = make({.label = "", .backend = "cpu", .isa = "", .threads = 1}, kLimits);

@@ -9,8 +9,10 @@
 #include <limits>
 #include <vector>
 
+#include "base/host_limits.h"
 #include "compute/cache_blocks.h"
 #include "compute/check_args.h"
+#include "compute/cpu/thread_pool.h"
 #include "compute/dequantize.h"
 #include "compute/host_backend.h"
 #include "compute/reference/choose.h"
@@ -195,6 +197,24 @@ std::int32_t draw_one(std::span<const float> x, float max, float temperature, st
   return static_cast<std::int32_t>(id);
 }
 
+// So many sums are made side by side: in one alone each addition waits for the one before it.
+constexpr std::int64_t kSide = 4;
+
+// x times each row of w, added to what `sums` begin with in the order of the definition.
+std::array<double, kSide> add_products(const std::vector<double>& x,
+                                       const std::array<std::vector<float>, kSide>& w,
+                                       const std::array<double, kSide>& sums) {
+  auto [a, b, c, d] = sums;
+  const std::array<const float*, kSide> rows = {w[0].data(), w[1].data(), w[2].data(), w[3].data()};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    a += x[i] * rows[0][i];
+    b += x[i] * rows[1][i];
+    c += x[i] * rows[2][i];
+    d += x[i] * rows[3][i];
+  }
+  return {a, b, c, d};
+}
+
 class ReferenceBackend final : public HostBackend {
  public:
   explicit ReferenceBackend(ReferenceForms forms) : forms_(std::move(forms)) {}
@@ -275,17 +295,10 @@ class ReferenceBackend final : public HostBackend {
       std::vector<std::vector<double>> input;
       for (std::int64_t r = 0; r < args.x.rows(); ++r)
         input.push_back(input_row(form, forms_.taken(form, args.x, r)));
-      for (std::int64_t n = 0; n < target.weight->rows; ++n) {
-        const std::vector<float> w =
-            weight_row(*target.weight, n, weight_form(target.weight->dtype));
-        for (std::int64_t r = 0; r < args.x.rows(); ++r) {
-          const std::vector<double>& x = input[static_cast<std::size_t>(r)];
-          double sum = target.bias ? vector_at(target.bias, n) : 0;
-          for (std::size_t i = 0; i < w.size(); ++i) sum += x[i] * w[i];
-          float& out = target.out.row<float>(r)[n];
-          out = static_cast<float>(sum + (target.accumulate ? out : 0));
-        }
-      }
+      pool_.parallel_for(target.weight->rows, [&](int, std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = begin; n < end; n += kSide)
+          multiply(target, input, n, std::min(kSide, end - n));
+      });
     }
   }
 
@@ -446,7 +459,28 @@ class ReferenceBackend final : public HostBackend {
   }
 
  private:
+  // The columns [first, first + count) of the product; count is at most kSide.
+  void multiply(const LinearTarget& target, const std::vector<std::vector<double>>& input,
+                std::int64_t first, std::int64_t count) const {
+    std::array<std::vector<float>, kSide> w;
+    std::array<double, kSide> begin{};
+    for (std::int64_t k = 0; k < kSide; ++k) {
+      const std::int64_t n = first + std::min(k, count - 1);
+      w[static_cast<std::size_t>(k)] =
+          weight_row(*target.weight, n, weight_form(target.weight->dtype));
+      begin[static_cast<std::size_t>(k)] = target.bias ? vector_at(target.bias, n) : 0;
+    }
+    for (std::size_t r = 0; r < input.size(); ++r) {
+      const std::array<double, kSide> sums = add_products(input[r], w, begin);
+      float* out = target.out.row<float>(static_cast<std::int64_t>(r)) + first;
+      for (std::int64_t k = 0; k < count; ++k)
+        out[k] = static_cast<float>(sums[static_cast<std::size_t>(k)] +
+                                    (target.accumulate ? out[k] : 0));
+    }
+  }
+
   ReferenceForms forms_;
+  ThreadPool pool_{base::usable_cores()};
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // The oracle: every op as its definition reads, one value at a time, in double, products and
-// attention with their input in any form that another backend declares. Far too slow to serve with.
+// attention with their input in any form that another backend declares. Products use all cores,
+// each sum in its order, as models of billions of weights are held against it. Far too slow to
+// serve with.
 #pragma once
 
 #include <functional>
