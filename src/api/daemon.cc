@@ -8,6 +8,7 @@
 #include "api/answers.h"
 #include "base/descriptors.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "base/thread.h"
 #include "contract/api_token.h"
 #include "http/url.h"
@@ -23,7 +24,7 @@ const base::Logger& logger() {
 }  // namespace
 
 int report_failure(std::string_view program, const Error& error) {
-  fmt::print(stderr, "{}: {}\n", program, error.message);
+  fmt::print(stderr, "{}: {}\n", program, base::printable(error.message));
   return kExitFailure;
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "model/architectures/decoder.h"
 #include "model/architectures/defaults.h"
 #include "model/architectures/families.h"
@@ -76,8 +77,8 @@ Result<const Architecture*> find_architecture(const formats::WeightFile& file) {
     known.push_back(architecture.name);
   }
   return Error{ErrorCode::Unsupported,
-               fmt::format("{}: architecture '{}' is not supported; known: {}",
-                           file.path().string(), declared.value(), fmt::join(known, ", "))};
+               fmt::format("{}: architecture {} is not supported; known: {}", file.path().string(),
+                           base::quoted(*declared), fmt::join(known, ", "))};
 }
 
 namespace {

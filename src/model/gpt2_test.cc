@@ -285,7 +285,7 @@ TEST(TensorMap, EveryExpectedTensorIsLoadedExactlyOnce) {
 TEST(Architecture, UnknownFamilyListsTheKnownOnes) {
   const test::TempDir dir;
   const std::string error = plan_error(write_gguf(dir, {.architecture = "mamba"}));
-  EXPECT_THAT(error, HasSubstr("architecture 'mamba' is not supported; known: gpt2"));
+  EXPECT_THAT(error, HasSubstr(R"(architecture "mamba" is not supported; known: gpt2)"));
 }
 
 TEST(Architecture, AFileThatNamesNoneSaysWhereItShould) {

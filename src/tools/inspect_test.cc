@@ -146,10 +146,10 @@ TEST(Inspect, SaysWhichArchitectureAndTypeAreMissing) {
   ASSERT_EQ(inspection->obstacles.size(), 3U);
   EXPECT_THAT(inspection->obstacles[2], StartsWith("no usable tokenizer"));
   EXPECT_THAT(inspection->obstacles[0],
-              StartsWith("architecture 'mamba' is not supported; known: "));
+              StartsWith(R"(architecture "mamba" is not supported; known: )"));
   EXPECT_EQ(inspection->obstacles[1], "not supported: Q8_K in blk.0.ffn_gate.weight");
   EXPECT_THAT(report_text(inspection.value(), false, false),
-              HasSubstr("runs here:      no: architecture 'mamba' is not supported"));
+              HasSubstr(R"(runs here:      no: architecture "mamba" is not supported)"));
 }
 
 TEST(Inspect, NeverSendsControlCharactersOfAFileToTheTerminal) {

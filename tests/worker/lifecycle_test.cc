@@ -210,6 +210,24 @@ TEST(WorkerStart, CorruptedAndTruncatedFilesAreRefused) {
   expect_refusal(model / "tokenizer.json", whole->substr(0, 100), "a broken tokenizer");
 }
 
+TEST(WorkerStart, WordsOfAFileNeitherBreakTheLineNorReachTheTerminalAsOrders) {
+  const TempDir folder;
+  const std::filesystem::path model = folder / "model";
+  write_test_model(model);
+  const std::string family = R"(un\u001b[31mheard\nof)" + std::string(100'000, 'A');
+  std::ofstream(model / "config.json") << R"({"model_type":")" << family << R"("})";
+  const ProgramOutcome outcome = run_program(
+      cpud_program(),
+      {"--worker-id", "w", "--model", model.string(), "--port", "0", "--log-format", "json"});
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  const std::string line = last_line(outcome.err);
+  EXPECT_THAT(line, StartsWith("llorch-cpud: "));
+  EXPECT_THAT(line, HasSubstr(R"("un\x1b[31mheard\x0aof)"));
+  EXPECT_THAT(line, HasSubstr("known: gpt2"));
+  EXPECT_LT(line.size(), 1'000U);
+  EXPECT_THAT(outcome.err, Not(HasSubstr("\x1b")));
+}
+
 // Somebody who asks for this many tokens and hears what comes.
 class RunningStream {
  public:
