@@ -58,7 +58,9 @@ std::optional<Refusal> Connection::find_refusal(const Request& request, const Ro
     return refuse_stranger(request);
   Refusal refusal;
   if (match.route == nullptr && match.allow.empty()) {
-    refusal.error = {ErrorCode::NotFound, fmt::format("nothing is served at {}", request.path)};
+    refusal.error = {ErrorCode::NotFound,
+                     fmt::format("nothing is served at {}{}{}", request.path,
+                                 match.near.empty() ? "" : "; there is ", match.near)};
     return refusal;
   }
   if (match.route == nullptr) {

@@ -49,6 +49,29 @@ bool fits(const Route& route, const std::vector<std::string>& segments) {
                     });
 }
 
+std::string pattern_of(const Route& route) {
+  std::string pattern;
+  for (const Segment& segment : route.segments)
+    pattern += segment.is_param ? "/{" + segment.text + "}" : "/" + segment.text;
+  return pattern;
+}
+
+bool begins_with(const Route& route, const std::vector<Segment>& folder) {
+  return route.segments.size() > folder.size() &&
+         std::equal(folder.begin(), folder.end(), route.segments.begin(),
+                    [](const Segment& a, const Segment& b) { return a.text == b.text; });
+}
+
+// One is the other with something in front: a base URL lacks its "/v1", or has it twice.
+bool ends_alike(const Route& route, const std::vector<std::string>& segments) {
+  const auto common = static_cast<std::ptrdiff_t>(std::min(route.segments.size(), segments.size()));
+  return common > 0 &&
+         std::equal(route.segments.end() - common, route.segments.end(), segments.end() - common,
+                    [](const Segment& want, const std::string& have) {
+                      return !want.is_param && want.text == have;
+                    });
+}
+
 bool is_below(const std::vector<Segment>& folder, const std::vector<std::string>& segments) {
   return segments.size() >= folder.size() &&
          std::equal(folder.begin(), folder.end(), segments.begin(),
@@ -94,6 +117,21 @@ void Router::answer_below(std::string_view folder, RouteOptions options) {
   folders_.push_back({parse_pattern(folder), std::move(options)});
 }
 
+std::string Router::find_near(const std::vector<std::string>& segments,
+                              const Folder* folder) const {
+  std::set<std::string> patterns;
+  for (const Route& route : routes_) {
+    if (ends_alike(route, segments)) patterns.insert(pattern_of(route));
+  }
+  const bool is_whole_folder = patterns.empty() && folder != nullptr;
+  for (const Route& route : routes_) {
+    if (is_whole_folder && begins_with(route, folder->segments)) patterns.insert(pattern_of(route));
+  }
+  std::string list;
+  for (const std::string& pattern : patterns) list += (list.empty() ? "" : ", ") + pattern;
+  return list;
+}
+
 Router::Match Router::find(Method method, const std::vector<std::string>& segments) const {
   Match match;
   std::set<std::string_view> allowed;
@@ -109,9 +147,12 @@ Router::Match Router::find(Method method, const std::vector<std::string>& segmen
       if (!match.allow.empty()) match.allow += ", ";
       match.allow += name;
     }
+    const Folder* within = nullptr;
     for (const Folder& folder : folders_) {
-      if (is_below(folder.segments, segments)) match.options = &folder.options;
+      if (is_below(folder.segments, segments)) within = &folder;
     }
+    if (within != nullptr) match.options = &within->options;
+    if (match.allow.empty()) match.near = find_near(segments, within);
     return match;
   }
   match.options = &match.route->options;

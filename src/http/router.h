@@ -50,6 +50,8 @@ class Router {
         nullptr;  // the route's; without one, those of answer_below, or null
     std::map<std::string, std::string> params;
     std::string allow;
+    // For a path that no route has: the patterns that may be meant, "/v1/models, /v1/models/{id}".
+    std::string near;
   };
 
   // `pattern`: "/v2/workers/{id}". A parameter matches one non-empty segment; a literal wins over a
@@ -69,6 +71,9 @@ class Router {
     std::vector<Segment> segments;
     RouteOptions options;
   };
+
+  std::string find_near(const std::vector<std::string>& segments, const Folder* folder) const;
+
   std::vector<Route> routes_;
   std::vector<Folder> folders_;
 };

@@ -73,6 +73,24 @@ TEST(Router, ARestTakesEverythingBelowWhateverItIs) {
       << "a route without a rest wins";
 }
 
+TEST(Router, NamesWhatMayBeMeantByAPathThatNoRouteHas) {
+  Router router = workers();
+  router.add(Method::Get, "/v1/models", nothing());
+  router.add(Method::Get, "/v1/models/{model}", nothing());
+  router.add(Method::Post, "/v1/chat/completions", nothing());
+  router.answer_below("/v1", {});
+  const auto near = [&](const std::vector<std::string>& segments) {
+    return router.find(Method::Post, segments).near;
+  };
+  EXPECT_EQ(near({"chat", "completions"}), "/v1/chat/completions") << "a base URL without /v1";
+  EXPECT_EQ(near({"v1", "v1", "chat", "completions"}), "/v1/chat/completions") << "/v1 twice";
+  EXPECT_EQ(near({"v1", "responses"}), "/v1/chat/completions, /v1/models, /v1/models/{model}");
+  EXPECT_EQ(near({"nothing"}), "");
+  EXPECT_EQ(near({"v2", "workers", "a", "b"}), "") << "only folders that answer as one are listed";
+  EXPECT_EQ(near({"v1", "models"}), "") << "there is such a path, with another method";
+  EXPECT_EQ(near({}), "");
+}
+
 TEST(RouterDeathTest, TheSameRouteTwiceIsABug) {
   Router router = workers();
   EXPECT_DEATH(router.add(Method::Get, "/v2/workers/{name}", nothing()), "invariant broken");
