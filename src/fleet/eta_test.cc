@@ -33,6 +33,7 @@ struct Shop {
   std::uint32_t burst = 1;  // come at once
   double load = 1.1;        // of what the workers can do
   bool is_measured = true;  // the pool has said how fast it is
+  bool has_prefill = true;  // and how fast it reads prompts, which short ones do not show
 };
 
 struct Told {
@@ -126,7 +127,7 @@ class EtaWorld final : public FleetEffects {
       if (shop_.is_measured) {
         seen.speeds.push_back({.model = kEtaModel,
                                .device = i,
-                               .prefill_tps = shop_.prefill_tps,
+                               .prefill_tps = shop_.has_prefill ? shop_.prefill_tps : 0,
                                .decode_tps = {{1, tps(1)}, {2, tps(2)}, {4, tps(4)}},
                                .load_ms = 2000});
       }
@@ -304,6 +305,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ManyKeys", {.keys = 40, .burst = 20}, 2} /* turns depend on who comes next */,
         Case{"ManySlots", {.workers = 1, .slots = 16, .burst = 60}},
         Case{"Guessed", {.is_measured = false}},
+        Case{"ShortPrompts", {.prompt = 5, .has_prefill = false}},
         Case{"OneSlot", {.workers = 1, .slots = 1, .jobs = 150}}),
     [](const auto& param) { return std::string(param.param.name); });
 

@@ -100,7 +100,8 @@ void apply_speeds(Fleet& fleet, HostIndex host, const PoolSeen& seen) {
       const SpeedIndex general = fleet.models[model].speed;
       if (fleet.speeds.row(general).is_guess() && !speed.decode_tps.empty()) {
         fleet.speeds.learn_decode(general, 1, speed.decode_tps.front().second);
-        fleet.speeds.learn_prefill(general, speed.prefill_tps);
+        // 0: not measured. As a speed it would be hours for the shortest prompt.
+        if (speed.prefill_tps > 0) fleet.speeds.learn_prefill(general, speed.prefill_tps);
       }
     }
   }
