@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "fleet/decide.h"
-#include "fleet/eviction.h"
 #include "fleet/turn.h"
 
 namespace llorch::fleet {
@@ -12,20 +11,7 @@ namespace {
 constexpr Millis kLookPause{1000};  // between two considerations of a load for one line
 constexpr std::size_t kLinesMax = 4096;
 constexpr std::size_t kParkedPerLook = 64;
-constexpr std::size_t kLinesInText = 8;
-constexpr std::size_t kNamesOfRefusal = 4;  // further ones are only counted
-constexpr double kGuessedLinkBytesPerSecond = 20e6;
-constexpr double kDrainMs = 500;  // an idle worker leaves quickly
 constexpr double kBytesPerToken = 4;
-
-// "anna worker-cpu-0", "anna load on device 0".
-std::string name_candidate(const Fleet& fleet, const ScoreLine& line) {
-  const std::string host = fleet.hosts[line.host].id + ' ';
-  if (line.worker == kNone)
-    return host + "load on device " + std::to_string(fleet.devices[line.device].number);
-  const WorkerId& worker = fleet.workers[line.worker].id;
-  return host + (worker.empty() ? "(loading)" : worker);
-}
 
 double remaining_ms(const Job& job, TimePoint now) {
   return job.deadline == TimePoint::max() ? std::numeric_limits<double>::infinity()
@@ -51,102 +37,6 @@ JobView view_of(const Fleet& fleet, const Job& job, TimePoint now,
           .needed_context = job.prompt_tokens + 1,
           .remaining_ms = remaining_ms(job, now),
           .hits = hits};
-}
-
-std::vector<Tenant> tenants_of(const Fleet& fleet, DeviceIndex device, TimePoint now) {
-  std::vector<Tenant> tenants;
-  for (const WorkerIndex index : fleet.hosts[fleet.devices[device].host].workers) {
-    const Worker& worker = fleet.workers[index];
-    if (worker.device != device || worker.view == kNone || worker.is_leaving) continue;
-    const WorkerView& view = fleet.models[worker.model].views[worker.view];
-    tenants.push_back({.worker = index,
-                       .bytes = worker.bytes,
-                       .reload_ms = fleet.speeds.row(view.speed).start_ms,
-                       .idle_s = millis_between(worker.idle_since, now) / 1000,
-                       .age_s = millis_between(worker.ready_at, now) / 1000,
-                       .is_busy = !worker.running.empty() || worker.state != SeenState::Serving,
-                       .is_pinned = worker.is_pinned});
-  }
-  return tenants;
-}
-
-// As its pool saw it, less what was ordered since, and with what has been told to leave.
-std::int64_t free_bytes(const Fleet& fleet, DeviceIndex index) {
-  const Device& device = fleet.devices[index];
-  std::int64_t free = device.seen.free_bytes;
-  for (const WorkerIndex known : fleet.hosts[device.host].workers) {
-    const Worker& worker = fleet.workers[known];
-    if (worker.device != index) continue;
-    if (worker.id.empty()) free -= worker.bytes;
-    if (worker.is_leaving) free += worker.bytes;
-  }
-  return free;
-}
-
-// One that hangs, leaves or loses jobs does not count: another may take its place.
-bool takes_jobs_on(const Fleet& fleet, const Worker& worker, const Device& device,
-                   ModelIndex model) {
-  if (worker.model != model || worker.view == kNone || worker.is_leaving) return false;
-  if (worker.state != SeenState::Serving || worker.device == kNone) return false;
-  if (fleet.devices[worker.device].number != device.number) return false;
-  const WorkerView& view = fleet.models[model].views[worker.view];
-  return view.closed == Refusal::None && !view.is_paused;
-}
-
-Refusal find_load_refusal(const Fleet& fleet, const Host& host, const Device& device,
-                          const SeenModel& seen, ModelIndex model, TimePoint now) {
-  if (!takes_work(host.facts)) return Refusal::HostDown;
-  if (device.number >= 64 || ((seen.devices >> device.number) & 1U) == 0) return Refusal::NoBackend;
-  if (seen.need_bytes > device.seen.total_bytes) return Refusal::TooBig;
-  if (seen.missing_bytes > host.disk_free_bytes) return Refusal::DiskFull;
-  const auto pause = host.load_pauses.find(model);
-  if (pause != host.load_pauses.end() && now < pause->second.until) return pause->second.reason;
-  for (const WorkerIndex index : host.workers) {
-    const Worker& worker = fleet.workers[index];
-    const bool is_loading = worker.view != kNone && worker.state == SeenState::Loading;
-    if (is_loading && worker.model == model) return Refusal::AlreadyLoading;
-    if (takes_jobs_on(fleet, worker, device, model)) return Refusal::AlreadyThere;
-  }
-  return Refusal::None;
-}
-
-DeviceView make_device_view(Fleet& fleet, ModelIndex model, DeviceIndex index, TimePoint now) {
-  const Device& device = fleet.devices[index];
-  const Host& host = fleet.hosts[device.host];
-  const SeenModel& seen = host.models.find(model)->second;
-  DeviceView view{.device = index,
-                  .host = device.host,
-                  .closed = find_load_refusal(fleet, host, device, seen, model, now),
-                  .labels = host.labels,
-                  .context = seen.context};
-  view.speed = fleet.speeds.find_or_add(
-      model, index, {device.seen.bytes_per_second, static_cast<double>(seen.weight_bytes)});
-  if (view.closed != Refusal::None) return view;
-  view.load_ms = fleet.speeds.row(view.speed).start_ms;
-  const double link =
-      host.link_bytes_per_second > 0 ? host.link_bytes_per_second : kGuessedLinkBytesPerSecond;
-  view.load_ms += 1000 * static_cast<double>(seen.missing_bytes) / link;
-  const std::int64_t missing = seen.need_bytes - free_bytes(fleet, index);
-  if (missing > 0) {
-    const auto leaving = choose_evictions(tenants_of(fleet, index, now), missing);
-    if (!leaving) view.closed = Refusal::MemoryInUse;
-    view.load_ms += kDrainMs;
-  }
-  return view;
-}
-
-// At most once a second for each model: loads take longer than that anyway.
-void refresh_devices(Fleet& fleet, ModelIndex index, TimePoint now) {
-  Model& model = fleet.models[index];
-  if (!model.devices.empty() && now < model.devices_at + kLookPause) return;
-  model.devices_at = now;
-  model.devices.clear();
-  for (const HostIndex host : model.hosts) {
-    for (const DeviceIndex device : fleet.hosts[host].devices) {
-      const DeviceView view = make_device_view(fleet, index, device, now);
-      fleet.models[index].devices.push_back(view);
-    }
-  }
 }
 
 // How long the last one in its line would wait once a slot is free.
@@ -250,13 +140,19 @@ std::string find_reason(const Fleet& fleet, const Job& job) {
   return {};
 }
 
-// Since when nobody could take it. A worker that serves ends that, a load alone does not: loads may
-// fail one after the other. Those behind a front that could go nowhere have waited as long as it.
+bool waits_for_memory(const ScoreSheet& sheet) {
+  return sheet.refusals[static_cast<std::size_t>(Refusal::MemoryBusy)] > 0 ||
+         sheet.refusals[static_cast<std::size_t>(Refusal::MakesRoom)] > 0;
+}
+
+// Since when nobody could take it. A worker that serves ends that, and so does one whose memory
+// will be free; a load alone does not: loads may fail one after the other. Those behind a front
+// that could go nowhere have waited as long as it.
 void note_look(Fleet& fleet, Job& job, const Decision& decision, TimePoint now) {
   Line& line = fleet.lines[job.line];
   const bool is_served =
       decision.worker != kNone && fleet.workers[decision.worker].state == SeenState::Serving;
-  if (is_served) {
+  if (is_served || waits_for_memory(fleet.sheet)) {
     line.nowhere_since = job.nowhere_since = TimePoint::max();
   } else if (fleet.sheet.scored == 0) {
     line.nowhere_since = std::min(line.nowhere_since, now);
@@ -283,7 +179,12 @@ Step hold_or_fail(Turn& turn, Job& job) {
   }
   // A load that broke off is tried again, or fails: that has bounds of its own.
   const bool is_retried = fleet.sheet.refusals[static_cast<std::size_t>(Refusal::LoadBroke)] > 0;
-  if (fleet.sheet.scored == 0 && !is_retried) {
+  if (fleet.sheet.scored == 0 && waits_for_memory(fleet.sheet)) {
+    // Its turn comes: workers of other models end what they do, and after a while they begin
+    // nothing more.
+    if (turn.now - job.phase_since >= kTurnPatience) make_room(turn, job);
+    tell_wait(turn, job, fleet.queue.find_place(index_of(fleet, job)), {});
+  } else if (fleet.sheet.scored == 0 && !is_retried) {
     const std::string reason = find_reason(fleet, job);
     const TimePoint since = std::max(job.nowhere_since, job.phase_since);
     if (turn.now - since >= patience_of(fleet.sheet, reason)) {
@@ -356,40 +257,6 @@ double predict_cost_s(const Fleet& fleet, const Job& job, std::uint64_t told) {
   const std::uint64_t prompt = std::max(job.prompt_tokens, job.facts.prompt_tokens);
   return static_cast<double>(prompt + told) / row.prefill_tps +
          output * std::max(1U, job.facts.choices) / row.decode_tps[0];
-}
-
-std::vector<std::string> name_refused(const Fleet& fleet, const ScoreSheet& sheet,
-                                      Refusal refusal) {
-  std::vector<std::string> names;
-  for (const ScoreLine& line : sheet.refused) {
-    if (line.refusal != refusal) continue;
-    if (names.size() == kNamesOfRefusal) break;
-    names.push_back(name_candidate(fleet, line));
-  }
-  return names;
-}
-
-std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet) {
-  const auto ms = [](float value) { return std::to_string(static_cast<std::int64_t>(value)); };
-  std::string text;
-  for (std::size_t i = 0; i < std::min(sheet.best.size(), kLinesInText); ++i) {
-    const ScoreLine& line = sheet.best[i];
-    text += name_candidate(fleet, line) + ": finish " + ms(line.finish_ms) + " = wait " +
-            ms(line.wait_ms) + " + load " + ms(line.load_ms) + " + prefill " + ms(line.prefill_ms) +
-            " + decode " + ms(line.decode_ms) + " + harm " + ms(line.harm_ms) + " ms\n";
-  }
-  if (sheet.scored > kLinesInText)
-    text += std::to_string(sheet.scored - kLinesInText) + " more candidates\n";
-  for (std::size_t i = 1; i < kRefusals; ++i) {
-    if (sheet.refusals[i] == 0) continue;
-    text += std::to_string(sheet.refusals[i]) + " refused: ";
-    text += name(static_cast<Refusal>(i));
-    const std::vector<std::string> names = name_refused(fleet, sheet, static_cast<Refusal>(i));
-    for (std::size_t n = 0; n < names.size(); ++n) text += (n == 0 ? " (" : ", ") + names[n];
-    if (!names.empty()) text += sheet.refusals[i] > names.size() ? ", …)" : ")";
-    text += '\n';
-  }
-  return text.empty() ? "no worker and no device for this model\n" : text;
 }
 
 LineIndex line_for(Fleet& fleet, ModelIndex model, HostIndex pin, std::uint64_t labels) {

@@ -15,6 +15,20 @@ constexpr std::size_t kViewsMax = 64;
 constexpr Millis kEtaPause{2000};
 constexpr double kEtaChange = 0.1;
 
+// Until one could be loaded where memory is to be had, or will be.
+double until_loaded_ms(const Fleet& fleet, const Model& model) {
+  const double start_ms = fleet.speeds.row(model.speed).start_ms;
+  double soonest_ms = std::numeric_limits<double>::infinity();
+  for (const DeviceView& view : model.devices) {
+    if (view.closed == Refusal::None || view.closed == Refusal::MemoryBusy)
+      soonest_ms = std::min(soonest_ms, view.load_ms);
+    // The other model has its turn first.
+    if (view.closed == Refusal::MakesRoom)
+      soonest_ms = std::min(soonest_ms, static_cast<double>(kTurnPatience.count()) + start_ms);
+  }
+  return soonest_ms != std::numeric_limits<double>::infinity() ? soonest_ms : start_ms;
+}
+
 // Until a worker of the model takes jobs at all; 0: one does.
 double until_served_ms(const Fleet& fleet, const Model& model, TimePoint now) {
   if (model.slots > 0) return 0;
@@ -23,9 +37,8 @@ double until_served_ms(const Fleet& fleet, const Model& model, TimePoint now) {
     if (model.views[i].closed != Refusal::None) continue;
     soonest_ms = std::min(soonest_ms, std::max(0.0, millis_between(now, model.views[i].next_free)));
   }
-  return soonest_ms != std::numeric_limits<double>::infinity()
-             ? soonest_ms
-             : fleet.speeds.row(model.speed).start_ms;
+  return soonest_ms != std::numeric_limits<double>::infinity() ? soonest_ms
+                                                               : until_loaded_ms(fleet, model);
 }
 
 // What was learnt since a job came changes its cost; what waits keeps the cost it came with.

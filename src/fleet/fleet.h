@@ -35,6 +35,7 @@ inline constexpr Millis kRecoveredPatience{30'000};  // to be followed, and to f
 inline constexpr Millis kRecoveryHold{2000};         // for hosts to answer before anything is sent
 inline constexpr Millis kNoCandidatePatience{60'000};
 inline constexpr Millis kReturnPatience{300'000};   // where a host that has the model may return
+inline constexpr Millis kTurnPatience{60'000};      // for memory, before workers must make room
 inline constexpr std::uint32_t kRefusalsMax = 100;  // by workers, of one job
 
 // Where a live job is. An ended one is not here any more.
@@ -141,6 +142,7 @@ struct Worker {
   TimePoint idle_since{};
   TimePoint load_began{};
   TimePoint closed_until{};  // it refused a job a moment ago
+  TimePoint room_until{};    // it takes no jobs: another model waits for its memory
   TimePoint token_seen_at{};
   Breaker breaker;
   struct Running {

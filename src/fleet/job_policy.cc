@@ -252,6 +252,7 @@ void await_follower(Turn& turn, Job& job) {
 void accept(Turn& turn, Job& job) {
   CHECK(job.phase == Phase::Accepting, "a job is accepted once");
   const QueuePlace place = turn.fleet.queue.place_at_end(job.line, job.key, job.facts.cls);
+  if (turn.fleet.models[job.model].slots == 0) refresh_devices(turn.fleet, job.model, turn.now);
   job.predicted_wait_ms = predict_wait_ms(turn.fleet, job, place.ahead_s, turn.now);
   if (job.submit_request != 0) {
     turn.effects.answer(

@@ -11,24 +11,27 @@ constexpr double kExactShare = 0.8;      // of the score of another kind of devi
 constexpr double kLoadMustBeat = 0.7;    // of waiting, or models would be thrown out for a trifle
 constexpr std::size_t kRefusedMax = 32;  // lines
 
-constexpr std::array<std::string_view, kRefusals> kNames = {"",
-                                                            "pinned to another host",
-                                                            "its host lacks a label",
-                                                            "context too small",
-                                                            "cannot continue an answer",
-                                                            "no program for this device",
-                                                            "too big for the device",
-                                                            "no room on its disk",
-                                                            "host not connected",
-                                                            "draining",
-                                                            "failed several times",
-                                                            "another kind of device",
-                                                            "runs another suspect",
-                                                            "memory in use",
-                                                            "load failed a moment ago",
-                                                            "load broke off, tried again soon",
-                                                            "is loading already",
-                                                            "runs there already"};
+constexpr std::array<std::string_view, kRefusals> kNames = {
+    "",
+    "pinned to another host",
+    "its host lacks a label",
+    "context too small",
+    "cannot continue an answer",
+    "no program for this device",
+    "too big for the device",
+    "no room on its disk",
+    "host not connected",
+    "draining",
+    "failed several times",
+    "another kind of device",
+    "runs another suspect",
+    "memory in use",
+    "its memory is in use by workers that are at work",
+    "makes room for another model",
+    "load failed a moment ago",
+    "load broke off, tried again soon",
+    "is loading already",
+    "runs there already"};
 
 // What holds for a worker and for a device alike.
 template <class View>

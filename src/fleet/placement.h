@@ -33,7 +33,9 @@ enum class Refusal : std::uint8_t {
   BreakerOpen,
   NotExact,      // another arithmetic than the one that told the answer so far
   OtherSuspect,  // another job that may kill workers runs there
-  MemoryInUse,   // by workers that may not leave now
+  MemoryInUse,   // by workers that somebody started, or by other programs
+  MemoryBusy,    // by workers that leave once they have done what they do
+  MakesRoom,     // takes no more jobs, because another model has waited for its memory
   LoadFailed,    // a moment ago
   LoadBroke,     // a moment ago, by an accident: it is tried again
   AlreadyLoading,

@@ -1,7 +1,11 @@
 // Turn: what every decision has at hand. Private to the module.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "fleet/effects.h"
+#include "fleet/eviction.h"
 #include "fleet/fleet.h"
 
 namespace llorch::fleet {
@@ -21,6 +25,16 @@ void refresh_view(Fleet& fleet, WorkerIndex worker, TimePoint now);
 WorkerIndex add_worker(Fleet& fleet, Worker worker);
 void release_slot(Fleet& fleet, WorkerIndex worker, JobIndex job, TimePoint now);
 
+// device_views.cc: what a model finds on each device.
+// At most once a second for each model: loads take longer than that anyway.
+void refresh_devices(Fleet& fleet, ModelIndex model, TimePoint now);
+std::vector<Tenant> tenants_of(const Fleet& fleet, DeviceIndex device, TimePoint now);
+// As its pool saw it, less what was ordered since, and with what has been told to leave.
+std::int64_t free_bytes(const Fleet& fleet, DeviceIndex device);
+// The job has waited long enough for memory: of the device where it could be had first, the workers
+// that are in its way take no more jobs for a moment.
+void make_room(Turn& turn, const Job& job);
+
 // dispatch.cc: from the front of a line to a worker.
 void pump_model(Turn& turn, ModelIndex model);
 void look_at_parked(Turn& turn);
@@ -32,7 +46,8 @@ double predict_cost_s(const Fleet& fleet, const Job& job, std::uint64_t told);
 
 // eta.cc: how long a job that waits will wait, given the slot time of those before it.
 double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s, TimePoint now);
-// It hears that, or (`reason`) what it waits for beside its turn, where either has changed.
+// It hears that, or (`reason`) what it waits for beside its turn, where
+// either has changed.
 void tell_wait(Turn& turn, Job& job, const QueuePlace& place, const std::string& reason);
 
 // job_policy.cc: the state machine of one job.

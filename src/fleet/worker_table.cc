@@ -31,6 +31,7 @@ void count_slots(Model& model, const WorkerView& view, bool add) {
 Refusal find_closed(const Fleet& fleet, const Worker& worker, TimePoint now) {
   if (!takes_work(fleet.hosts[worker.host].facts)) return Refusal::HostDown;
   if (worker.is_leaving || worker.state == SeenState::Draining) return Refusal::Draining;
+  if (now < worker.room_until) return Refusal::MakesRoom;
   return worker.breaker.lets_in(now) ? Refusal::None : Refusal::BreakerOpen;
 }
 
@@ -284,7 +285,8 @@ void refresh_view(Fleet& fleet, WorkerIndex index, TimePoint now) {
   for (const Worker::Running& run : worker.running)
     view.has_suspect |= fleet.jobs[run.job].suspicion.is_suspect();
   count_slots(model, view, /*add=*/true);
-  if (view.closed == Refusal::BreakerOpen || view.is_paused) fleet.reopening.push_back(index);
+  const bool reopens = view.closed == Refusal::BreakerOpen || view.closed == Refusal::MakesRoom;
+  if (reopens || view.is_paused) fleet.reopening.push_back(index);
 }
 
 void release_slot(Fleet& fleet, WorkerIndex index, JobIndex job, TimePoint now) {
