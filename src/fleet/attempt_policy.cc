@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "fleet/decide.h"
 #include "fleet/turn.h"
 
 namespace llorch::fleet {
@@ -241,13 +242,14 @@ void dispatch(Turn& turn, Job& job, const Decision& decision) {
   enter(job, Phase::Dispatched, turn.now);
   const Host& host = fleet.hosts[worker.host];
   append(turn, job,
-         DispatchedRecord{.boot = fleet.boot,
-                          .attempt = job.attempts,
-                          .host = host.id,
-                          .worker = worker.id,
-                          .why = fleet.limits.keeps_why ? sheet_text(fleet, fleet.sheet) : "",
-                          .at_ms = wall_ms(fleet, turn.now),
-                          .exactness = view.exactness},
+         DispatchedRecord{
+             .boot = fleet.boot,
+             .attempt = job.attempts,
+             .host = host.id,
+             .worker = worker.id,
+             .why = fleet.limits.keeps_why ? sheet_text(fleet, fleet.sheet, job.facts.labels) : "",
+             .at_ms = wall_ms(fleet, turn.now),
+             .exactness = view.exactness},
          /*eager=*/false);
   turn.effects.open_attempt(
       {.attempt = {job.id, fleet.boot, job.attempts},

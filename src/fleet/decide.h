@@ -14,7 +14,13 @@ void decide(Fleet& fleet, const Event& event, TimePoint now, FleetEffects& effec
 
 // Why a live job is or would be placed where: every candidate of now.
 ScoreSheet explain(const Fleet& fleet, const JobId& job, TimePoint now);
-std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet);
+// The sheet for people: the best candidates with their terms, the others by reason. `labels`: what
+// the job asks of its host.
+std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet,
+                       const std::vector<std::string>& labels);
+// A reason of the sheet, with the labels that the hosts lack.
+std::string describe_refusal(const Fleet& fleet, const ScoreSheet& sheet, Refusal refusal,
+                             const std::vector<std::string>& labels);
 // The first few that were refused for this reason: "anna worker-cpu-0", "anna load on device 0".
 std::vector<std::string> name_refused(const Fleet& fleet, const ScoreSheet& sheet, Refusal refusal);
 

@@ -127,8 +127,8 @@ TEST_F(DecideLoad, ARefusalNamesAFewAndCountsTheRest) {
   const JobId id = submit_task({.labels = {"gpu9"}});
   const ScoreSheet sheet = explain(fleet, id, now);
   EXPECT_THAT(name_refused(fleet, sheet, Refusal::Labels), SizeIs(4));
-  EXPECT_THAT(sheet_text(fleet, sheet), HasSubstr("12 refused"));
-  EXPECT_THAT(sheet_text(fleet, sheet), HasSubstr(", …)"));
+  EXPECT_THAT(sheet_text(fleet, sheet, {}), HasSubstr("12 refused"));
+  EXPECT_THAT(sheet_text(fleet, sheet, {}), HasSubstr(", …)"));
 }
 
 TEST_F(DecideLoad, AFailedLoadIsTriedElsewhereAndThenSaid) {
@@ -435,7 +435,7 @@ TEST_F(House, ExplainsEveryCandidate) {
   const JobId id = submit_task();
   const ScoreSheet sheet = explain(fleet, id, now);
   EXPECT_GE(sheet.scored + sheet.refused.size(), 3U);
-  EXPECT_THAT(sheet_text(fleet, sheet), HasSubstr("load on device 0"));
+  EXPECT_THAT(sheet_text(fleet, sheet, {}), HasSubstr("load on device 0"));
 }
 
 }  // namespace

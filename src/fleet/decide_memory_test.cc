@@ -155,5 +155,14 @@ TEST_F(DecideTurns, AMinuteWhereSomebodysOwnWorkersHaveTheMemory) {
   EXPECT_THAT(told_end().message, HasSubstr("memory in use (a load on device 0)"));
 }
 
+TEST_F(DecideTurns, TheLabelThatAHostLacksIsNamed) {
+  add_host("a", {worker("w")});
+  const JobId id = submit_task({.labels = {"gpu"}});
+  const std::vector<std::string> labels = {"gpu"};
+  const ScoreSheet sheet = explain(fleet, id, now);
+  EXPECT_THAT(sheet_text(fleet, sheet, labels),
+              HasSubstr("its host lacks a label: gpu (a w, a load on device 0)"));
+}
+
 }  // namespace
 }  // namespace llorch::fleet

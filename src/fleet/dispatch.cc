@@ -188,7 +188,7 @@ Step hold_or_fail(Turn& turn, Job& job) {
     const std::string reason = find_reason(fleet, job);
     const TimePoint since = std::max(job.nowhere_since, job.phase_since);
     if (turn.now - since >= patience_of(fleet.sheet, reason)) {
-      std::string reasons = sheet_text(fleet, fleet.sheet);
+      std::string reasons = sheet_text(fleet, fleet.sheet, job.facts.labels);
       reasons.pop_back();  // one line, as errors are
       std::replace(reasons.begin(), reasons.end(), '\n', ',');
       if (!reason.empty()) reasons += "; it " + reason;

@@ -201,7 +201,7 @@ void finish(Turn& turn, Job& job, EndedRecord end) {
   Fleet& fleet = turn.fleet;
   const bool has_waited = job.phase == Phase::Queued || job.phase == Phase::Moving;
   if (has_waited && fleet.limits.keeps_why)
-    end.why = sheet_text(fleet, explain(fleet, job.id, turn.now));
+    end.why = sheet_text(fleet, explain(fleet, job.id, turn.now), job.facts.labels);
   fleet.queue.take(index_of(fleet, job));
   job.is_parked = false;
   end.prompt_tokens = job.prompt_tokens;
@@ -424,7 +424,8 @@ void stop(Turn& turn, Job& job, StopCause cause, RequestId request) {
     case Phase::Moving: {
       EndedRecord end = stopped_end(cause);
       if (cause == StopCause::Deadline && job.attempts == 0) {
-        std::string sheet = sheet_text(turn.fleet, explain(turn.fleet, job.id, turn.now));
+        std::string sheet =
+            sheet_text(turn.fleet, explain(turn.fleet, job.id, turn.now), job.facts.labels);
         sheet.pop_back();  // one line, as errors are
         std::replace(sheet.begin(), sheet.end(), '\n', ',');
         end.message += ", and nobody took it: " + sheet;

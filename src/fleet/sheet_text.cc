@@ -31,7 +31,24 @@ std::vector<std::string> name_refused(const Fleet& fleet, const ScoreSheet& shee
   return names;
 }
 
-std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet) {
+std::string describe_refusal(const Fleet& fleet, const ScoreSheet& sheet, Refusal refusal,
+                             const std::vector<std::string>& labels) {
+  std::string text(name(refusal));
+  if (refusal != Refusal::Labels) return text;
+  std::string lacking;
+  for (const std::string& label : labels) {
+    const std::uint64_t bit = needed_labels(fleet, {label});
+    const bool is_lacking =
+        std::any_of(sheet.refused.begin(), sheet.refused.end(), [&](const ScoreLine& line) {
+          return line.refusal == refusal && (bit & ~fleet.hosts[line.host].labels) != 0;
+        });
+    if (is_lacking) lacking += (lacking.empty() ? ": " : ", ") + label;
+  }
+  return text + lacking;
+}
+
+std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet,
+                       const std::vector<std::string>& labels) {
   const auto ms = [](float value) { return std::to_string(static_cast<std::int64_t>(value)); };
   std::string text;
   for (std::size_t i = 0; i < std::min(sheet.best.size(), kLinesInText); ++i) {
@@ -45,7 +62,7 @@ std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet) {
   for (std::size_t i = 1; i < kRefusals; ++i) {
     if (sheet.refusals[i] == 0) continue;
     text += std::to_string(sheet.refusals[i]) + " refused: ";
-    text += name(static_cast<Refusal>(i));
+    text += describe_refusal(fleet, sheet, static_cast<Refusal>(i), labels);
     const std::vector<std::string> names = name_refused(fleet, sheet, static_cast<Refusal>(i));
     for (std::size_t n = 0; n < names.size(); ++n) text += (n == 0 ? " (" : ", ") + names[n];
     if (!names.empty()) text += sheet.refusals[i] > names.size() ? ", …)" : ")";

@@ -39,8 +39,6 @@ void make_room(Turn& turn, const Job& job);
 void pump_model(Turn& turn, ModelIndex model);
 void look_at_parked(Turn& turn);
 LineIndex line_for(Fleet& fleet, ModelIndex model, HostIndex pin, std::uint64_t labels);
-// The sheet for people: the best candidates with their terms, the others by reason.
-std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet);
 // Slot time, with so much of its answer told before.
 double predict_cost_s(const Fleet& fleet, const Job& job, std::uint64_t told);
 

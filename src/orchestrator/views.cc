@@ -269,10 +269,10 @@ contract::WhyView explain_job(const fleet::Fleet& fleet, const fleet::Job& job,
   for (std::size_t i = 1; i < fleet::kRefusals; ++i) {
     if (sheet.refusals[i] == 0) continue;
     const auto refusal = static_cast<fleet::Refusal>(i);
-    view.refused.push_back({std::string(fleet::name(refusal)), sheet.refusals[i],
-                            fleet::name_refused(fleet, sheet, refusal)});
+    view.refused.push_back({fleet::describe_refusal(fleet, sheet, refusal, job.facts.labels),
+                            sheet.refusals[i], fleet::name_refused(fleet, sheet, refusal)});
   }
-  view.sheet = fleet::sheet_text(fleet, sheet);
+  view.sheet = fleet::sheet_text(fleet, sheet, job.facts.labels);
   return view;
 }
 
