@@ -12,6 +12,9 @@ namespace llorch::fleet {
 // must not call back; their answers are later events.
 void decide(Fleet& fleet, const Event& event, TimePoint now, FleetEffects& effects);
 
+// How long a job that waits will wait, given the slot time of those before it.
+double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s, TimePoint now);
+
 // Why a live job is or would be placed where: every candidate of now.
 ScoreSheet explain(const Fleet& fleet, const JobId& job, TimePoint now);
 // The sheet for people: the best candidates with their terms, the others by reason. `labels`: what

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "fleet/decide.h"
 #include "fleet/turn.h"
 
 namespace llorch::fleet {

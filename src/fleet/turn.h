@@ -42,9 +42,7 @@ LineIndex line_for(Fleet& fleet, ModelIndex model, HostIndex pin, std::uint64_t 
 // Slot time, with so much of its answer told before.
 double predict_cost_s(const Fleet& fleet, const Job& job, std::uint64_t told);
 
-// eta.cc: how long a job that waits will wait, given the slot time of those before it.
-double predict_wait_ms(const Fleet& fleet, const Job& job, double ahead_s, TimePoint now);
-// It hears that, or (`reason`) what it waits for beside its turn, where
+// eta.cc: a job that waits hears how long, or (`reason`) what it waits for beside its turn, where
 // either has changed.
 void tell_wait(Turn& turn, Job& job, const QueuePlace& place, const std::string& reason);
 

@@ -228,10 +228,9 @@ void add_live(const fleet::Fleet& fleet, const fleet::Job& job, fleet::TimePoint
   if (place.position > 0) {
     view.queue_position = place.position;
     view.waits_for = fleet.lines[job.line].reason;
-    if (view.waits_for.empty()) {
-      view.predicted_start_ms =
-          std::max(0.0, job.told_eta_ms - fleet::millis_between(job.told_eta_at, now));
-    }
+    // Of now: nobody tells a job without followers what has changed since it came.
+    if (view.waits_for.empty())
+      view.predicted_start_ms = fleet::predict_wait_ms(fleet, job, place.ahead_s, now);
   }
 }
 
