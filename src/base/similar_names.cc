@@ -1,5 +1,7 @@
 #include "base/similar_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -65,6 +67,12 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string_vi
   for (const std::string& near : similar_names(name, candidates, kNamedMax))
     text += (text.empty() ? "; did you mean " : " or ") + near;
   return text.empty() ? text : text + "?";
+}
+
+std::string did_you_mean_inside(std::string_view name,
+                                const std::vector<std::string_view>& candidates) {
+  const std::string text = did_you_mean(name, candidates);
+  return text.empty() ? text : fmt::format(" ({})", text.substr(std::string_view("; ").size()));
 }
 
 }  // namespace llorch::base

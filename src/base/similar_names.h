@@ -16,5 +16,8 @@ std::vector<std::string> similar_names(std::string_view name,
 
 // "; did you mean a, or b?" with the nearest names, or nothing where none is near.
 std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates);
+// The same in brackets, for the middle of a sentence: " (did you mean a, or b?)".
+std::string did_you_mean_inside(std::string_view name,
+                                const std::vector<std::string_view>& candidates);
 
 }  // namespace llorch::base

@@ -283,8 +283,8 @@ void drop(Turn& turn, Job& job, WriteOutcome outcome) {
           ? Status(Error{ErrorCode::Conflict,
                          "another request with this Idempotency-Key came at the same time"})
           : Status(Error{ErrorCode::Unavailable,
-                         "the job could not be stored: the orchestrator's disk is full, or does "
-                         "not take it (its log says which); make room, then try again"});
+                         "the job could not be stored; the orchestrator's log says why (a full "
+                         "disk, a store that was removed): mend that, then try again"});
   if (job.submit_request != 0) {
     turn.effects.answer(job.submit_request,
                         {.job = job.id, .status = status, .retry_after_ms = kRetryMsMin});

@@ -129,7 +129,7 @@ Error not_found(const fleet::Fleet& fleet, std::string_view name, fleet::KeyId k
   }
   std::string message = fmt::format("no host of this fleet knows a model '{}'", name);
   if (!names.empty()) {
-    message += base::did_you_mean(name, names);
+    message += base::did_you_mean_inside(name, names);
   } else {
     message += has_models ? "; none has one for this key" : "; none has any model";
   }
