@@ -42,5 +42,21 @@ TEST(DaemonFlags, APortIsToldItsRange) {
   }
 }
 
+TEST(DaemonFlags, WordsThatNobodyExpectsStandInTheirOrder) {
+  const auto says = [](const std::vector<std::string>& words) {
+    CLI::App app("", "llorch-x");
+    DaemonOptions options;
+    std::string log_format;
+    describe_daemon_flags(app, {"x", "token", ""}, options, log_format);
+    const auto end = parse_daemon_command(app, "llorch-x", words, {},
+                                          [](const char*) -> const char* { return nullptr; });
+    return end ? end->text : "nothing";
+  };
+  EXPECT_EQ(says({"one", "two", "three"}),
+            "llorch-x: there is no place for \"one\" \"two\" \"three\" here\n");
+  EXPECT_THAT(says({"--prot", "80"}),
+              HasSubstr("llorch-x: there is no option \"--prot\"; did you mean --port"));
+}
+
 }  // namespace
 }  // namespace llorch::api

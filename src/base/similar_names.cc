@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/ascii.h"
+#include "base/utf8.h"
 
 namespace llorch::base {
 namespace {
@@ -73,6 +74,19 @@ std::string did_you_mean_inside(std::string_view name,
                                 const std::vector<std::string_view>& candidates) {
   const std::string text = did_you_mean(name, candidates);
   return text.empty() ? text : fmt::format(" ({})", text.substr(std::string_view("; ").size()));
+}
+
+std::string tell_unexpected_words(const std::vector<std::string>& words,
+                                  const std::vector<std::string>& options) {
+  if (words.empty()) return {};
+  const std::string name = words.front().substr(0, words.front().find('='));
+  if (name.size() > 1 && name.starts_with('-')) {
+    const std::vector<std::string_view> views(options.begin(), options.end());
+    return fmt::format("there is no option {}{}", base::quoted(name), did_you_mean(name, views));
+  }
+  std::string list = base::quoted(words.front());
+  for (std::size_t i = 1; i < words.size(); ++i) list += " " + base::quoted(words[i]);
+  return fmt::format("there is no place for {} here", list);
 }
 
 }  // namespace llorch::base

@@ -20,4 +20,18 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string_vi
 std::string did_you_mean_inside(std::string_view name,
                                 const std::vector<std::string_view>& candidates);
 
+// What is wrong with words that a command line has no place for, in the order they stand there: an
+// option that is none, with the nearest of `options` ("--port"), else the words. Empty: there are
+// none.
+std::string tell_unexpected_words(const std::vector<std::string>& words,
+                                  const std::vector<std::string>& options);
+// The same of what a CLI::App left over.
+template <class App>
+std::string tell_unexpected(const App& app) {
+  std::vector<std::string> options;
+  for (const auto* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  return tell_unexpected_words(app.remaining(), options);
+}
+
 }  // namespace llorch::base

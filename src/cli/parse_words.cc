@@ -111,15 +111,6 @@ const CLI::Option* find_empty_argument(const CLI::App& app) {
   return nullptr;
 }
 
-// CLI11's own sentence has them from the last to the first.
-std::string unexpected_words(const CLI::App& app) {
-  const std::vector<std::string> words = app.remaining(true);
-  if (words.empty()) return {};
-  std::string quoted = base::quoted(words.front());
-  for (std::size_t i = 1; i < words.size(); ++i) quoted += " " + base::quoted(words[i]);
-  return fmt::format("there is no place for {} here", quoted);
-}
-
 // What CLI11 says of words that it knows, with where help for them is.
 std::string tell_rest(const CLI::App& app, std::string_view problem) {
   const CLI::App* at = &app;
@@ -153,7 +144,7 @@ std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words) {
     if (mistake.empty() && dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
       mistake = tell_value(error.what());
     if (mistake.empty() && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
-      mistake = unexpected_words(app);
+      mistake = base::tell_unexpected_words(app.remaining(true), {});
     complain(mistake.empty() ? tell_rest(app, error.what()) : mistake);
     return kUsage;
   }

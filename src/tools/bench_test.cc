@@ -192,6 +192,12 @@ TEST(BenchProgram, PrintsEachFormAndSaysWhatIsWrong) {
                                   .type = find_weight_type("q8_0")},
                                  path)
                   .ok());
+  const test::ProgramOutcome odd =
+      test::run_program(LLORCH_BENCH, {"one", "two", "three", "--model", path});
+  EXPECT_EQ(odd.exit_code, 2);
+  EXPECT_EQ(odd.err,
+            "llorch-bench: there is no place for \"one\" \"two\" \"three\" here; `llorch-bench "
+            "--help` says more\n");
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"-m", path, "-p", "8", "-n", "4", "-r", "2", "-t", "1"});
     return test::run_program(LLORCH_BENCH, std::move(arguments));

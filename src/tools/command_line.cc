@@ -4,10 +4,22 @@
 
 #include <cstdio>
 
+#include "base/similar_names.h"
 #include "base/terminal.h"
 #include "base/version.h"
 
 namespace llorch::tools {
+namespace {
+
+// What is wrong, in the order in which the words stand: CLI11's own sentence has them from the
+// last.
+std::string tell_problem(const CLI::App& app, const CLI::ParseError& error) {
+  const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  const std::string mistake = is_extra ? base::tell_unexpected(app) : std::string();
+  return mistake.empty() ? error.what() : mistake;
+}
+
+}  // namespace
 
 std::optional<int> parse_command_line(CLI::App& app, std::string_view footer, int argc,
                                       const char* const* argv) {
@@ -18,7 +30,10 @@ std::optional<int> parse_command_line(CLI::App& app, std::string_view footer, in
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;  // help and version also arrive here
+    if (error.get_exit_code() == 0) return app.exit(error);  // help and version arrive here, too
+    return fail(app.get_name(),
+                fmt::format("{}; `{} --help` says more", tell_problem(app, error), app.get_name()),
+                kUsage);
   }
   return std::nullopt;
 }
