@@ -241,8 +241,10 @@ int bench(const FleetContext& context, BenchArguments& arguments) {
   arguments.plan.streams = streams.take();
   arguments.plan.limit = std::chrono::seconds(arguments.limit_seconds);
   const bool names_fleet = !context.url.empty() && !arguments.worker.local;
-  if (names_fleet || find_fleet(arguments.worker, context.environment))
-    return bench_fleet(context, arguments);
+  const Result<std::optional<FleetTarget>> fleet =
+      find_fleet(arguments.worker, context.environment);
+  if (!fleet.ok()) return fail(fleet.error());
+  if (names_fleet || *fleet) return bench_fleet(context, arguments);
   if (!arguments.hosts.empty()) {
     return fail({ErrorCode::NotFound,
                  "--host needs a fleet: `llorch up` starts one; without --host this machine is "

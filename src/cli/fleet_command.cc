@@ -6,19 +6,10 @@
 #include "base/settings.h"
 #include "base/terminal.h"
 #include "cli/parse_words.h"
-#include "contract/api_token.h"
+#include "cli/server_words.h"
 #include "http/url.h"
 
 namespace llorch::cli {
-namespace {
-
-std::string text_of(const base::Environment& environment, const char* name) {
-  const char* value = environment(name);
-  return value != nullptr ? value : "";
-}
-
-}  // namespace
-
 FleetTarget target_of(const FleetContext& context) {
   return {context.home, context.url, context.token, context.ca_file};
 }
@@ -33,11 +24,10 @@ Status complete(FleetContext& context) {
   if (!home.ok()) return home.error();
   context.home = home.take();
   context.color = base::wants_color(stdout, context.environment("NO_COLOR"));
-  if (context.url.empty()) context.url = text_of(context.environment, "LLORCH_ORCHESTRATOR");
-  context.token = text_of(context.environment, "LLORCH_TOKEN");
-  if (const Status good = contract::check_api_token(context.token); !good.ok())
-    return good.error().in("LLORCH_TOKEN");
-  if (context.ca_file.empty()) context.ca_file = text_of(context.environment, "LLORCH_CA_FILE");
+  if (Status good = complete_server_words(context.environment, "LLORCH_ORCHESTRATOR",
+                                          {context.url, context.ca_file, context.token});
+      !good.ok())
+    return good;
   if (!context.token.empty() || !context.url.empty()) return ok_status();
   // On loopback and by the socket this user needs no key: one that was revoked must not stand in
   // the way.

@@ -70,6 +70,35 @@ TEST(FleetCommand, WithoutAnOrchestratorTheNextStepIsNamed) {
   EXPECT_THAT(down.out, HasSubstr("no orchestrator is running"));
 }
 
+TEST(FleetCommand, WhatCannotBeIsSaidBeforeAnythingStarts) {
+  const test::TempDir home;
+  const std::string in_home = "LLORCH_HOME=" + home.path().string();
+  const auto says = [&](const std::vector<std::string>& words, int code,
+                        const std::vector<std::string>& more = {}) {
+    std::vector<std::string> environment = more;  // the first of a name counts
+    environment.insert(environment.end(), {in_home, "LLORCH_ORCHESTRATOR=", "LLORCH_POOL="});
+    const ProgramOutcome outcome = test::run_program(LLORCH, words, environment);
+    EXPECT_EQ(outcome.exit_code, code) << words.front() << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(says({"up", "a b"}, 2), HasSubstr("\"a b\" is no host"));
+  const std::string odd = "LLORCH_ORCHESTRATOR=odd";
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"up"}, {"status"}, {"run", "hello"}, {"bench"}, {"chat"}}) {
+    EXPECT_THAT(says(words, 1, {odd}), HasSubstr("LLORCH_ORCHESTRATOR: URL 'odd' does not"));
+  }
+  EXPECT_THAT(says({"run", "--pool", "hello"}, 1, {"LLORCH_POOL=odd"}),
+              HasSubstr("LLORCH_POOL: URL 'odd' does not"));
+  EXPECT_THAT(says({"up"}, 1, {"LLORCH_ORCHESTRATOR=http://127.0.0.1:1"}),
+              HasSubstr("no orchestrator answers"));
+  EXPECT_THAT(says({"status", "--ca-file", "/nope"}, 1), HasSubstr("--ca-file: "));
+  EXPECT_THAT(says({"status"}, 1, {"LLORCH_CA_FILE=/nope"}), HasSubstr("LLORCH_CA_FILE: "));
+  EXPECT_THAT(says({"audit", "verify", "one", "two"}, 2),
+              HasSubstr("there is no place for \"one\" \"two\" here"));
+  EXPECT_FALSE(std::filesystem::exists(home.path() / "orchestrator.json"));
+  EXPECT_FALSE(std::filesystem::exists(home.path() / "pool.json"));
+}
+
 TEST(FleetCommand, StatusAndHostsAreShown) {
   FakeOrchestrator fake;
   const contract::FleetStatus status = sample_status();

@@ -29,6 +29,7 @@
 #include "cli/output.h"
 #include "contract/fleet_api.h"
 #include "http/url.h"
+#include "remote/ssh.h"
 
 namespace llorch::cli {
 namespace {
@@ -165,6 +166,10 @@ void leave_daemons() {
 }
 
 int up(const FleetContext& context) {
+  if (!context.url.empty()) {  // one that is named and does not answer: nothing is started
+    const Result<FleetClient> named = find_orchestrator(target_of(context));
+    if (!named.ok()) return fail(named.error());
+  }
   const base::InterruptWatch watch(leave_daemons);
   PoolTarget pool_target = pool_of(context);
   pool_target.stays = true;
@@ -308,7 +313,15 @@ void add_up_commands(CLI::App& app, FleetContext& context) {
         return wanted->hosts.empty() ? up(context)
                                      : up_hosts(context, wanted->hosts, wanted->accept_new);
       });
-  up_command->add_option("HOST", wanted->hosts, "as ssh knows it")->type_name("");
+  up_command->add_option("HOST", wanted->hosts, "as ssh knows it")
+      ->type_name("")
+      ->check(CLI::Validator(
+          [](const std::string& name) {
+            if (name.empty()) return std::string();  // is said of every argument alike
+            const Result<remote::SshHost> host = remote::SshHost::make(name, "/run");
+            return host.ok() ? std::string() : host.error().message;
+          },
+          ""));
   up_command->add_flag("--accept-new", wanted->accept_new,
                        "trust the key of a host that was never seen before");
   auto arguments = std::make_shared<DownArguments>();

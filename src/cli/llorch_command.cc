@@ -154,7 +154,9 @@ int settle(const WorkerArguments& worker, const base::Environment& environment, 
     return kUsage;
   }
   options.color = base::wants_color(stdout, environment("NO_COLOR"));
-  options.fleet = find_fleet(worker, environment);
+  Result<std::optional<FleetTarget>> fleet = find_fleet(worker, environment);
+  if (!fleet.ok()) return fail(fleet.error());
+  options.fleet = fleet.take();
   if (options.fleet) {
     options.worker = worker.choice;
     return 0;

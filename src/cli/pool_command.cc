@@ -17,6 +17,7 @@
 #include "cli/manual.h"
 #include "cli/output.h"
 #include "cli/parse_words.h"
+#include "cli/server_words.h"
 #include "contract/api_token.h"
 
 namespace llorch::cli {
@@ -38,11 +39,6 @@ llorch-pool COMMAND --help shows a command's options and examples.
 Exit code: 0; 1 when something failed; 2 for a mistake on the command line;
 130 after Ctrl-C.)";
 
-std::string text_of(const base::Environment& environment, const char* name) {
-  const char* value = environment(name);
-  return value != nullptr ? value : "";
-}
-
 // What is known only once everything is parsed.
 Status complete(PoolContext& context, const std::string& token_file) {
   if (Status config = base::check_config(context.environment); !config.ok()) return config;
@@ -50,12 +46,10 @@ Status complete(PoolContext& context, const std::string& token_file) {
   if (!home.ok()) return home.error();
   context.home = *home;
   context.color = base::wants_color(stdout, context.environment("NO_COLOR"));
-  if (context.pool_url.empty()) context.pool_url = text_of(context.environment, "LLORCH_POOL");
-  if (context.ca_file.empty()) context.ca_file = text_of(context.environment, "LLORCH_CA_FILE");
-  context.token = text_of(context.environment, "LLORCH_TOKEN");
-  if (const Status good = contract::check_api_token(context.token); !good.ok())
-    return good.error().in("LLORCH_TOKEN");
-  if (token_file.empty()) return ok_status();
+  if (Status good = complete_server_words(context.environment, "LLORCH_POOL",
+                                          {context.pool_url, context.ca_file, context.token});
+      !good.ok() || token_file.empty())
+    return good;
   Result<std::string> token = contract::read_api_token(token_file);
   if (!token.ok()) return token.error().in("--token-file");
   context.token = token.take();

@@ -183,6 +183,21 @@ TEST_F(PoolModelsTest, WhatWasMistypedIsNamedWithTheNearest) {
               HasSubstr("there is no option \"--sha265\"; did you mean --sha256?"));
 }
 
+TEST_F(PoolModelsTest, WhatTheEnvironmentSaysWronglyIsBlamedOnIt) {
+  const auto err_of = [this](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "LLORCH_HOME=" + (dir / "home").string());
+    const test::ProgramOutcome outcome = test::run_program("/usr/bin/env", std::move(arguments));
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(err_of({"LLORCH_POOL=odd", LLORCH_POOL, "status"}),
+              HasSubstr("LLORCH_POOL: URL 'odd' does not begin with"));
+  EXPECT_THAT(err_of({"LLORCH_CA_FILE=/nope", LLORCH_POOL, "status"}),
+              HasSubstr("LLORCH_CA_FILE: "));
+  EXPECT_THAT(err_of({LLORCH_POOL, "models", "list", "--ca-file", "/nope"}),
+              HasSubstr("--ca-file: "));
+}
+
 TEST_F(PoolModelsTest, FilesThatAreNoModelAreFailuresNotMistakes) {
   std::ofstream(dir / "damaged.gguf") << "GGUF, or so it says";
   fs::create_symlink(dir / "loop", dir / "loop");

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "catalog/model_catalog.h"
 #include "cli/fleet_command.h"
+#include "cli/server_words.h"
 #include "contract/backend_kind.h"
 #include "contract/model_entry.h"
 
@@ -19,15 +20,13 @@ constexpr std::string_view kOwnPool = "own";
 
 // The pool that --pool, --pool=URL or LLORCH_POOL mean.
 Result<PoolTarget> pool_target(const std::string& flag, const base::Environment& environment) {
-  const auto text_of = [&environment](const char* name) -> std::string {
-    const char* value = environment(name);
-    return value != nullptr ? value : "";
-  };
   const Result<base::Home> home = base::find_home(environment);
   if (!home.ok()) return home.error();
-  PoolTarget target{environment, *home, flag, text_of("LLORCH_TOKEN")};
-  target.ca_file = text_of("LLORCH_CA_FILE");
-  if (flag == kOwnPool) target.url = text_of("LLORCH_POOL");
+  PoolTarget target{environment, *home, flag == kOwnPool ? "" : flag, ""};
+  if (Status good = complete_server_words(environment, "LLORCH_POOL",
+                                          {target.url, target.ca_file, target.token});
+      !good.ok())
+    return good.error();
   return target;
 }
 
@@ -105,20 +104,21 @@ Result<WorkerChoice> find_choice(const WorkerArguments& arguments,
   return choice;
 }
 
-std::optional<FleetTarget> find_fleet(const WorkerArguments& arguments,
-                                      const base::Environment& environment) {
+Result<std::optional<FleetTarget>> find_fleet(const WorkerArguments& arguments,
+                                              const base::Environment& environment) {
   const WorkerChoice& choice = arguments.choice;
   std::error_code ignored;
   const bool names_files =
       choice.model.find('/') != std::string::npos || std::filesystem::exists(choice.model, ignored);
   if (arguments.local || names_files || !arguments.worker.empty() || !arguments.pool.empty() ||
       choice.threads || choice.context || choice.backend != contract::kCpu)
-    return std::nullopt;
+    return std::optional<FleetTarget>();
   FleetContext context;
   context.environment = environment;
-  if (!complete(context).ok()) return std::nullopt;
-  if (context.url.empty() && !read_orchestrator_address(context.home)) return std::nullopt;
-  return target_of(context);
+  if (Status good = complete(context); !good.ok()) return good.error();
+  if (context.url.empty() && !read_orchestrator_address(context.home))
+    return std::optional<FleetTarget>();
+  return std::optional(target_of(context));
 }
 
 }  // namespace llorch::cli

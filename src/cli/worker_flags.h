@@ -32,8 +32,9 @@ Result<std::string> find_model_files(const std::string& model,
                                      const base::Environment& environment);
 
 // The orchestrator of this home, where it runs and nothing was said that only a worker of our own
-// can do: files, a program, threads, a context, a pool, a backend.
-std::optional<FleetTarget> find_fleet(const WorkerArguments& arguments,
-                                      const base::Environment& environment);
+// can do: files, a program, threads, a context, a pool, a backend. An error: the environment or the
+// configuration says something that cannot be.
+Result<std::optional<FleetTarget>> find_fleet(const WorkerArguments& arguments,
+                                              const base::Environment& environment);
 
 }  // namespace llorch::cli
