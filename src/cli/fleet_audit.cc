@@ -106,8 +106,9 @@ int verify(const FleetContext& context) {
     return code != 0 || is_whole ? code : 1;
   }
   if (!is_whole) return fail({ErrorCode::Corrupt, "the audit log: " + verdict->problem});
-  return print(fmt::format("whole: {} lines in {} files; line {} has the hash {}\n{}",
-                           verdict->num_lines, verdict->num_files, verdict->head.seq,
+  return print(fmt::format("whole: {} {} in {} {}; line {} has the hash {}\n{}", verdict->num_lines,
+                           verdict->num_lines == 1 ? "line" : "lines", verdict->num_files,
+                           verdict->num_files == 1 ? "file" : "files", verdict->head.seq,
                            verdict->head.hash,
                            anchor ? "" : "the store knows no end of it: a cut would not show\n"));
 }

@@ -11,6 +11,7 @@
 #include "base/terminal.h"
 #include "cli/fleet_command.h"
 #include "cli/output.h"
+#include "cli/parse_words.h"
 
 namespace llorch::cli {
 namespace {
@@ -70,7 +71,7 @@ int show_ca(const FleetContext& context, bool pem_only) {
     text += "\n";
   }
   text += "\nTo trust it (elsewhere: copy the file first, `llorch ca --pem`):\n\n";
-  for (const TrustLine& one : trust_lines(base::printable(file)))
+  for (const TrustLine& one : trust_lines(shell_word(base::printable(file))))
     text += fmt::format("  {}\n    {}\n", one.who, one.line);
   return print(text);
 }

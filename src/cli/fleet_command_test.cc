@@ -99,6 +99,20 @@ TEST(FleetCommand, WhatCannotBeIsSaidBeforeAnythingStarts) {
   EXPECT_FALSE(std::filesystem::exists(home.path() / "pool.json"));
 }
 
+TEST(FleetCommand, TheWayToTakeAKeyBackCanBeCopied) {
+  for (const auto& [name, word] :
+       {std::pair{"laptop", "laptop"}, {"x y", "'x y'"}, {"it's", "'it'\\''s'"}, {"-x", "'-x'"}}) {
+    FakeOrchestrator fake;
+    contract::KeyView key;
+    key.name = name;
+    key.scope = "infer";
+    key.key = "llk_1_2";
+    fake.answer(http::Method::Post, "/v2/keys", json::serialize(contract::write_fields(key)), 201);
+    const ProgramOutcome outcome = fake.run({"keys", "add", "--", name});
+    EXPECT_THAT(outcome.err, HasSubstr(fmt::format("`llorch keys revoke {}`", word)));
+  }
+}
+
 TEST(FleetCommand, StatusAndHostsAreShown) {
   FakeOrchestrator fake;
   const contract::FleetStatus status = sample_status();

@@ -13,6 +13,7 @@
 #include "cli/fleet_command.h"
 #include "cli/fleet_tables.h"
 #include "cli/output.h"
+#include "cli/parse_words.h"
 #include "http/url.h"
 
 namespace llorch::cli {
@@ -64,7 +65,7 @@ int add_key(const FleetContext& context, const AddArguments& arguments) {
   if (context.json_output) return print_json(contract::write_fields(*made));
   if (const int code = print(made->key + "\n"); code != 0) return code;
   write_err(fmt::format("this key is shown once; `llorch keys revoke {}` takes it back\n",
-                        base::printable(made->name)));
+                        shell_word(base::printable(made->name))));
   return 0;
 }
 

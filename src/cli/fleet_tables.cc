@@ -338,7 +338,11 @@ std::string why_text(const contract::WhyView& why, const View& view) {
                      Align::Right, Align::Right});
     table.add_row({"CANDIDATE", "DONE IN", "WAIT", "LOAD", "PROMPT", "ANSWER", "HARM"},
                   Color::Bold);
-    const auto time = [](double ms) { return ms > 0 ? fmt::format("{:.0f} ms", ms) : "-"; };
+    constexpr double kLongMs = 100'000;
+    const auto time = [](double ms) {
+      if (ms > kLongMs) return duration_text(ms / 1000);
+      return ms > 0 ? fmt::format("{:.0f} ms", ms) : std::string("-");
+    };
     bool is_best = true;
     for (const contract::WhyLine& line : why.candidates) {
       const std::string worker =

@@ -86,6 +86,16 @@ TEST(FleetTables, WhyNamesThoseWhoWereRefusedAlsoAfterTheEnd) {
   EXPECT_THAT(why_text(ended, view_at(80)), Not(HasSubstr("nothing is known")));
 }
 
+TEST(FleetTables, WhyHasLongTimesAsPeopleSayThem) {
+  contract::WhyView why;
+  why.job_id = "j1";
+  why.status = "queued";
+  why.candidates.push_back({.host = "a", .worker = "w", .finish_ms = 7'500'900, .wait_ms = 830});
+  const std::string text = why_text(why, view_at(100));
+  EXPECT_THAT(text, HasSubstr("2 h 5 m"));
+  EXPECT_THAT(text, HasSubstr("830 ms"));
+}
+
 TEST(FleetTables, TimesAreShort) {
   EXPECT_EQ(duration_text(0.42), "0.4 s");
   EXPECT_EQ(duration_text(42.9), "42 s");

@@ -27,6 +27,7 @@
 #include "base/terminal.h"
 #include "cli/fleet_command.h"
 #include "cli/output.h"
+#include "cli/parse_words.h"
 #include "contract/fleet_api.h"
 #include "http/url.h"
 #include "remote/ssh.h"
@@ -106,7 +107,7 @@ std::string example_request(const std::string& url, const std::string& key,
                             const std::string& ca_file) {
   const Result<http::Url> parsed = http::parse_url(url);
   std::string flags;
-  if (!ca_file.empty()) flags += fmt::format(" --cacert '{}'", ca_file);
+  if (!ca_file.empty()) flags += fmt::format(" --cacert {}", shell_word(ca_file));
   if (parsed.ok() && !http::is_loopback(parsed->host))
     flags += fmt::format(" -H 'Authorization: Bearer {}'", key);
   return fmt::format(

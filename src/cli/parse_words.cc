@@ -158,6 +158,18 @@ CLI::Validator url_rule() {
           ""};
 }
 
+std::string shell_word(std::string_view text) {
+  const bool is_plain =
+      !text.empty() && text.front() != '-' && std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               std::string_view("/._-+,:@").find(c) != std::string_view::npos;
+      });
+  if (is_plain) return std::string(text);
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 std::vector<std::string> split_words(std::string_view text) {
   std::vector<std::string> words;
   while (!text.empty()) {

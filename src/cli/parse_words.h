@@ -18,6 +18,10 @@ std::optional<int> parse_words(CLI::App& app, std::vector<std::string> words);
 // Of an option whose value is the address of a daemon: an http://, https:// or unix: URL.
 CLI::Validator url_rule();
 
+// One word of a command that people may copy: as it is where every shell takes it so, else in
+// single quotes.
+std::string shell_word(std::string_view text);
+
 // "a,b" as its words, in order; empty ones are left out.
 std::vector<std::string> split_words(std::string_view text);
 
