@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "base/utf8.h"
 
@@ -61,7 +62,11 @@ std::optional<std::vector<std::int32_t>> take_token_ids(json::FieldReader& reade
   const json::Array* array = reader.optional_array(name);
   if (array == nullptr) return std::nullopt;
   std::optional<std::vector<std::int32_t>> ids = to_token_ids(*array);
-  if (!ids) reader.fail(name, "token ids", "must hold token ids only: integers of 0 and above");
+  if (!ids) {
+    reader.fail(name, "token ids",
+                fmt::format("must hold token ids only: integers from 0 to {}",
+                            std::numeric_limits<std::int32_t>::max()));
+  }
   return ids;
 }
 

@@ -68,7 +68,7 @@ std::optional<std::vector<std::int32_t>> read_resume(json::FieldReader& reader, 
   if (resume == nullptr) return std::nullopt;
   json::FieldReader nested(*resume, "resume.");
   std::optional<std::vector<std::int32_t>> ids = take_token_ids(nested, "ids");
-  if (resume->if_contains("ids") == nullptr) nested.fail("ids", "required", "is required");
+  if (nested.optional_value("ids") == nullptr) nested.fail("ids", "required", "is required");
   reader.add(nested.finish());
   if (!has_seed) {
     reader.fail("seed", "required with resume",

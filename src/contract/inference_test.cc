@@ -83,6 +83,13 @@ TEST(InferenceRequest, SaysWhatIsWrongWithIds) {
               ElementsAre("seed | required with resume"));
   EXPECT_THAT(failures_of(R"({"job_id":"j","prompt":"p","seed":1,"resume":{"id":[1]}})"),
               testing::UnorderedElementsAre("resume.ids | required", "resume.id | known field"));
+  EXPECT_THAT(failures_of(R"({"job_id":"j","prompt":"p","seed":1,"resume":{"ids":null}})"),
+              ElementsAre("resume.ids | required"));
+  std::vector<json::FieldError> errors;
+  EXPECT_FALSE(
+      parse_inference_request(R"({"job_id":"j","prompt_ids":[1099511627776]})", errors).ok());
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].message, "must hold token ids only: integers from 0 to 2147483647");
   EXPECT_THAT(failures_of(R"({"job_id":"j","prompt":"p","seed":1,"resume":[1]})"),
               ElementsAre("resume | object"));
 }
