@@ -7,7 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "api/answers.h"
 #include "base/check.h"
+#include "base/json_fields.h"
 #include "base/version.h"
 #include "contract/error_table.h"
 
@@ -90,6 +92,10 @@ json::Object paths_of(const std::vector<EndpointText>& endpoints) {
   return paths;
 }
 
+http::Task<Status> send(http::Response response, http::Responder& responder) {
+  co_return co_await responder.send(std::move(response));
+}
+
 }  // namespace
 
 json::Object make_document(DocumentParts parts) {
@@ -107,6 +113,23 @@ json::Object make_document(DocumentParts parts) {
                {"schemas", std::move(parts.schemas)},
                {"securitySchemes",
                 json::Object{{"bearer", json::Object{{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+}
+
+std::optional<http::Response> refuse_parameters(const EndpointText& endpoint,
+                                                const http::Request& request) {
+  // An endpoint that has some reads them itself.
+  if (request.query.empty() || endpoint.takes_any_query || endpoint.query != nullptr)
+    return std::nullopt;
+  const json::Object query = read_query(request);
+  return failures_response(request, json::FieldReader(query).finish());
+}
+
+http::Handler with_known_parameters(const EndpointText& endpoint, http::Handler handler) {
+  return [endpoint, handler = std::move(handler)](const http::Request& request,
+                                                  http::Responder& responder) {
+    std::optional<http::Response> refusal = refuse_parameters(endpoint, request);
+    return refusal ? send(std::move(*refusal), responder) : handler(request, responder);
+  };
 }
 
 }  // namespace llorch::api

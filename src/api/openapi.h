@@ -1,6 +1,7 @@
 // What the OpenAPI 3.1 documents of our programs have in common.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "base/json.h"
 #include "contract/fields.h"
 #include "http/message.h"
+#include "http/router.h"
 
 namespace llorch::api {
 
@@ -28,6 +30,7 @@ struct EndpointText {
   std::string_view request_schema = {};  // of the body, by its name in the document; empty: none
   bool is_body_optional = false;
   QuerySchema query = nullptr;            // of its parameters; null: none
+  bool takes_any_query = false;           // and does not look at it
   std::string_view required_header = {};  // that must be sent
   int status = 200;                       // of success
   std::string_view response_schema = {};  // of success; empty: text or a stream
@@ -51,13 +54,21 @@ constexpr EndpointText send(http::Method method, std::string_view path, std::str
           .response_schema = response_schema};
 }
 
-// OpenAI's endpoints, as every server of ours has them.
+// The state of a daemon, for probes: some put a parameter of their own behind every address.
+constexpr EndpointText get_health(std::string_view summary, std::string_view response_schema) {
+  EndpointText text = get("/health", summary, response_schema);
+  text.takes_any_query = true;
+  return text;
+}
+
+// OpenAI's endpoints, as every server of ours has them; gateways add parameters ("api-version").
 inline constexpr std::string_view kSse = "text/event-stream";
 inline constexpr std::string_view kOpenAiError = "OpenAiError";
 constexpr EndpointText openai_get(std::string_view path, std::string_view summary,
                                   std::string_view response_schema) {
   return {.path = path,
           .summary = summary,
+          .takes_any_query = true,
           .response_schema = response_schema,
           .error_schema = kOpenAiError};
 }
@@ -69,6 +80,7 @@ constexpr EndpointText openai_post(std::string_view path, std::string_view summa
           .path = path,
           .summary = summary,
           .request_schema = request_schema,
+          .takes_any_query = true,
           .response_schema = response_schema,
           .stream_type = chunk_schema.empty() ? std::string_view() : kSse,
           .stream_schema = chunk_schema,
@@ -90,6 +102,12 @@ constexpr EndpointText openai_chat(std::string_view summary) {
 constexpr EndpointText openai_embeddings(std::string_view summary) {
   return openai_post("/v1/embeddings", summary, "EmbeddingRequest", "EmbeddingList");
 }
+
+// The 400 for a request with parameters to an endpoint that has none; nothing where all is well.
+std::optional<http::Response> refuse_parameters(const EndpointText& endpoint,
+                                                const http::Request& request);
+// The handler of an endpoint, asked only where all is well.
+http::Handler with_known_parameters(const EndpointText& endpoint, http::Handler handler);
 
 // Schemas by their names in a document, out of what describes the structs (contract/fields.h).
 struct SchemaTable {

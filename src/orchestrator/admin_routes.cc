@@ -351,13 +351,14 @@ http::Task<Status> back_up(const RouteParts& parts, Caller caller, const http::R
   if (!body.ok()) co_return body.error();
   std::vector<json::FieldError> errors;
   const auto wanted = contract::read_described<contract::BackupRequest>(*body, errors);
+  const std::filesystem::path file(wanted.file);
+  const bool is_path = file.is_absolute() && wanted.file.find('\0') == std::string::npos;
+  if (errors.empty() && !is_path)
+    errors.push_back({"file", "absolute path", "must be an absolute path of this machine", {}});
   if (!errors.empty()) {
     http::Response failures = failures_response(request, std::move(errors));
     co_return co_await responder.send(std::move(failures));
   }
-  const std::filesystem::path file(wanted.file);
-  if (!file.is_absolute() || wanted.file.find('\0') != std::string::npos)
-    co_return Error{ErrorCode::InvalidArgument, "file: expected an absolute path"};
   std::function<Result<std::uintmax_t>()> copy = [&store = parts.store,
                                                   file]() -> Result<std::uintmax_t> {
     if (Status done = store.backup(file); !done.ok()) return done.error();

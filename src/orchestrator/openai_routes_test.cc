@@ -155,6 +155,20 @@ TEST_F(OpenAiRoutes, UnknownModelsAreNotFoundWithTheNearestNames) {
   EXPECT_EQ(client.send({http::Method::Get, fleet.url("/v1/models/stor")})->status, 404);
 }
 
+TEST_F(OpenAiRoutes, ParametersAndFieldsThatAreWrongAreNamed) {
+  const auto field_of = [](const Result<http::Response>& answer) -> std::string {
+    EXPECT_EQ(answer->status, 400) << answer->body;
+    const json::Object body = parsed(answer->body);
+    return std::string(
+        json::view(body.at("error").at("errors").as_array()[0].at("field").as_string()));
+  };
+  for (const std::string_view path : {"/metrics?odd=1", "/v2/models?odd=1", "/v2/tasks?odd=1"})
+    EXPECT_EQ(field_of(client.send({http::Method::Get, fleet.url(path)})), "odd") << path;
+  EXPECT_EQ(field_of(post("/v2/backup", R"({"file":"here.db"})")), "file");
+  for (const std::string_view path : {"/health?odd=1", "/v1/models?api-version=1"})
+    EXPECT_EQ(client.send({http::Method::Get, fleet.url(path)})->status, 200) << path;
+}
+
 TEST_F(OpenAiRoutes, AKeyHearsNothingOfOtherKeysAndTheirModels) {
   const auto get = [this](std::string_view path, const fleet::KeyFacts& facts) {
     const Result<KeyRing::NewKey> key = fleet.keys->add(facts, 1);

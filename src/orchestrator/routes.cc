@@ -118,8 +118,7 @@ constexpr std::array kEndpoints = {
     Endpoint{api::send(Method::Post, "/v2/shutdown", "End the orchestrator; pools go on.", "", 202,
                        "ShutdownAnswer"),
              Needs::Admin, shut_down},
-    Endpoint{api::get(kHealthPath, "Whether jobs are accepted.", "Health"), Needs::Nothing,
-             show_health},
+    Endpoint{api::get_health("Whether jobs are accepted.", "Health"), Needs::Nothing, show_health},
     Endpoint{api::get("/metrics", "Gauges and counters for Prometheus.", ""), Needs::Admin,
              show_metrics},
     Endpoint{api::get("/openapi.json", "This document.", "Document"), Needs::Infer, show_document},
@@ -144,6 +143,8 @@ http::Task<Status> run_endpoint(std::shared_ptr<const RouteParts> parts, const E
     if (!parts->core.is_recovered())
       co_return Error{ErrorCode::Unavailable, "the orchestrator is starting; try again"};
   }
+  if (auto refusal = api::refuse_parameters(endpoint.text, request))
+    co_return co_await responder.send(std::move(*refusal));
   co_return co_await endpoint.task(*parts, std::move(caller), request, responder);
 }
 

@@ -152,16 +152,18 @@ http::Task<Result<fleet::JobId>> visible_job_of(const RouteParts& parts, Caller 
   co_return id;
 }
 
-Result<fleet::JobFilter> read_filter(const Caller& caller, const http::Request& request,
-                                     fleet::Cursor& after, std::string& status) {
+// Nothing where there are errors.
+fleet::JobFilter read_filter(const Caller& caller, const http::Request& request,
+                             fleet::Cursor& after, std::string& status,
+                             std::vector<json::FieldError>& errors) {
   const json::Object fields = api::read_query(request);
   json::FieldReader reader(fields);
   contract::FieldTaker taker(reader);
   contract::TaskQuery query;
   describe(taker, query);
-  if (std::vector<json::FieldError> errors = reader.finish(); !errors.empty())
-    return contract::summary_of(errors);
+  errors = reader.finish();
   fleet::JobFilter filter;
+  if (!errors.empty()) return filter;
   filter.limit = query.limit;
   if (caller.scope != fleet::Scope::Admin) filter.key = caller.key;
   if (query.after) after.before = *query.after;
@@ -235,12 +237,17 @@ http::Task<Status> list_tasks(const RouteParts& parts, Caller caller, const http
                               http::Responder& responder) {
   fleet::Cursor after;
   std::string status;
-  const Result<fleet::JobFilter> filter = read_filter(caller, request, after, status);
-  if (!filter.ok()) co_return filter.error();
+  std::vector<json::FieldError> errors;
+  const fleet::JobFilter filter = read_filter(caller, request, after, status, errors);
+  if (!errors.empty()) {
+    http::Response failures = failures_response(request, std::move(errors));
+    co_return co_await responder.send(std::move(failures));
+  }
   // The store does not tell live states apart: pages without one that is wanted are passed over.
   for (;;) {
-    std::function<Result<contract::TaskPage>()> read =
-        [&store = parts.store, filter = *filter, after] { return read_page(store, filter, after); };
+    std::function<Result<contract::TaskPage>()> read = [&store = parts.store, filter, after] {
+      return read_page(store, filter, after);
+    };
     Result<contract::TaskPage> page = co_await parts.threads.run(std::move(read));
     if (!page.ok()) co_return page.error();
     Result<std::vector<contract::TaskView>> tasks =

@@ -35,12 +35,13 @@ constexpr Endpoint relay(Method method) {
   return {{.method = method,
            .path = kRelayPath,
            .summary = "The worker's own API: any request to it, and its answer as it comes.",
+           .takes_any_query = true,
            .stream_type = api::kSse},
           relay_to_worker};
 }
 
 constexpr std::array kEndpoints = {
-    Endpoint{api::get(kHealthPath, "Whether the pool can do its work, and why not.", "Health"),
+    Endpoint{api::get_health("Whether the pool can do its work, and why not.", "Health"),
              show_health},
     Endpoint{
         api::get("/v2/state",
@@ -220,7 +221,8 @@ http::Router make_router(PoolServices services, const RouteSettings& settings) {
       options.max_body_bytes = kBodyBytesMax;
     }
     const bool is_probe = endpoint.text.path == "/health" || endpoint.text.path == "/metrics";
-    http::Handler handler = make_handler(service, endpoint);
+    http::Handler handler =
+        api::with_known_parameters(endpoint.text, make_handler(service, endpoint));
     if (!is_probe) handler = noticed(service, std::move(handler));
     router.add(endpoint.text.method, endpoint.text.path, std::move(handler), std::move(options));
   }

@@ -225,6 +225,22 @@ TEST(PoolOpenApi, QueriesAreThoseOfTheParsers) {
   }
 }
 
+TEST(PoolOpenApi, AParameterOfNoEndpointIsNamed) {
+  FakePool pool;
+  for (const Endpoint& endpoint : endpoints()) {
+    if (endpoint.text.query != nullptr || std::holds_alternative<ElsewhereTask>(endpoint.task))
+      continue;
+    std::string path(endpoint.text.path);
+    if (endpoint.text.takes_any_query) continue;
+    if (const std::size_t at = path.find("{id}"); at != std::string::npos) path.replace(at, 4, "m");
+    const std::string response =
+        pool.send(http::method_name(endpoint.text.method), path + "?surely_unknown=1");
+    EXPECT_EQ(status_of(response), 400) << path;
+    EXPECT_THAT(failed_fields(response), Contains("surely_unknown")) << path;
+  }
+  EXPECT_EQ(status_of(pool.send("GET", "/health?probe=1")), 200);
+}
+
 TEST(PoolCallbackServer, AnswersNothingElse) {
   FakePool pool;
   const http::Router router = make_callback_router(pool.workers, pool.threads);

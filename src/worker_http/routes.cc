@@ -58,9 +58,8 @@ http::Handler make_handler(const ServicePtr& service, const Endpoint& endpoint) 
 constexpr std::size_t kPlainBodyBytes = 4096;
 
 constexpr std::array kEndpoints = {
-    Endpoint{
-        api::get("/health", "State of the worker; never waits for the engine.", "HealthReport"),
-        answer_health},
+    Endpoint{api::get_health("State of the worker; never waits for the engine.", "HealthReport"),
+             answer_health},
     Endpoint{{.method = Method::Post,
               .path = "/execute",
               .summary = "Generate text as a stream of events.",
@@ -114,7 +113,8 @@ http::Router make_router(InferenceBackend& backend, const RouteSettings& setting
     } else if (std::holds_alternative<PlainTask>(endpoint.task)) {
       options.max_body_bytes = kPlainBodyBytes;
     }
-    router.add(endpoint.text.method, endpoint.text.path, make_handler(service, endpoint),
+    router.add(endpoint.text.method, endpoint.text.path,
+               api::with_known_parameters(endpoint.text, make_handler(service, endpoint)),
                std::move(options));
   }
   api::answer_openai_errors(router);
