@@ -310,6 +310,11 @@ Prompt to_prompt(TextOrIds input) {
 
 }  // namespace
 
+std::string tell_too_many_choices(std::size_t choices, std::size_t max_choices) {
+  return fmt::format("asks for {} choices in all (prompts × n), more than {}", choices,
+                     max_choices);
+}
+
 json::Object settings_schema() {
   contract::SchemaWriter writer(contract::SchemaOf::Request);
   contract::add_knobs_schema(writer);
@@ -342,8 +347,7 @@ Result<TextBody> read_completion_request(const json::Object& body, const BodyLim
   }
   if (prompts.size() * request.n > limits.max_choices) {
     reader.fail("n", fmt::format("at most {} choices", limits.max_choices),
-                fmt::format("asks for {} choices in all (prompts × n), more than {}",
-                            prompts.size() * request.n, limits.max_choices));
+                tell_too_many_choices(prompts.size() * request.n, limits.max_choices));
   }
   read_llorch(reader, prompts.size() * request.n, request);
   apply_treatments(completion_fields(), body, reader);

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 #include "base/result.h"
+#include "openai/defaults.h"
 #include "openai/generation.h"
 #include "openai/tools.h"
 
@@ -40,9 +41,12 @@ struct EmbeddingBody {
 };
 
 struct BodyLimits {
-  std::size_t max_choices = 64;
+  std::size_t max_choices = kChoicesMax;
   std::size_t max_inputs = 2048;
 };
+
+// What is wrong with a field `n` that makes so many answers of the prompts there are.
+std::string tell_too_many_choices(std::size_t choices, std::size_t max_choices);
 
 // Failures are InvalidArgument and listed in `errors`.
 Result<TextBody> read_completion_request(const json::Object& body, const BodyLimits& limits,

@@ -7,6 +7,7 @@
 
 #include "fleet/ids.h"
 #include "openai/defaults.h"
+#include "openai/request.h"
 
 namespace llorch::orchestrator {
 namespace {
@@ -48,6 +49,15 @@ std::size_t num_prompts(const json::Object& body) {
   if (prompt == nullptr || !prompt->is_array() || prompt->get_array().empty()) return 1;
   const json::Array& list = prompt->get_array();
   return list.front().is_number() ? 1 : list.size();
+}
+
+// As a worker says it.
+std::string too_many_choices(const json::Object& body, std::size_t choices) {
+  const json::Value* n = find(body, "n");
+  const std::int64_t* count = n == nullptr ? nullptr : n->if_int64();
+  if (count != nullptr && *count > static_cast<std::int64_t>(openai::kChoicesMax))
+    return fmt::format("n must be an integer in 1..{}, is {}", openai::kChoicesMax, *count);
+  return "n " + openai::tell_too_many_choices(choices, openai::kChoicesMax);
 }
 
 std::optional<OpenAiRefusal> read_stream_fields(const json::Object& body, OpenAiRequest& request) {
@@ -94,12 +104,8 @@ std::optional<OpenAiRefusal> read_openai_request(JobKind kind, const json::Objec
     if (auto refusal = read_stream_fields(body, request)) return refusal;
     const std::size_t choices = std::max(1U, count_of(body, "n", 1)) *
                                 (kind == JobKind::Completion ? num_prompts(body) : std::size_t{1});
-    if (choices > fleet::kChoicesMax) {
-      return OpenAiRefusal{
-          {ErrorCode::InvalidArgument, fmt::format("n: at most {} answers to one request, not {}",
-                                                   fleet::kChoicesMax, choices)},
-          "n"};
-    }
+    if (choices > openai::kChoicesMax)
+      return OpenAiRefusal{{ErrorCode::InvalidArgument, too_many_choices(body, choices)}, "n"};
     request.choices = static_cast<std::uint32_t>(choices);
     const std::uint32_t usual =
         kind == JobKind::Completion ? std::uint32_t{openai::kCompletionMaxTokens} : 0;

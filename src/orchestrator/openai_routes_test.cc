@@ -155,6 +155,17 @@ TEST_F(OpenAiRoutes, UnknownModelsAreNotFoundWithTheNearestNames) {
   EXPECT_EQ(client.send({http::Method::Get, fleet.url("/v1/models/stor")})->status, 404);
 }
 
+TEST_F(OpenAiRoutes, TooManyAnswersAreRefusedAsAWorkerDoes) {
+  const auto said = [this](std::string_view fields) {
+    const auto answer = post("/v1/completions", fmt::format(R"({{"model":"story",{}}})", fields));
+    EXPECT_EQ(answer->status, 400);
+    return std::string(json::view(parsed(answer->body).at("error").at("message").as_string()));
+  };
+  EXPECT_EQ(said(R"("prompt":"x","n":65)"), "n must be an integer in 1..64, is 65");
+  EXPECT_EQ(said(R"("prompt":["x","y"],"n":40)"),
+            "n asks for 80 choices in all (prompts × n), more than 64");
+}
+
 TEST_F(OpenAiRoutes, ParametersAndFieldsThatAreWrongAreNamed) {
   const auto field_of = [](const Result<http::Response>& answer) -> std::string {
     EXPECT_EQ(answer->status, 400) << answer->body;

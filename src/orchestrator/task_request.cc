@@ -17,7 +17,6 @@ namespace {
 using fleet::JobKind;
 
 constexpr double kBytesPerToken = 4;  // until the worker has counted
-constexpr std::size_t kChoicesMax = fleet::kChoicesMax;
 constexpr std::size_t kIdempotencyBytesMax = 256;
 
 std::uint32_t guess_tokens(std::size_t bytes) {
@@ -76,7 +75,7 @@ struct OpenAiPart {
 
 Result<OpenAiPart> read_openai(JobKind kind, const json::Object& request,
                                std::vector<json::FieldError>& errors) {
-  const openai::BodyLimits limits{.max_choices = kChoicesMax};
+  const openai::BodyLimits limits;
   OpenAiPart part;
   if (kind == JobKind::Embedding) {
     return Error{ErrorCode::InvalidArgument,

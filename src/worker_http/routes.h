@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "http/message.h"
 #include "http/router.h"
+#include "openai/defaults.h"
 #include "worker_http/backend.h"
 
 namespace llorch::worker_http {
@@ -22,7 +23,7 @@ struct RouteSettings {
   std::chrono::milliseconds keep_alive{10'000};  // the longest silence of a stream
   // Pieces of text that may wait for a slow reader before its request is cancelled.
   std::size_t max_waiting_pieces = 4096;
-  std::size_t max_choices = 64;             // prompts × n of one request
+  std::size_t max_choices = openai::kChoicesMax;
   std::size_t max_embedding_inputs = 2048;  // of one request
 };
 
