@@ -254,7 +254,7 @@ http::Task<Status> answer_openai_models(OpenAiParts parts, Caller caller, const 
   const Result<std::vector<std::string>> names = co_await model_names(parts, caller.key);
   if (!names.ok()) co_return names.error();
   openai::ModelList list;
-  for (const std::string& name : *names) list.data.push_back({name});
+  for (const std::string& name : *names) list.data.push_back({name, parts.started_s});
   http::Response response = api::json_response(200, contract::write_fields(list));
   co_return co_await responder.send(std::move(response));
 }
@@ -267,7 +267,7 @@ http::Task<Status> answer_openai_model(OpenAiParts parts, Caller caller,
     if (!names.ok()) co_return names.error();
     if (std::binary_search(names->begin(), names->end(), name)) {
       http::Response response =
-          api::json_response(200, contract::write_fields(openai::Model{name}));
+          api::json_response(200, contract::write_fields(openai::Model{name, parts.started_s}));
       co_return co_await responder.send(std::move(response));
     }
     if (!has_looked) {
@@ -327,34 +327,41 @@ http::Task<Status> answer_openai(OpenAiParts parts, Caller caller, JobKind kind,
 
 // --- the rows of the endpoint table ---
 
+namespace {
+
+OpenAiParts openai_parts(const RouteParts& parts) {
+  const std::chrono::duration<double> age = Clock::now() - parts.started;
+  return {parts.core, parts.answers, parts.threads,
+          wall_now_ms() / 1000 - static_cast<std::int64_t>(age.count())};
+}
+
+}  // namespace
+
 http::Task<Status> openai_models(const RouteParts& parts, Caller caller,
                                  const http::Request& request, http::Responder& responder) {
-  return answer_openai_models({parts.core, parts.answers, parts.threads}, std::move(caller),
-                              request, responder);
+  return answer_openai_models(openai_parts(parts), std::move(caller), request, responder);
 }
 
 http::Task<Status> openai_model(const RouteParts& parts, Caller caller,
                                 const http::Request& request, http::Responder& responder) {
-  return answer_openai_model({parts.core, parts.answers, parts.threads}, std::move(caller), request,
-                             responder);
+  return answer_openai_model(openai_parts(parts), std::move(caller), request, responder);
 }
 
 http::Task<Status> openai_completion(const RouteParts& parts, Caller caller,
                                      const http::Request& request, http::Responder& responder) {
-  return answer_openai({parts.core, parts.answers, parts.threads}, std::move(caller),
-                       JobKind::Completion, request, responder);
+  return answer_openai(openai_parts(parts), std::move(caller), JobKind::Completion, request,
+                       responder);
 }
 
 http::Task<Status> openai_chat(const RouteParts& parts, Caller caller, const http::Request& request,
                                http::Responder& responder) {
-  return answer_openai({parts.core, parts.answers, parts.threads}, std::move(caller), JobKind::Chat,
-                       request, responder);
+  return answer_openai(openai_parts(parts), std::move(caller), JobKind::Chat, request, responder);
 }
 
 http::Task<Status> openai_embedding(const RouteParts& parts, Caller caller,
                                     const http::Request& request, http::Responder& responder) {
-  return answer_openai({parts.core, parts.answers, parts.threads}, std::move(caller),
-                       JobKind::Embedding, request, responder);
+  return answer_openai(openai_parts(parts), std::move(caller), JobKind::Embedding, request,
+                       responder);
 }
 
 }  // namespace llorch::orchestrator

@@ -2,6 +2,8 @@
 // and is answered from the job's log as every task is.
 #pragma once
 
+#include <cstdint>
+
 #include "http/message.h"
 #include "http/stream.h"
 #include "http/task.h"
@@ -17,6 +19,7 @@ struct OpenAiParts {
   Orchestrator& core;
   AnswerBook& answers;
   http::WorkThreads& threads;
+  std::int64_t started_s = 0;  // since 1970; models are said to be as old
 };
 
 // Handlers, once the caller's key was looked at. Errors that they return are for OpenAI's form

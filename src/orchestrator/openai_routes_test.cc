@@ -155,6 +155,14 @@ TEST_F(OpenAiRoutes, UnknownModelsAreNotFoundWithTheNearestNames) {
   EXPECT_EQ(client.send({http::Method::Get, fleet.url("/v1/models/stor")})->status, 404);
 }
 
+TEST_F(OpenAiRoutes, AModelIsAsOldAsTheOrchestrator) {
+  const auto list = client.send({http::Method::Get, fleet.url("/v1/models")});
+  ASSERT_TRUE(list.ok());
+  const std::int64_t created = parsed(list->body).at("data").as_array()[0].at("created").as_int64();
+  EXPECT_LE(created, wall_now_ms() / 1000);
+  EXPECT_GT(created, wall_now_ms() / 1000 - 600);
+}
+
 TEST_F(OpenAiRoutes, TooManyAnswersAreRefusedAsAWorkerDoes) {
   const auto said = [this](std::string_view fields) {
     const auto answer = post("/v1/completions", fmt::format(R"({{"model":"story",{}}})", fields));
