@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/answers.h"
+#include "api/daemon_address.h"
 #include "api/tls_door.h"
 #include "base/file.h"
 #include "http/client.h"
@@ -202,6 +203,25 @@ TEST_F(LocalCa, TheDoorHandsTheServerWhatItsOwnerRenewed) {
   door->look(*server);
   const auto answer = ask(*server, "127.0.0.1", trust);
   EXPECT_TRUE(answer.ok()) << answer.error().message;
+}
+
+TEST(DaemonAddress, OthersReachOneThatListensEverywhereByItsAddresses) {
+  const auto urls = [](const std::string& host, const std::string& url) {
+    return urls_for_others({.url = url, .host = host});
+  };
+  EXPECT_TRUE(urls("127.0.0.1", "http://127.0.0.1:8080").empty());
+  EXPECT_TRUE(urls("192.0.2.7", "https://192.0.2.7:8080").empty()) << "that is its address";
+  EXPECT_TRUE(urls("", "http://127.0.0.1:8080").empty()) << "an older daemon does not say";
+  std::size_t beyond = 0;
+  for (const std::string& name : names_of_server("0.0.0.0", {}))
+    beyond += name.starts_with("IP:") && name.find(':', 3) == std::string::npos &&
+              !name.starts_with("IP:127.");
+  const std::vector<std::string> all = urls("0.0.0.0", "https://127.0.0.1:8080");
+  EXPECT_EQ(all.size(), beyond);
+  for (const std::string& url : all) {
+    EXPECT_TRUE(url.starts_with("https://")) << url;
+    EXPECT_TRUE(url.ends_with(":8080")) << url;
+  }
 }
 
 }  // namespace

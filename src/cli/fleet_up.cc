@@ -124,6 +124,13 @@ std::string ca_for(const FleetContext& context, const std::string& url) {
   return is_needed ? file.string() : std::string();
 }
 
+// Where other machines reach the orchestrator of this home, beside the address that this one uses.
+std::vector<std::string> urls_elsewhere(const FleetContext& context) {
+  const std::optional<api::DaemonAddress> address = read_orchestrator_address(context.home);
+  if (!address || !context.url.empty()) return {};
+  return api::urls_for_others(*address);
+}
+
 // Until the orchestrator uses this host's pool, or says why it does not. One that was told to have
 // no pool here has none.
 Status await_local_pool(const FleetClient& client) {
@@ -186,8 +193,10 @@ int up(const FleetContext& context) {
   const Result<std::string> key = find_or_make_key(context, client);
   if (!key.ok()) return fail(key.error());
   const std::string ca_file = ca_for(context, client.url());
+  const std::vector<std::string> others = urls_elsewhere(context);
   if (context.json_output) {
     return print_json(json::Object{{"url", client.url()},
+                                   {"other_urls", json::Array(others.begin(), others.end())},
                                    {"ca_file", ca_file},
                                    {"started", found->was_started},
                                    {"pool_url", pool->url()},
@@ -199,6 +208,7 @@ int up(const FleetContext& context) {
   using Align = base::TextTable::Align;
   base::TextTable table({Align::Left, Align::Left, Align::Left});
   table.add_row({"orchestrator", client.url(), state(found->was_started)});
+  for (const std::string& url : others) table.add_row({"", url, "for other machines"});
   table.add_row({"pool", pool->url(), state(!pool_ran)});
   std::string text = table.render(0, context.color);
   text += fmt::format("key           in {}, for you alone; this machine needs none\n\n  {}\n\n",

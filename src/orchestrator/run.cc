@@ -108,8 +108,8 @@ class OrchestratorProcess {
     core_->recover(recovered.take());
     const std::string url = api::local_url(options_.host, server_->port(), door_->is_tls());
     const std::string socket = listen_unix();
-    if (Status written =
-            api::write_daemon_address(orchestrator_address_file(home_), url, socket, true);
+    if (Status written = api::write_daemon_address(orchestrator_address_file(home_), url, socket,
+                                                   true, options_.host);
         !written.ok())
       return written;
     if (Status told =
