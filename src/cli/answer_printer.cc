@@ -28,7 +28,9 @@ std::string for_terminal(std::string_view text) {
 }  // namespace
 
 AnswerPrinter::AnswerPrinter(PrintOptions options)
-    : options_(options), is_terminal_(::isatty(STDOUT_FILENO) != 0) {}
+    : options_(std::move(options)), is_terminal_(::isatty(STDOUT_FILENO) != 0) {
+  if (!is_terminal_) options_.before.clear();
+}
 
 bool AnswerPrinter::show(std::string_view text, bool is_reasoning) {
   if (!options_.enabled || (is_reasoning && !is_terminal_)) return true;
@@ -36,6 +38,7 @@ bool AnswerPrinter::show(std::string_view text, bool is_reasoning) {
   const bool ends_line = shown.ends_with('\n');
   if (is_reasoning) shown = base::paint(shown, base::Color::Dim, options_.color);
   if (in_reasoning_ && !is_reasoning) shown = (at_line_start_ ? "\n" : "\n\n") + shown;
+  shown = std::exchange(options_.before, {}) + shown;
   in_reasoning_ = is_reasoning;
   at_line_start_ = ends_line;
   is_empty_ = false;
@@ -45,12 +48,12 @@ bool AnswerPrinter::show(std::string_view text, bool is_reasoning) {
 
 void AnswerPrinter::finish() {
   if (options_.enabled && !at_line_start_) write_out("\n");
-  if (options_.enabled && is_terminal_ && is_empty_) write_out("\n");
+  if (options_.enabled && is_terminal_ && is_empty_) write_out(options_.before + "\n");
 }
 
 Status ask_and_print(const pool_client::Question& question, PrintOptions print,
                      std::stop_token stop, pool_client::Answer& answer) {
-  AnswerPrinter printer(print);
+  AnswerPrinter printer(std::move(print));
   Status asked = pool_client::ask_worker(
       question,
       [&printer](std::string_view text, bool is_reasoning) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stop_token>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -19,6 +20,7 @@ namespace llorch::cli {
 struct PrintOptions {
   bool enabled = true;
   bool color = false;
+  std::string before{};  // on a terminal, in front of the first text
 };
 
 // What prints the pieces of an answer as they come.
@@ -29,9 +31,11 @@ class AnswerPrinter {
   bool show(std::string_view text, bool is_reasoning);  // false: it cannot be written
   void finish();
   bool is_writable() const { return is_writable_; }
+  // Whether nothing of the answer stands in the last line: something else may be shown there.
+  bool is_at_line_start() const { return at_line_start_; }
 
  private:
-  const PrintOptions options_;
+  PrintOptions options_;
   const bool is_terminal_;
   bool in_reasoning_ = false;
   bool at_line_start_ = true;

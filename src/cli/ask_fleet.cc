@@ -157,15 +157,17 @@ Status follow_job(const FleetClient& client, const std::string& job, const Fleet
 Status follow_and_print(const FleetClient& client, const std::string& job,
                         const FleetQuestion& question, PrintOptions print, std::stop_token stop,
                         pool_client::Answer& answer) {
-  AnswerPrinter printer(print);
+  AnswerPrinter printer(std::move(print));
   base::StatusLine line(stderr);
-  const JobEars ears{
-      .on_text =
-          [&](std::string_view text, bool is_reasoning) {
-            line.clear();
-            return printer.show(text, is_reasoning);
-          },
-      .on_notice = [&line](const JobNotice& notice) { line.show(notice_line(notice)); }};
+  const JobEars ears{.on_text =
+                         [&](std::string_view text, bool is_reasoning) {
+                           line.clear();
+                           return printer.show(text, is_reasoning);
+                         },
+                     .on_notice =
+                         [&](const JobNotice& notice) {
+                           if (printer.is_at_line_start()) line.show(notice_line(notice));
+                         }};
   Status followed = follow_job(client, job, question, ears, std::move(stop), answer);
   line.clear();
   printer.finish();
@@ -178,7 +180,8 @@ Status ask_fleet_and_print(const FleetClient& client, const FleetQuestion& quest
   const Result<contract::TaskAccepted> accepted =
       submit_job(client, task_body(question, answer), stop);
   if (!accepted.ok()) return accepted.error();
-  return follow_and_print(client, accepted->job_id, question, print, std::move(stop), answer);
+  return follow_and_print(client, accepted->job_id, question, std::move(print), std::move(stop),
+                          answer);
 }
 
 bool is_without_template(const Error& error) {

@@ -125,5 +125,32 @@ TEST(Top, TheCancelKeyCancelsTheJob) {
   EXPECT_EQ(top.wait(), 0) << top.seen();
 }
 
+// What a job waits for is shown where its answer will stand, and taken away again.
+TEST(Terminal, NoticesOfAJobLeaveThePromptAndTheAnswerAlone) {
+  FakeOrchestrator fake;
+  fake.answer(http::Method::Post, "/v2/tasks",
+              R"({"job_id":"j1","status":"queued","queue_position":1,"predicted_start_ms":5,)"
+              R"("events_url":"/v2/tasks/j1/events"})",
+              202);
+  fake.events("/v2/tasks/{id}/events",
+              "event: queued\ndata: {\"queue_position\":1,\"predicted_start_ms\":900}\n\n"
+              "id: 0\nevent: started\ndata: {\"job_id\":\"j1\",\"model\":\"m\",\"started_at\":"
+              "\"2026-01-01T00:00:00Z\",\"seed\":7}\n\n"
+              "id: 1\nevent: token\ndata: {\"t\":\" there was\",\"i\":0,\"ids\":[1]}\n\n"
+              "event: migrated\ndata: {\"from\":\"a/w\",\"to\":\"b/w\",\"at_token\":1,\"gap_ms\":3}"
+              "\n\n"
+              "id: 2\nevent: token\ndata: {\"t\":\" a king.\",\"i\":1,\"ids\":[2]}\n\n"
+              "id: 2\nevent: end\ndata: {\"tokens_out\":2,\"decode_time_ms\":5,\"stop_reason\":"
+              "\"eos\",\"stop_sequence_matched\":null,\"prompt_tokens\":3,\"seed\":7}\n\n");
+  test::TerminalProgram run(LLORCH, {"run", "--raw", "-m", "m", "Once"}, fake.environment());
+  EXPECT_EQ(run.wait(), 0) << run.seen();
+  const std::string seen = run.seen();
+  const std::size_t prompt = seen.find("Once");
+  ASSERT_NE(prompt, std::string::npos) << seen;
+  EXPECT_NE(seen.find("queued"), std::string::npos) << "it waited: " << seen;
+  EXPECT_LT(seen.rfind("\x1b[K"), prompt) << "nothing is erased behind it: " << seen;
+  EXPECT_NE(seen.find(" there was a king."), std::string::npos) << seen;
+}
+
 }  // namespace
 }  // namespace llorch::cli

@@ -79,9 +79,8 @@ Result<Question> make_question(const RunOptions& options, const std::string& uri
 }
 
 // On a terminal the prompt stands in front of what follows from it.
-void show_prompt(const RunOptions& options) {
-  if (!options.json_output && is_terminal(STDOUT_FILENO))
-    write_out(base::paint(base::printable(options.prompt), base::Color::Bold, options.color));
+std::string prompt_text(const RunOptions& options) {
+  return base::paint(base::printable(options.prompt), base::Color::Bold, options.color);
 }
 
 // The numbers, or everything as one object.
@@ -104,7 +103,8 @@ Status tell(const RunOptions& options, AnsweringWorker& worker) {
   const Result<Question> question = make_question(options, worker.uri());
   Status asked = question.ok() ? ok_status() : Status(question.error());
   if (question.ok()) {
-    if (question->messages.empty()) show_prompt(options);
+    const bool is_shown = print && question->messages.empty() && is_terminal(STDOUT_FILENO);
+    if (is_shown) write_out(prompt_text(options));
     asked = ask_and_print(*question, {print, options.color}, {}, answer);
   }
   if (!asked.ok()) {
@@ -125,7 +125,7 @@ Status tell_fleet(const RunOptions& options, const FleetClient& client, std::sto
   question.options.model = options.worker.model;
   question.question.prompt = options.prompt;
   question.question.sampling = options.sampling;
-  const PrintOptions print{!options.json_output, options.color};
+  PrintOptions print{!options.json_output, options.color};
   // Of the built-in model it is known that it has none.
   const bool is_raw =
       options.raw || (options.worker.model == contract::kBuiltinModel && options.system.empty());
@@ -140,8 +140,8 @@ Status tell_fleet(const RunOptions& options, const FleetClient& client, std::sto
   if (has_no_template && !options.system.empty()) return asked;
   if (is_raw || has_no_template) {
     question.question.messages.clear();
-    show_prompt(options);
-    asked = ask_fleet_and_print(client, question, print, std::move(stop), answer);
+    print.before = prompt_text(options);  // behind what the job waits for, which is taken away
+    asked = ask_fleet_and_print(client, question, std::move(print), std::move(stop), answer);
   }
   return asked.ok() ? tell_numbers(options, answer, 0) : asked;
 }
