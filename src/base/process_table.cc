@@ -48,6 +48,12 @@ std::int64_t to_number(std::string_view text) {
   return number;
 }
 
+// /proc/PID/stat, by the name of its first thread. An emulator of user programs (qemu) makes up the
+// process's own /proc/PID/stat, with another start than everybody else reads; not this one.
+std::string read_stat(int pid) {
+  return read_proc(fmt::format("/proc/{0}/task/{0}/stat", pid));
+}
+
 // The fields of /proc/PID/stat behind the name, which may hold blanks and brackets itself.
 std::vector<std::string_view> stat_fields(std::string_view stat) {
   std::vector<std::string_view> fields;
@@ -100,7 +106,7 @@ std::string current_boot_id() {
 
 std::optional<ProcessIdentity> identify_process(int pid) {
   if (pid <= 0) return std::nullopt;
-  const std::string stat = read_proc(fmt::format("/proc/{}/stat", pid));
+  const std::string stat = read_stat(pid);
   const std::vector<std::string_view> fields = stat_fields(stat);
   if (fields.size() <= kStartField) return std::nullopt;
   if (fields[kStateField] == "Z" || fields[kStateField] == "X") return std::nullopt;
@@ -181,7 +187,7 @@ std::filesystem::path program_of(int pid) {
 
 std::vector<int> children_of(int pid) {
   return processes_where([pid](int child) {
-    const std::string stat = read_proc(fmt::format("/proc/{}/stat", child));
+    const std::string stat = read_stat(child);
     const std::vector<std::string_view> fields = stat_fields(stat);
     return fields.size() > kParentField && to_number(fields[kParentField]) == pid;
   });
