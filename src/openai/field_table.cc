@@ -111,8 +111,8 @@ constexpr std::array kChat = joined(
         FieldSpec{"service_tier", Bookkeeping, kString},
         FieldSpec{"store", Bookkeeping, kFlag},
         FieldSpec{"audio", Refused, R"({"type":"object"})"},
-        FieldSpec{"function_call", Refused, {}, R"("none")"},
-        FieldSpec{"functions", Refused, R"({"type":"array"})", "[]"},
+        FieldSpec{"function_call", Refused, {}, R"("none")", "tool_choice"},
+        FieldSpec{"functions", Refused, R"({"type":"array"})", "[]", "tools"},
         FieldSpec{"modalities", Refused, R"({"type":"array"})", R"(["text"])"},
         FieldSpec{"moderation", Refused, R"({"type":"object"})"},
         FieldSpec{"reasoning_effort", Refused, kString, R"("medium")"},
@@ -133,7 +133,7 @@ constexpr std::array kChatMessage = {
     FieldSpec{"refusal", Bookkeeping, {}},
     FieldSpec{"annotations", Bookkeeping, {}},
     FieldSpec{"audio", Refused, {}},
-    FieldSpec{"function_call", Refused, {}},
+    FieldSpec{"function_call", Refused, {}, {}, "tool_calls"},
 };
 
 constexpr std::array kEmbedding = {
@@ -179,11 +179,11 @@ void apply_treatments(std::span<const FieldSpec> fields, const json::Object& obj
     reader.ignore(field.name);
     const json::Value* value = object.if_contains(field.name);
     if (value == nullptr || asks_for_nothing(*value, field.neutral)) continue;
-    reader.fail(field.name, "not supported",
-                field.neutral.empty()
-                    ? "is not supported by this server: leave it out"
-                    : fmt::format("is not supported by this server: leave it out or send {}",
-                                  field.neutral));
+    std::string message = "is not supported by this server: ";
+    if (!field.instead.empty()) message += fmt::format("{} does the same; ", field.instead);
+    message += "leave it out";
+    if (!field.neutral.empty()) message += fmt::format(" or send {}", field.neutral);
+    reader.fail(field.name, "not supported", std::move(message));
   }
 }
 

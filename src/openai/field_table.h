@@ -23,6 +23,7 @@ struct FieldSpec {
   Treatment treatment;
   std::string_view schema;  // JSON Schema, as text; empty: settings_schema() has it, or anything
   std::string_view neutral = {};  // with Refused: the value, beside null, that asks for nothing
+  std::string_view instead = {};  // with Refused: the field that does the same
 };
 
 // Every field of OpenAI's request schemas is in one of these.

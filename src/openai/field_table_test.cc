@@ -52,5 +52,25 @@ TEST(FieldTables, TheyHoldExactlyOpenAisFields) {
   }
 }
 
+TEST(FieldTables, ARefusedFieldNamesTheOneThatDoesTheSame) {
+  const json::Object body = {{"functions", json::Array{json::Object()}},
+                             {"function_call", "auto"},
+                             {"modalities", json::Array{"audio"}},
+                             {"moderation", json::Object()}};
+  json::FieldReader reader(body);
+  apply_treatments(chat_fields(), body, reader);
+  std::set<std::string> said;
+  for (const json::FieldError& error : reader.finish())
+    said.insert(error.field + " " + error.message);
+  EXPECT_EQ(said,
+            (std::set<std::string>{
+                "function_call is not supported by this server: tool_choice does the same; leave "
+                "it out or send \"none\"",
+                "functions is not supported by this server: tools does the same; leave it out or "
+                "send []",
+                "modalities is not supported by this server: leave it out or send [\"text\"]",
+                "moderation is not supported by this server: leave it out"}));
+}
+
 }  // namespace
 }  // namespace llorch::openai
