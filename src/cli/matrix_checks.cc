@@ -128,7 +128,7 @@ CheckResult check_golden(Subject& subject, MatrixCell&) {
   return passed(fmt::format("{} ids as transformers has them", expected.size()));
 }
 
-CheckResult check_chat(Subject& subject, MatrixCell&) {
+CheckResult check_chat(Subject& subject, MatrixCell& cell) {
   if (subject.facts.has_template && !*subject.facts.has_template)
     return skipped("the model has no chat template");
   const Result<json::Object> answer =
@@ -145,9 +145,13 @@ CheckResult check_chat(Subject& subject, MatrixCell&) {
   const json::Object* counts = usage != nullptr ? usage->if_object() : nullptr;
   const json::Value* tokens =
       counts != nullptr ? counts->if_contains("completion_tokens") : nullptr;
-  if (tokens == nullptr || !tokens->is_int64() || tokens->get_int64() < 1 ||
-      tokens->get_int64() > 16)
-    return failed("usage.completion_tokens is not from 1 to 16");
+  if (tokens == nullptr || !tokens->is_int64())
+    return failed("usage.completion_tokens is not there");
+  if (tokens->get_int64() == 0 && cell.is_random)
+    return passed("an answer that is over at once, as random weights may have it");
+  if (tokens->get_int64() < 1 || tokens->get_int64() > 16)
+    return failed(fmt::format("usage.completion_tokens is {}, expected 1 to 16 of an answer of 16",
+                              tokens->get_int64()));
   return passed(fmt::format("{} tokens through /v1/chat/completions", tokens->get_int64()));
 }
 

@@ -280,6 +280,21 @@ TEST(MatrixChecks, GoldenIdsAreThoseBesideTheWeights) {
   EXPECT_EQ(run_check(model, "golden", subject, cell).state, CheckState::Skipped);
 }
 
+TEST(MatrixChecks, OnlyRandomWeightsMayHaveNothingToSay) {
+  CountingModel model;
+  Subject subject{.client = model, .backend = "cpu", .facts = model.facts_};
+  MatrixCell cell;
+  for (const std::int64_t tokens : {0, 17}) {
+    model.chat_tokens = tokens;
+    cell.is_random = false;
+    const CheckResult result = run_check(model, "chat", subject, cell);
+    EXPECT_EQ(result.state, CheckState::Failed);
+    EXPECT_THAT(result.detail, HasSubstr(std::to_string(tokens) + ", expected 1 to 16"));
+    cell.is_random = true;
+    EXPECT_EQ(run_check(model, "chat", subject, cell).state == CheckState::Passed, tokens == 0);
+  }
+}
+
 TEST(MatrixChecks, JoulesComeFromTheProcessorsCounter) {
   const test::TempDir root;
   const auto folder = root / "sys/class/powercap/intel-rapl:0";

@@ -252,7 +252,10 @@ CheckResult check_checkpoints(Subject& subject, MatrixCell&) {
           kCheckpointsPatience, subject.stop);
   if (!outcome.ok()) return failed(outcome.error().message);
   if (!outcome->exit)
-    return skipped(fmt::format("took longer than {} s", kCheckpointsPatience.count() / 1000));
+    return skipped(
+        fmt::format("took longer than {} s; `llorch-checkpoints --model FILE` has no "
+                    "such limit",
+                    kCheckpointsPatience.count() / 1000));
   if (!outcome->exit->success()) return failed(failed_rungs(outcome->output));
   return passed("all twelve");
 }
