@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one table: scripts/gpu_check.sh BUILD_DIR [MODEL.gguf [PLANNED.gguf...]]
 #   BUILD_DIR: build/cuda, or a folder with its bin/ and tests/ copied to a machine with an NVIDIA driver.
-#   MODEL: a model to serve; without one the built-in story model.
+#   MODEL: a model to serve; without one the built-in story model. CHAT=MODEL.gguf: one with a chat template, asked for JSON.
 #   PLANNED: models whose memory plan and time to load are looked at (llorch-convert --random makes some).
 # SANITIZE=1 also runs compute-sanitizer's memcheck and racecheck, which takes minutes. Results go to $OUT, or ./gpu_check.
 set -u
@@ -33,6 +33,7 @@ if [ -x "$build/tests/worker_ffi_test" ]; then
 fi
 checks=()
 if "$build/bin/llorch-convert" models/builtin/stories.gguf "$work/stories-f32.gguf" --type f32 >/dev/null 2>&1; then checks+=(--f32 "$work/stories-f32.gguf"); fi
+[ -z "${CHAT:-}" ] || checks+=(--chat "$CHAT")
 for planned in "$@"; do checks+=(--plan "$planned"); done
 if python3 tests/gpu/worker_check.py "$build/bin" "$model" "${checks[@]}" --json "$out/worker.json"; then :; else failed=1; fi
 if [ -n "${SANITIZE:-}" ]; then

@@ -21,6 +21,10 @@ void Backend::choose(const ChooseArgs&) {
   CHECK(false, "a backend that cannot choose was asked to");
 }
 
+void Backend::edit_logits(const EditLogitsArgs&) {
+  CHECK(false, "a backend that cannot edit logits was asked to");
+}
+
 void Backend::norm(const TensorView& x, const RowNorm& norm, const TensorView& out) {
   if (norm.kind == NormKind::LayerNorm) {
     layer_norm(

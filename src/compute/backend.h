@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "compute/choose.h"
+#include "compute/edit_logits.h"
 #include "compute/input_form.h"
 #include "compute/ops.h"
 #include "compute/weight.h"
@@ -153,6 +154,9 @@ class Backend {
   // The same for top-k, top-p and min-p.
   virtual bool can_choose() const { return false; }
   virtual void choose(const ChooseArgs& args);
+  // And whether their logits can be changed here before.
+  virtual bool can_edit() const { return false; }
+  virtual void edit_logits(const EditLogitsArgs& args);
 
   // layer_norm or rms_norm.
   void norm(const TensorView& x, const RowNorm& norm, const TensorView& out);

@@ -157,6 +157,16 @@ void check_args(const ChooseArgs& args) {
         args.rules.dims[1] == kChoiceWords && args.rules.row_stride == kChoiceWords);
 }
 
+void check_args(const EditLogitsArgs& args) {
+  const auto is_words = [](const TensorView& view, std::int64_t words) {
+    return is(view, DType::I32, 2) && view.dims[1] == words && view.row_stride == words;
+  };
+  CHECK(is(args.x, DType::F32, 2) && args.x.dims[1] <= std::numeric_limits<std::int32_t>::max());
+  CHECK(is_words(args.rules, kEditWords) && args.rules.rows() == args.x.rows());
+  CHECK(!args.changes || is_words(args.changes, kChangeWords));
+  CHECK(!args.masks || is_words(args.masks, mask_words(args.x.dims[1])));
+}
+
 void check_args(const PlaceHeadsArgs& args) {
   const auto check_heads = [&](const TensorView& heads, const TensorView& norm) {
     if (norm)

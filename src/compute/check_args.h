@@ -3,6 +3,7 @@
 #pragma once
 
 #include "compute/choose.h"
+#include "compute/edit_logits.h"
 #include "compute/ops.h"
 
 namespace llorch::compute {
@@ -22,6 +23,7 @@ void check_args(const SoftmaxArgs& args);
 void check_args(const ArgmaxArgs& args);
 void check_args(const DrawArgs& args);
 void check_args(const ChooseArgs& args);
+void check_args(const EditLogitsArgs& args);
 void check_args(const NormLinearArgs& args);
 void check_args(const PlaceHeadsArgs& args);
 void check_args(const ProjectHeadsArgs& args);

@@ -166,6 +166,93 @@ TEST_F(CoreAheadTest, NobodyRunsAheadOfOneThatWaitsForTheHost) {
   EXPECT_GT(runner_->num_overlapped, 8);
 }
 
+// What the host has to say of logits is said while the layers run: nobody waits for it.
+TEST_F(CoreAheadTest, WhereLogitsAreEditedNobodyWaitsForTheHost) {
+  const auto generate = [&](std::int32_t logit_changes, bool is_late) {
+    model::RunnerLimits limits = ahead(100);
+    limits.logit_changes = logit_changes;
+    make(limits, {.step_tokens = 32});
+    runner_->is_late = is_late;
+    const Record& free = add({.prompt = prompt(5), .max_tokens = 12, .sampling = {.seed = 1}});
+    const Record& penalised = add({.prompt = prompt(7),
+                                   .max_tokens = 12,
+                                   .sampling = {.temperature = 0,
+                                                .repetition_penalty = 1.5F,
+                                                .presence_penalty = 0.5F,
+                                                .logit_bias = {{3, 2.0F}, {49, 4.0F}}}});
+    Record even;
+    std::vector<TokenId> heard;
+    GenerationRequest request =
+        Plain{.prompt = prompt(9), .max_tokens = 12, .sampling = {.seed = 4}}.request();
+    request.constraint = std::make_unique<EvenIds>(heard);
+    core_->add(std::make_unique<Sequence>(77, std::move(request),
+                                          std::make_shared<RecordingSink>(even), Clock::now()));
+    run();
+    EXPECT_EQ(heard, even.ids);
+    EXPECT_EQ(host_.stats.blocks_free, 100);
+    std::vector<TokenId> ids = free.ids;
+    ids.insert(ids.end(), penalised.ids.begin(), penalised.ids.end());
+    ids.insert(ids.end(), even.ids.begin(), even.ids.end());
+    return ids;
+  };
+  const std::vector<TokenId> expected = generate(0, false);
+  EXPECT_EQ(expected.size(), 36U);
+  EXPECT_EQ(runner_->num_overlapped, 0) << "their logits are fetched";
+  for (const bool is_late : {false, true}) {
+    EXPECT_EQ(generate(1000, is_late), expected);
+    EXPECT_EQ(runner_->num_edited, 12);
+    EXPECT_EQ(runner_->num_overlapped, 11);
+  }
+  // Room for the constraint, which changes no single logit, and not for the penalties.
+  EXPECT_EQ(generate(1, false), expected);
+  EXPECT_EQ(runner_->num_edited, 12);
+  EXPECT_EQ(runner_->num_overlapped, 0);
+}
+
+TEST_F(CoreAheadTest, AConstraintThatFailsEndsItsOwnGenerationAlone) {
+  class Broken final : public TokenConstraint {
+   public:
+    void mask(std::span<float> /*logits*/) override {}
+    void allow(std::span<std::uint32_t> ids) override {
+      if (num_accepted_ == 3) throw std::bad_alloc();
+      std::ranges::fill(ids, ~0U);
+    }
+    void accept(TokenId /*id*/) override { ++num_accepted_; }
+
+   private:
+    int num_accepted_ = 0;
+  };
+  model::RunnerLimits limits = ahead(100);
+  limits.logit_changes = 100;
+  make(limits);
+  const Plain plain = {
+      .prompt = prompt(5), .max_tokens = 9, .sampling = {.repetition_penalty = 1.2F, .seed = 1}};
+  const Record& other = add(plain);
+  Record record;
+  GenerationRequest request = Plain{.prompt = prompt(9), .max_tokens = 9}.request();
+  request.constraint = std::make_unique<Broken>();
+  core_->add(std::make_unique<Sequence>(77, std::move(request),
+                                        std::make_shared<RecordingSink>(record), Clock::now()));
+  run();
+  EXPECT_EQ(record.end.reason, FinishReason::Failed);
+  EXPECT_EQ(record.ids.size(), 3U);
+  EXPECT_EQ(other.ids, plain.expected().first);
+  EXPECT_EQ(host_.stats.blocks_free, 100);
+}
+
+TEST_F(CoreAheadTest, ABiasThatIsGivenTwiceIsAddedTwice) {
+  model::RunnerLimits limits = ahead(100);
+  limits.logit_changes = 100;
+  make(limits);
+  const Plain plain = {.prompt = prompt(5),
+                       .max_tokens = 9,
+                       .sampling = {.logit_bias = {{1, 2.5F}, {7, 1.0F}, {1, 2.5F}}, .seed = 1}};
+  const Record& record = add(plain);
+  run();
+  EXPECT_EQ(record.ids, plain.expected().first);
+  EXPECT_EQ(runner_->num_edited, 0) << "by the host";
+}
+
 TEST_F(CoreAheadTest, ThePreemptedOneGoesOnWhereItWas) {
   make(ahead(6));
   run_the_preempted();

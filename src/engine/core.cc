@@ -86,13 +86,17 @@ void EngineCore::step(StepHost& host) {
       flights_.size(), static_cast<std::size_t>(runner_->limits().steps_in_flight));
   while (num_flights_ < depth && launch(host, now)) {
   }
-  if (num_flights_ > 0) land(host);
+  if (num_flights_ > 0) {
+    choose_ids(flight_at(0));
+    land(host);
+  }
   tell(host);
 }
 
 // Submits what can be computed now; false when that is nothing.
 bool EngineCore::launch(StepHost& host, Clock::time_point now) {
   if (running_.empty() && waiting_.empty()) return false;
+  if (num_flights_ > 0) choose_ids(flight_at(num_flights_ - 1));
   const StepPlan planned = plan();
   if (num_flights_ > 0 && !can_follow(planned)) return false;
   Flight& flight = flight_at(num_flights_);
@@ -105,6 +109,24 @@ bool EngineCore::launch(StepHost& host, Clock::time_point now) {
   untold_ = nullptr;
   ++num_flights_;
   return true;
+}
+
+void EngineCore::choose_ids(Flight& flight) {
+  if (!flight.batch.chooses_later || flight.has_chosen) return;
+  flight.has_chosen = true;
+  edit_jobs_.resize(static_cast<std::size_t>(flight.num_ids));
+  std::size_t next = 0;
+  for (const model::BatchRow& row : flight.batch.rows) {
+    if (!row.wants_argmax) continue;
+    // Gone since, or as the model has it.
+    Sequence* sequence = flight.sequences[static_cast<std::size_t>(row.sequence)];
+    const bool is_edited = sequence != nullptr && sequence->is_edited();
+    edit_jobs_[next++].sequence = is_edited ? sequence : nullptr;
+  }
+  team_.edit(edit_jobs_);
+  edits_.clear();
+  for (const EditJob& job : edit_jobs_) edits_.push_back(job.edits);
+  runner_->choose(edits_);
 }
 
 void EngineCore::land(StepHost& host) {
@@ -208,16 +230,19 @@ StepPlan EngineCore::plan() {
                     .may_preempt = num_flights_ == 0});
 }
 
-// A sequence that waits for the host (its logits are wanted, or a constraint decides) keeps all
+// A sequence that waits for the host (its logits are wanted) keeps all
 // others in step with it: served every other step, it would be twice as slow, and so would whoever
 // comes with a prompt, because submitting many rows takes the host as long as the device.
 bool EngineCore::can_follow(const StepPlan& plan) const {
   if (plan.num_admitted > 0) return false;
+  std::int64_t changes = 0;  // of logits: without room for all, some rows would be fetched
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    const bool goes_on = plan.rows[i] == 1 && running_[i]->can_run_ahead();
-    if (!goes_on && !running_[i]->ends_in_flight()) return false;
+    const Sequence& sequence = *running_[i];
+    const bool goes_on = plan.rows[i] == 1 && sequence.can_run_ahead();
+    if (!goes_on && !sequence.ends_in_flight()) return false;
+    if (goes_on && sequence.is_edited()) changes += sequence.num_changes().value_or(0);
   }
-  return true;
+  return changes <= runner_->limits().logit_changes;
 }
 
 void EngineCore::carry_out(const StepPlan& plan, Flight& flight, Clock::time_point now) {
@@ -239,6 +264,9 @@ void EngineCore::carry_out(const StepPlan& plan, Flight& flight, Clock::time_poi
   flight.shares.clear();
   flight.sequences.clear();
   flight.num_ids = 0;
+  flight.num_changes = 0;
+  flight.has_chosen = false;
+  flight.batch.chooses_later = false;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (plan.rows[i] == 0) continue;
     running_[i]->reserve(cache_, plan.rows[i]);
@@ -256,20 +284,18 @@ void EngineCore::add_rows(Sequence& sequence, std::int32_t rows, const model::Ru
   for (std::int32_t i = 0; i < rows; ++i) {
     const std::int32_t position = sequence.num_planned() + i;
     const bool is_needed = sequence.wants_logits(position);
-    const bool is_argmax = is_needed && limits.finds_argmax && sequence.wants_argmax_only(position);
-    const bool is_drawn =
-        is_needed && limits.draws && sequence.wants_draw_only(position, limits.chooses);
+    const bool is_found = is_needed && finds_id(sequence, position, limits, flight);
     const bool is_known = position < sequence.num_tokens();
-    awaited = is_argmax || is_drawn ? flight.num_ids++ : -1;
+    awaited = is_found ? flight.num_ids++ : -1;
     model::BatchRow row{
         .token = is_known ? sequence.tokens()[static_cast<std::size_t>(position)] : 0,
         .position = position,
         .sequence = index,
-        .wants_logits = is_needed && !is_argmax && !is_drawn,
-        .wants_argmax = is_argmax || is_drawn,
+        .wants_logits = is_needed && !is_found,
+        .wants_argmax = is_found,
         .wants_hidden = sequence.wants_hidden(position),
         .awaited = is_known ? -1 : sequence.awaited()};
-    if (is_drawn) {
+    if (is_found && sequence.sampling().temperature > 0) {
       const SamplingParams& params = sequence.sampling();
       row.temperature = params.temperature;
       row.draw = sequence.draw_at(position);
@@ -280,6 +306,22 @@ void EngineCore::add_rows(Sequence& sequence, std::int32_t rows, const model::Ru
     flight.batch.rows.push_back(row);
   }
   sequence.plan(rows, awaited);
+}
+
+bool EngineCore::finds_id(const Sequence& sequence, std::int32_t position,
+                          const model::RunnerLimits& limits, Flight& flight) {
+  using IdBy = Sequence::IdBy;
+  const IdBy by = sequence.wants_id_by(position);
+  const bool is_found = (by == IdBy::Argmax && limits.finds_argmax) ||
+                        (by == IdBy::Draw && limits.draws) ||
+                        (by == IdBy::Choice && limits.chooses);
+  if (!is_found || !sequence.is_edited()) return is_found;
+  const std::optional<std::int64_t> changes = sequence.num_changes();
+  if (limits.logit_changes == 0 || !changes || flight.num_changes + *changes > limits.logit_changes)
+    return false;
+  flight.num_changes += *changes;
+  flight.batch.chooses_later = true;
+  return true;
 }
 
 void EngineCore::use_output(const Flight& flight, const model::StepOutput& output) {

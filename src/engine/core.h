@@ -74,6 +74,8 @@ class EngineCore {
     std::vector<StepShare> shares;
     std::vector<Sequence*> sequences;  // of the shares; null: ended since
     std::int32_t num_ids = 0;          // that its rows want
+    std::int64_t num_changes = 0;      // of logits, at most, before they are chosen
+    bool has_chosen = false;           // where it chooses later
   };
 
   void expire(Clock::time_point now);
@@ -81,12 +83,17 @@ class EngineCore {
   // Whether a step may be submitted behind the one in flight: nobody would stay behind.
   bool can_follow(const StepPlan& plan) const;
   bool launch(StepHost& host, Clock::time_point now);
+  // Has the ids of a step chosen that waits for it. All that was found before is known.
+  void choose_ids(Flight& flight);
   void land(StepHost& host);
   // All that is in flight comes to nothing.
   void give_up_flights(StepHost& host);
   void carry_out(const StepPlan& plan, Flight& flight, Clock::time_point now);
   static void add_rows(Sequence& sequence, std::int32_t rows, const model::RunnerLimits& limits,
                        Flight& flight);
+  // Whether the row's id is all that is asked of the runner.
+  static bool finds_id(const Sequence& sequence, std::int32_t position,
+                       const model::RunnerLimits& limits, Flight& flight);
   void use_output(const Flight& flight, const model::StepOutput& output);
   void deliver(SampleJob& job, Clock::time_point now);
   void end(Sequence& sequence, FinishReason reason, std::optional<Error> why = {});
@@ -116,6 +123,8 @@ class EngineCore {
   // Of the current step; kept to keep their memory.
   std::vector<SequenceView> running_views_, waiting_views_;
   std::vector<SampleJob> jobs_;
+  std::vector<EditJob> edit_jobs_;
+  std::vector<model::RowEdits> edits_;
   std::vector<GenerationId> ids_;
 };
 

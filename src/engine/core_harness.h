@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -185,6 +186,21 @@ struct Plain {  // A request as a value.
       }
     }
   }
+};
+
+// Lets only even ids follow, and writes down what it hears.
+class EvenIds final : public TokenConstraint {
+ public:
+  explicit EvenIds(std::vector<TokenId>& heard) : heard_(heard) {}
+  void mask(std::span<float> logits) override {
+    for (std::size_t i = 1; i < logits.size(); i += 2)
+      logits[i] = -std::numeric_limits<float>::infinity();
+  }
+  void allow(std::span<std::uint32_t> ids) override { std::ranges::fill(ids, 0x55555555U); }
+  void accept(TokenId id) override { heard_.push_back(id); }
+
+ private:
+  std::vector<TokenId>& heard_;
 };
 
 inline std::unique_ptr<Sequence> make_sequence(GenerationId id, const Plain& plain,

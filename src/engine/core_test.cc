@@ -156,22 +156,12 @@ TEST_F(CoreTest, TheSinkEndsItsGeneration) {
 }
 
 TEST_F(CoreTest, TheConstraintHearsEveryDeliveredTokenOnceEvenWhenPreempted) {
-  struct Even final : TokenConstraint {
-    explicit Even(std::vector<TokenId>& target) : heard(target) {}
-    void mask(std::span<float> logits) override {
-      for (std::size_t i = 1; i < logits.size(); i += 2) {
-        logits[i] = -std::numeric_limits<float>::infinity();
-      }
-    }
-    void accept(TokenId id) override { heard.push_back(id); }
-    std::vector<TokenId>& heard;
-  };
   make(6);
   add({.prompt = prompt(30), .max_tokens = 60});
   std::vector<TokenId> heard;
   Record record;
   GenerationRequest request = Plain{.prompt = prompt(28, 9), .max_tokens = 60}.request();
-  request.constraint = std::make_unique<Even>(heard);
+  request.constraint = std::make_unique<EvenIds>(heard);
   core_->add(std::make_unique<Sequence>(77, std::move(request),
                                         std::make_shared<RecordingSink>(record), Clock::now()));
   run();

@@ -37,4 +37,8 @@ void TokenCounts::penalise(const SamplingParams& params, std::span<float> logits
   }
 }
 
+void TokenCounts::add_changes(std::vector<model::LogitChange>& changes) const {
+  for (const Count& count : counts_) changes.push_back({.id = count.id, .count = count.in_output});
+}
+
 }  // namespace llorch::engine

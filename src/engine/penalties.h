@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "model/batch.h"
 
 namespace llorch::engine {
 
@@ -21,6 +22,9 @@ class TokenCounts {
   // Repetition (what is likely is divided, what is unlikely is multiplied) for every id seen;
   // frequency times count and presence are taken off every id of the output.
   void penalise(const SamplingParams& params, std::span<float> logits) const;
+  // The same for who does it elsewhere: a change for each id seen, ascending ids.
+  void add_changes(std::vector<model::LogitChange>& changes) const;
+  std::size_t size() const { return counts_.size(); }
 
  private:
   struct Count {

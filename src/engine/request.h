@@ -42,6 +42,9 @@ class TokenConstraint {
   // Sets the logits of ids that may not follow to -infinity. At least one id stays: an end id where
   // nothing else may come.
   virtual void mask(std::span<float> logits) = 0;
+  // The same as bits: id i may follow where bit i % 32 of word i / 32 is set. Bits beyond the ids
+  // are clear.
+  virtual void allow(std::span<std::uint32_t> ids) = 0;
   virtual void accept(TokenId id) = 0;
 };
 

@@ -265,6 +265,7 @@ TEST(Sampler, AppliesBiasConstraintAndPenaltiesInThisOrder) {
       seen.assign(logits.begin(), logits.end());
       logits[0] = -kInfinity;
     }
+    void allow(std::span<std::uint32_t> /*ids*/) override {}
     void accept(TokenId /*id*/) override {}
     std::vector<float> seen;
   } constraint;
@@ -355,6 +356,7 @@ TEST(Sampler, NamesLogitsThatAreNotNumbers) {
 TEST(Sampler, FailsWhereEverythingIsForbidden) {
   struct Nothing : TokenConstraint {
     void mask(std::span<float> logits) override { std::ranges::fill(logits, -kInfinity); }
+    void allow(std::span<std::uint32_t> ids) override { std::ranges::fill(ids, 0U); }
     void accept(TokenId /*id*/) override {}
   } constraint;
   Sampler sampler(10);

@@ -30,46 +30,68 @@ SamplingTeam::~SamplingTeam() {
 }
 
 void SamplingTeam::sample(std::span<SampleJob> jobs) {
+  share(jobs.size(), [jobs](std::size_t i, Sampler& sampler) {
+    SampleJob& job = jobs[i];
+    job.token = base::run_job<SampledToken>("while sampling",
+                                            [&] { return job.sequence->sample(sampler, job); });
+  });
+}
+
+void SamplingTeam::edit(std::span<EditJob> jobs) {
+  share(jobs.size(), [this, jobs](std::size_t i, Sampler& /*sampler*/) {
+    EditJob& job = jobs[i];
+    job.changes.clear();
+    job.may_follow.clear();
+    job.edits = {};
+    if (job.sequence == nullptr) return;
+    Status done = base::run_guarded(
+        "while masking", [&] { job.sequence->edit(job, static_cast<std::int32_t>(vocab_size_)); });
+    if (done.ok()) return;
+    job.sequence->fail(done.error());
+    job.edits = {};
+  });
+}
+
+void SamplingTeam::share(std::size_t num_jobs, const Work& work) {
   next_.store(0);
   const bool is_shared =
-      !helpers_.empty() && jobs.size() > 1 && jobs.size() * vocab_size_ >= kLogitsWorthSharing;
-  if (!is_shared) return work(jobs, *samplers_.front());
+      !helpers_.empty() && num_jobs > 1 && num_jobs * vocab_size_ >= kLogitsWorthSharing;
+  if (!is_shared) return run(num_jobs, work, *samplers_.front());
   {
     const base::MutexLock lock(mutex_);
-    jobs_ = jobs;
+    work_ = &work;
+    num_jobs_ = num_jobs;
     ++round_;
   }
   changed_.notify_all();
-  work(jobs, *samplers_.front());
+  run(num_jobs, work, *samplers_.front());
   const base::MutexLock lock(mutex_);
-  jobs_ = {};  // Who wakes up now is too late.
+  work_ = nullptr;  // Who wakes up now is too late.
   while (num_working_ > 0) changed_.wait(mutex_);
 }
 
 void SamplingTeam::help(Sampler& sampler) {
   std::uint64_t seen = 0;
   while (true) {
-    std::span<SampleJob> jobs;
+    const Work* work = nullptr;
+    std::size_t num_jobs = 0;
     {
       const base::MutexLock lock(mutex_);
-      while (!stopping_ && (jobs_.empty() || round_ == seen)) changed_.wait(mutex_);
+      while (!stopping_ && (work_ == nullptr || round_ == seen)) changed_.wait(mutex_);
       if (stopping_) return;
       seen = round_;
-      jobs = jobs_;
+      work = work_;
+      num_jobs = num_jobs_;
       ++num_working_;
     }
-    work(jobs, sampler);
+    run(num_jobs, *work, sampler);
     const base::MutexLock lock(mutex_);
     if (--num_working_ == 0) changed_.notify_all();
   }
 }
 
-void SamplingTeam::work(std::span<SampleJob> jobs, Sampler& sampler) {
-  for (std::size_t i = next_.fetch_add(1); i < jobs.size(); i = next_.fetch_add(1)) {
-    SampleJob& job = jobs[i];
-    job.token = base::run_job<SampledToken>("while sampling",
-                                            [&] { return job.sequence->sample(sampler, job); });
-  }
+void SamplingTeam::run(std::size_t num_jobs, const Work& work, Sampler& sampler) {
+  for (std::size_t i = next_.fetch_add(1); i < num_jobs; i = next_.fetch_add(1)) work(i, sampler);
 }
 
 }  // namespace llorch::engine

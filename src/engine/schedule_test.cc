@@ -42,6 +42,7 @@ class Schedule {
   std::int64_t num_compared() const { return num_compared_; }
   std::int64_t num_scored() const { return num_scored_; }
   std::int64_t num_overlapped() const { return runner_->num_overlapped; }
+  std::int64_t num_edited() const { return runner_->num_edited; }
 
  private:
   struct Request {
@@ -73,6 +74,8 @@ class Schedule {
                                   .steps_in_flight = chance(2) ? 2 : 1,
                                   .finds_argmax = chance(4) ? false : true};
     limits.draws = limits.finds_argmax && chance(2);
+    // Now and then room for some of the rows alone.
+    if (limits.draws && chance(2)) limits.logit_changes = chance(3) ? 40 : 10'000;
     auto runner = std::make_unique<ScriptedRunner>(
         ScriptedRunner::Options{.limits = limits, .vocab_size = kVocab, .context_length = 300});
     runner->is_late = chance(2);
@@ -106,6 +109,10 @@ class Schedule {
                       .repetition_penalty = chance(3) ? 1.3F : 1.0F,
                       .frequency_penalty = chance(5) ? 0.5F : 0.0F,
                       .seed = random_()};
+    if (chance(6)) {
+      for (int i = between(1, 5); i > 0; --i)
+        plain.sampling.logit_bias.emplace_back(between(0, kVocab - 1), chance(2) ? 3.5F : -0.25F);
+    }
     if (chance(5)) {
       plain.score_prompt = true;
       plain.sampling.top_logprobs = between(0, 3);
@@ -218,7 +225,7 @@ class Schedule {
 };
 
 TEST(EngineCore, SaysTheSameWhateverTheSchedule) {
-  std::int64_t preemptions = 0, cached = 0, compared = 0, scored = 0, overlapped = 0;
+  std::int64_t preemptions = 0, cached = 0, compared = 0, scored = 0, overlapped = 0, edited = 0;
   for (std::uint32_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Schedule schedule(seed);
@@ -229,6 +236,7 @@ TEST(EngineCore, SaysTheSameWhateverTheSchedule) {
     compared += schedule.num_compared();
     scored += schedule.num_scored();
     overlapped += schedule.num_overlapped();
+    edited += schedule.num_edited();
   }
   // The schedules must have met what they are about.
   EXPECT_GT(preemptions, 1000);
@@ -236,6 +244,7 @@ TEST(EngineCore, SaysTheSameWhateverTheSchedule) {
   EXPECT_GT(compared, 100000);
   EXPECT_GT(scored, 10000);
   EXPECT_GT(overlapped, 1000);
+  EXPECT_GT(edited, 1000);
 }
 
 }  // namespace

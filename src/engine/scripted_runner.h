@@ -10,7 +10,9 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "engine/random.h"
@@ -64,6 +66,7 @@ class ScriptedRunner : public model::ModelRunner {
   // When a step is computed: as soon as it is submitted, or as late as its results are wanted.
   bool is_late = false;
   std::int64_t num_overlapped = 0;  // steps submitted while another one was in flight
+  std::int64_t num_edited = 0;      // calls of choose()
 
   void submit(const model::BatchPlan& plan) override {
     check(plan);
@@ -71,12 +74,31 @@ class ScriptedRunner : public model::ModelRunner {
     for (const std::span<const std::int32_t> table : plan.block_tables)
       flight.tables.emplace_back(table.begin(), table.end());
     CHECK(std::ssize(flights_) < options_.limits.steps_in_flight, "steps in flight");
+    CHECK(flights_.empty() || !flights_.back().waits_for_edits, "ids that nobody had chosen");
+    flight.waits_for_edits = flight.chooses_later = plan.chooses_later;
     flight.is_behind = !flights_.empty();
     for (const model::BatchRow& row : plan.rows) check_awaited(row);
     flight.num_ids = std::ranges::count_if(plan.rows, &model::BatchRow::wants_argmax);
     if (!is_late) compute(flight);
     num_overlapped += flights_.empty() ? 0 : 1;
     flights_.push_back(std::move(flight));
+  }
+
+  void choose(std::span<const model::RowEdits> edits) override {
+    CHECK(!flights_.empty() && flights_.back().waits_for_edits, "nothing to choose");
+    Flight& flight = flights_.back();
+    CHECK(std::ssize(edits) == flight.num_ids);
+    flight.waits_for_edits = false;
+    ++num_edited;
+    std::int64_t num_changes = 0;
+    for (const model::RowEdits& row : edits) {
+      flight.edits.push_back({row,
+                              {row.changes.begin(), row.changes.end()},
+                              {row.may_follow.begin(), row.may_follow.end()}});
+      num_changes += std::ssize(row.changes);
+    }
+    CHECK(num_changes <= options_.limits.logit_changes);
+    if (!is_late) choose_ids(flight);
   }
 
   model::StepOutput collect() override {
@@ -91,8 +113,17 @@ class ScriptedRunner : public model::ModelRunner {
   }
 
  private:
+  struct Edits {
+    model::RowEdits row;  // but for its spans, which are these
+    std::vector<model::LogitChange> changes;
+    std::vector<std::uint32_t> may_follow;
+  };
   struct Flight {
     std::vector<model::BatchRow> rows;
+    bool chooses_later = false;
+    bool waits_for_edits = false;
+    std::vector<Edits> edits;
+    std::vector<std::pair<model::BatchRow, std::vector<float>>> unchosen;
     std::vector<std::vector<std::int32_t>> tables;
     const std::atomic<bool>* abort = nullptr;
     bool is_behind = false;  // submitted while another one was in flight
@@ -127,6 +158,35 @@ class ScriptedRunner : public model::ModelRunner {
       }
     }
     last_ids_ = flight.argmax;
+    if (is_late && flight.chooses_later) choose_ids(flight);
+  }
+
+  void choose_ids(Flight& flight) {
+    if (flight.aborted) return;
+    for (std::size_t i = 0; i < flight.edits.size(); ++i) {
+      auto& [row, logits] = flight.unchosen[i];
+      const bool was_finite = std::ranges::all_of(logits, [](float x) { return std::isfinite(x); });
+      edit(flight.edits[i], logits);
+      flight.argmax.push_back(was_finite ? choose(row, logits) : -1);
+    }
+    last_ids_ = flight.argmax;
+  }
+
+  static void edit(const Edits& edits, std::span<float> logits) {
+    for (const model::LogitChange& change : edits.changes)
+      logits[static_cast<std::size_t>(change.id)] += change.bias;
+    for (std::size_t id = 0; id < logits.size() && !edits.may_follow.empty(); ++id) {
+      if ((edits.may_follow[id / 32] >> (id % 32) & 1U) == 0)
+        logits[id] = -std::numeric_limits<float>::infinity();
+    }
+    for (const model::LogitChange& change : edits.changes) {
+      float& logit = logits[static_cast<std::size_t>(change.id)];
+      const model::RowEdits& by = edits.row;
+      if (change.count >= 0)
+        logit = logit > 0 ? logit / by.repetition_penalty : logit * by.repetition_penalty;
+      if (change.count > 0)
+        logit -= static_cast<float>(change.count) * by.frequency_penalty + by.presence_penalty;
+    }
   }
 
   // Of the step computed before, where it was not known when the row was submitted.
@@ -141,6 +201,10 @@ class ScriptedRunner : public model::ModelRunner {
     change_logits(row, logits);
     if (row.wants_logits) {
       flight.logits.insert(flight.logits.end(), logits.begin(), logits.end());
+      return;
+    }
+    if (flight.chooses_later) {
+      flight.unchosen.emplace_back(row, std::move(logits));
       return;
     }
     const bool is_finite = std::ranges::all_of(logits, [](float x) { return std::isfinite(x); });

@@ -17,6 +17,13 @@ double milliseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
+bool repeats_id(std::span<const std::pair<TokenId, float>> biases) {
+  std::vector<TokenId> ids;
+  for (const auto& [id, bias] : biases) ids.push_back(id);
+  std::ranges::sort(ids);
+  return std::ranges::adjacent_find(ids) != ids.end();
+}
+
 }  // namespace
 
 Sequence::Sequence(std::uint64_t id, GenerationRequest request,
@@ -38,6 +45,7 @@ Sequence::Sequence(std::uint64_t id, GenerationRequest request,
   if (has_penalties(generation.sampling)) {
     generation.counts.emplace(tokens_, generation.max_tokens);
   }
+  generation.repeats_bias = repeats_id(generation.sampling.logit_bias);
   tokens_.reserve(tokens_.size() + static_cast<std::size_t>(generation.max_tokens));
   for (const TokenId token : request.told) add_output(generation, token);
 }
@@ -129,25 +137,59 @@ bool Sequence::wants_logits(std::int32_t position) const {
   return position + 1 >= num_tokens() && generation->max_tokens > 0;
 }
 
-bool Sequence::wants_argmax_only(std::int32_t position) const {
-  return wants_id_only(position) && std::get<Generation>(work_).sampling.temperature == 0;
+Sequence::IdBy Sequence::wants_id_by(std::int32_t position) const {
+  const SamplingParams& params = sampling();
+  if (is_scored(position) || params.top_logprobs) return IdBy::None;
+  if (params.temperature == 0) return IdBy::Argmax;
+  const bool is_plain = params.top_k == 0 && params.top_p >= 1.0F && params.min_p == 0;
+  return is_plain ? IdBy::Draw : IdBy::Choice;
 }
 
-bool Sequence::wants_draw_only(std::int32_t position, bool chooses) const {
-  const SamplingParams& params = sampling();
-  const bool is_plain = params.top_k == 0 && params.top_p >= 1.0F && params.min_p == 0;
-  return wants_id_only(position) && params.temperature > 0 && (chooses || is_plain);
+bool Sequence::is_edited() const {
+  const auto* generation = std::get_if<Generation>(&work_);
+  return generation != nullptr && (!generation->sampling.logit_bias.empty() || generation->counts ||
+                                   generation->constraint != nullptr);
+}
+
+std::optional<std::int64_t> Sequence::num_changes() const {
+  const Generation& generation = std::get<Generation>(work_);
+  if (generation.repeats_bias) return std::nullopt;
+  // And the id that a step in flight finds.
+  const std::int64_t counted = generation.counts ? std::ssize(*generation.counts) + 1 : 0;
+  return counted + std::ssize(generation.sampling.logit_bias);
+}
+
+void Sequence::edit(EditJob& job, std::int32_t vocab_size) const {
+  const Generation& generation = std::get<Generation>(work_);
+  const SamplingParams& params = generation.sampling;
+  if (generation.counts) {
+    generation.counts->add_changes(job.changes);
+    job.edits.repetition_penalty = params.repetition_penalty;
+    job.edits.frequency_penalty = params.frequency_penalty;
+    job.edits.presence_penalty = params.presence_penalty;
+  }
+  const auto num_counted = std::ssize(job.changes);
+  for (const auto& [id, bias] : params.logit_bias) {
+    const auto end = job.changes.begin() + num_counted;
+    const auto place =
+        std::ranges::lower_bound(job.changes.begin(), end, id, {}, &model::LogitChange::id);
+    if (place != end && place->id == id) {
+      place->bias = bias;
+    } else {
+      job.changes.push_back({.id = id, .bias = bias});
+    }
+  }
+  if (generation.constraint != nullptr) {
+    constexpr std::int32_t kWordIds = 32;
+    job.may_follow.resize(static_cast<std::size_t>((vocab_size + kWordIds - 1) / kWordIds));
+    generation.constraint->allow(job.may_follow);
+  }
+  job.edits.changes = job.changes;
+  job.edits.may_follow = job.may_follow;
 }
 
 std::uint64_t Sequence::draw_at(std::int32_t position) const {
   return draw_bits(std::get<Generation>(work_).sampling.seed, position + 1);
-}
-
-bool Sequence::wants_id_only(std::int32_t position) const {
-  const Generation& generation = std::get<Generation>(work_);
-  const SamplingParams& params = generation.sampling;
-  return !is_scored(position) && !params.top_logprobs && params.logit_bias.empty() &&
-         !generation.counts && generation.constraint == nullptr;
 }
 
 bool Sequence::can_run_ahead() const {
@@ -211,9 +253,9 @@ Result<SampledToken> Sequence::sample(Sampler& sampler, const SampleJob& job) co
   if (job.logits.empty()) {
     if (job.argmax >= 0) return SampledToken{.id = job.argmax};
     return Error{ErrorCode::Internal,
-                 fmt::format("the logits at position {} hold NaN or infinity: expected finite "
+                 fmt::format("the logits at position {} hold NaN or infinity{}: expected finite "
                              "numbers; the weights of the model may be damaged",
-                             next)};
+                             next, is_edited() ? ", or every id is forbidden" : "")};
   }
   return sampler.sample({.logits = job.logits,
                          .params = generation.sampling,

@@ -74,11 +74,19 @@ class Sequence {
   bool wants_logits(std::int32_t position) const;
   // Rows before its last may want logits, too.
   bool scores() const { return num_scored_ < num_to_score_; }
-  // The only result of this row that counts is the most probable id.
-  bool wants_argmax_only(std::int32_t position) const;
-  // The only result that counts is an id drawn by these parameters and this number; without
-  // `chooses`, from all of them, by a temperature alone.
-  bool wants_draw_only(std::int32_t position, bool chooses) const;
+  // How the one id is found that is all that counts of this row, if it is: the most probable; or
+  // drawn by sampling() and draw_at(), where that is no more than a temperature also by a runner
+  // that does not choose.
+  enum class IdBy : std::uint8_t { None, Argmax, Draw, Choice };
+  IdBy wants_id_by(std::int32_t position) const;
+  // The logits are edited before an id is chosen of them.
+  bool is_edited() const;
+  // The logits that edit() changes one by one, at most; nothing where it cannot say all of it.
+  std::optional<std::int64_t> num_changes() const;
+  // What is done to the logits of the job's row; any thread while the owner waits.
+  void edit(EditJob& job, std::int32_t vocab_size) const;
+  // It has to be ended with Failed: see has_failed().
+  void fail(Error error) { error_ = std::move(error); }
   const SamplingParams& sampling() const { return std::get<Generation>(work_).sampling; }
   std::uint64_t draw_at(std::int32_t position) const;
   // A step with so many more tokens is submitted. `awaited`: the place of the id that it finds for
@@ -117,6 +125,7 @@ class Sequence {
     std::vector<TokenId> end_ids;
     std::unique_ptr<TokenConstraint> constraint;
     std::optional<TokenCounts> counts;
+    bool repeats_bias = false;  // of one id: added one after the other, on the host
     std::int32_t max_tokens = 0;
     kv::Salt salt = 0;
   };
@@ -133,7 +142,6 @@ class Sequence {
   template <class Call>
   std::optional<FinishReason> ask_sink(Call&& call);
   // The row's token is the prompt's.
-  bool wants_id_only(std::int32_t position) const;
   bool is_scored(std::int32_t position) const { return position < num_to_score_; }
   Result<std::vector<float>> result_of(const Embedding& embedding) const;
   std::int32_t num_output() const { return num_tokens() - num_prompt_; }

@@ -255,7 +255,7 @@ void walk_plain(const TokenTrie& trie, Readings::Set start, MaskScratch& scratch
   });
 }
 
-void forbid_others(const IdSet& allowed, std::span<float> logits) {
+void forbid_others(std::span<const std::uint64_t> allowed, std::span<float> logits) {
   for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
     const std::size_t count = std::min<std::size_t>(64, logits.size() - begin);
     const std::uint64_t word = begin / 64 < allowed.size() ? allowed[begin / 64] : 0;
@@ -272,12 +272,9 @@ void forbid_others(const IdSet& allowed, std::span<float> logits) {
 // agree on whether it is within a string. One that takes any characters there takes the plain ids
 // that are short enough for its maximum; it does not branch on them, and neither do the others
 // (constants, names), so none is forgotten for another's sake.
-void TokenMasker::mask(std::span<float> logits) {
+std::span<const std::uint64_t> TokenMasker::find_allowed() {
   const TokenTableParts& table = *table_->parts_;
-  if (ended_) {
-    forbid_others(table.ends, logits);
-    return;
-  }
+  if (ended_) return table.ends;
   MaskScratch& scratch = *scratch_;
   const JsonGrammar& grammar = *state_.grammar_;
   scratch.others.clear();
@@ -303,7 +300,19 @@ void TokenMasker::mask(std::span<float> logits) {
   if (state_.is_complete_) {
     for (std::size_t i = 0; i < table.ends.size(); ++i) scratch.allowed[i] |= table.ends[i];
   }
-  forbid_others(scratch.allowed, logits);
+  return scratch.allowed;
+}
+
+void TokenMasker::mask(std::span<float> logits) {
+  forbid_others(find_allowed(), logits);
+}
+
+void TokenMasker::allow(std::span<std::uint32_t> ids) {
+  const std::span<const std::uint64_t> allowed = find_allowed();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::uint64_t word = i / 2 < allowed.size() ? allowed[i / 2] : 0;
+    ids[i] = static_cast<std::uint32_t>(i % 2 == 0 ? word : word >> 32);
+  }
 }
 
 bool TokenMasker::accept(TokenId id) {

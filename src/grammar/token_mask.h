@@ -52,6 +52,8 @@ class TokenMasker {
   // (padding: never allowed). Where it is shorter the ids beyond are out of reach, and the promise
   // is off: give TokenTable::create() no more ids than the model has logits.
   void mask(std::span<float> logits);
+  // The same as bits: id i may follow where bit i % 32 of word i / 32 is set; all others are clear.
+  void allow(std::span<std::uint32_t> ids);
   // The id that was chosen. False, and nothing changes, when it may not come next. After an end id
   // only end ids may follow.
   bool accept(TokenId id);
@@ -60,6 +62,9 @@ class TokenMasker {
   bool is_complete() const { return state_.is_complete(); }
 
  private:
+  // Valid until the next call.
+  std::span<const std::uint64_t> find_allowed();
+
   JsonState state_;
   std::shared_ptr<const TokenTable> table_;
   std::unique_ptr<MaskScratch> scratch_;

@@ -142,8 +142,13 @@ void expect_exact(TokenMasker& masker, const JsonState& state, std::span<const s
                   TokenId end_id) {
   std::vector<float> logits(bytes.size() + 10, 1.5F);
   masker.mask(logits);
+  std::vector<std::uint32_t> bits(logits.size() / 32 + 2, ~0U);
+  masker.allow(bits);
+  for (std::size_t id = logits.size(); id < bits.size() * 32; ++id)
+    ASSERT_FALSE(bits[id / 32] >> (id % 32) & 1U);
   std::size_t allowed = 0;
   for (std::size_t id = 0; id < logits.size(); ++id) {
+    ASSERT_EQ((bits[id / 32] >> (id % 32) & 1U) != 0, logits[id] == 1.5F) << "id " << id;
     bool expected = false;
     if (static_cast<TokenId>(id) == end_id) {
       expected = state.is_complete();

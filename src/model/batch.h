@@ -40,8 +40,28 @@ struct BatchPlan {
   std::vector<std::span<const std::int32_t>> block_tables;
   // (n, hidden_dim): what rows that are no ids have in place of the table's row, scaled already.
   std::span<const float> embeddings;
+  // The ids that rows want are chosen when ModelRunner::choose() is called, of logits that are
+  // edited before. Where the runner edits.
+  bool chooses_later = false;
   // Looked at before each layer; once true, the step is given up. May be null.
   const std::atomic<bool>* abort = nullptr;
+};
+
+// One logit of a row, changed before an id is chosen.
+struct LogitChange {
+  std::int32_t id = 0;
+  float bias = 0;           // is added
+  std::int32_t count = -1;  // in the output; 0: in the prompt alone; -1: nowhere, not penalised
+};
+
+// What is done to a row's logits, in this order: bias, what may not follow becomes -infinity,
+// penalties (as in engine::SamplingParams).
+struct RowEdits {
+  std::span<const LogitChange> changes;       // each id once
+  std::span<const std::uint32_t> may_follow;  // bit id % 32 of word id / 32; empty: every id may
+  float repetition_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
 };
 
 // Valid until the next step is collected. After an aborted step there is nothing here, and the

@@ -137,6 +137,8 @@ class BrokenBackend final : public compute::Backend {
   void draw(const compute::DrawArgs& args) override { sound_->draw(args); }
   bool can_choose() const override { return sound_->can_choose(); }
   void choose(const compute::ChooseArgs& args) override { sound_->choose(args); }
+  bool can_edit() const override { return sound_->can_edit(); }
+  void edit_logits(const compute::EditLogitsArgs& args) override { sound_->edit_logits(args); }
 
  private:
   template <class Args>

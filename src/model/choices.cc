@@ -5,7 +5,9 @@
 #include <bit>
 #include <cmath>
 
+#include "base/check.h"
 #include "compute/choose.h"
+#include "compute/edit_logits.h"
 
 namespace llorch::model {
 namespace {
@@ -28,7 +30,7 @@ compute::ChoiceRule rule_of(const BatchRow& row, std::int64_t vocab) {
 
 Choice stage_choices(const BatchPlan& plan, std::int64_t vocab,
                      std::vector<std::int32_t>& staging) {
-  Choice choice = Choice::Largest;
+  Choice choice = plan.chooses_later ? Choice::ByRule : Choice::Largest;
   for (const BatchRow& row : plan.rows) {
     if (!row.wants_argmax || row.temperature == 0) continue;
     const bool has_rule = row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0;
@@ -51,6 +53,46 @@ Choice stage_choices(const BatchPlan& plan, std::int64_t vocab,
     staging.push_back(static_cast<std::int32_t>(row.draw >> 32));
   }
   return choice;
+}
+
+std::int64_t edit_words(std::int64_t rows, std::int64_t changes, std::int64_t vocab) {
+  return rows * (compute::kEditWords + compute::mask_words(vocab)) +
+         changes * compute::kChangeWords;
+}
+
+StagedEdits stage_edits(std::span<const RowEdits> edits, std::int64_t vocab,
+                        std::vector<std::int32_t>& staging) {
+  const auto words = static_cast<std::size_t>(compute::mask_words(vocab));
+  StagedEdits staged;
+  const auto add = [&staging]<class Item>(const Item& item) {
+    const auto some =
+        std::bit_cast<std::array<std::int32_t, sizeof(Item) / sizeof(std::int32_t)>>(item);
+    staging.insert(staging.end(), some.begin(), some.end());
+  };
+  for (const RowEdits& row : edits) {
+    CHECK(row.may_follow.empty() || row.may_follow.size() == words);
+    const auto count = static_cast<std::int32_t>(row.changes.size());
+    add(compute::EditRule{
+        .first_change = static_cast<std::int32_t>(staged.changes),
+        .num_changes = count,
+        .mask = row.may_follow.empty() ? -1 : static_cast<std::int32_t>(staged.masks++),
+        .repetition_penalty = row.repetition_penalty,
+        .frequency_penalty = row.frequency_penalty,
+        .presence_penalty = row.presence_penalty});
+    staged.changes += count;
+    ++staged.rules;
+  }
+  for (const RowEdits& row : edits) {
+    for (const LogitChange& change : row.changes) {
+      CHECK(change.id >= 0 && change.id < vocab);
+      add(compute::LogitChange{.id = change.id, .bias = change.bias, .count = change.count});
+    }
+  }
+  for (const RowEdits& row : edits) {
+    for (const std::uint32_t word : row.may_follow)
+      staging.push_back(static_cast<std::int32_t>(word));
+  }
+  return staged;
 }
 
 }  // namespace llorch::model

@@ -5,6 +5,12 @@
 #include "formats/open.h"
 
 namespace llorch::model {
+namespace {
+
+// Penalties of 64 sequences of a thousand ids each, or of one of any length.
+constexpr std::int32_t kLogitChanges = 1 << 16;
+
+}  // namespace
 
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::filesystem::path& path,
                                                       compute::Backend& backend,
@@ -38,6 +44,8 @@ Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
   options.limits.finds_argmax = true;
   options.limits.draws = backend.can_draw() && options.observer == nullptr;
   options.limits.chooses = options.limits.draws && backend.can_choose();
+  const bool edits = options.limits.chooses && backend.can_edit() && model->config.has_logits;
+  options.limits.logit_changes = edits ? kLogitChanges : 0;
   options.limits.steps_in_flight = backend.runs_behind() && options.observer == nullptr ? 2 : 1;
   Result<KvStorage> cache = KvStorage::allocate(
       config, options.limits.num_blocks, options.limits.block_tokens, options.kv_dtype, backend);
@@ -52,6 +60,10 @@ Result<std::unique_ptr<TransformerRunner>> TransformerRunner::make(
 
 void TransformerRunner::submit(const BatchPlan& plan) {
   transformer_.submit(plan, cache_, buffers_, options_.observer);
+}
+
+void TransformerRunner::choose(std::span<const RowEdits> edits) {
+  transformer_.choose(edits, buffers_);
 }
 
 StepOutput TransformerRunner::collect() {

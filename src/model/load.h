@@ -59,6 +59,7 @@ class TransformerRunner final : public ModelRunner {
   // Computes at once where the host is the device. Where not, a step with several rows of a
   // sequence is nearly done when this returns, so that it can be given up (Backend::aborted).
   void submit(const BatchPlan& plan) override;
+  void choose(std::span<const RowEdits> edits) override;
   StepOutput collect() override;
   // Of a part of a model (split.h): `stream` is what the part before left, and becomes what this
   // one leaves for the next, valid until its next step.

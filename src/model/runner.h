@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include <span>
+
+#include "base/check.h"
 #include "model/batch.h"
 
 namespace llorch::model {
@@ -22,6 +25,8 @@ struct RunnerLimits {
   bool finds_argmax = false;  // rows may want their argmax alone
   bool draws = false;         // and a drawn id
   bool chooses = false;       // also by top-k, top-p and min-p
+  // Logits of a step that choose() may change one by one; 0: it cannot be called.
+  std::int32_t logit_changes = 0;
 };
 
 class ModelRunner {
@@ -37,6 +42,12 @@ class ModelRunner {
   // but for its abort flag. A plan that breaks the rules of batch.h or the limits is a bug of the
   // caller.
   virtual void submit(const BatchPlan& plan) = 0;
+  // Of the newest step, which chooses later: one of `edits` for each row that wants an id, in row
+  // order. Before the next one is submitted, which may await these ids, or it is collected; where
+  // this is not called, the step has none. Its layers may still run meanwhile.
+  virtual void choose(std::span<const RowEdits> /*edits*/) {
+    CHECK(false, "a runner that does not edit logits was asked to");
+  }
   // Waits for the oldest step that was submitted and not collected, and returns what its rows want.
   virtual StepOutput collect() = 0;
 

@@ -81,6 +81,7 @@ SplitRunner::SplitRunner(std::vector<std::unique_ptr<TransformerRunner>> parts)
     limits_.rows = std::min(limits_.rows, part->limits().rows);
   }
   limits_.steps_in_flight = 1;
+  limits_.logit_changes = 0;
 }
 
 void SplitRunner::submit(const BatchPlan& plan) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "model/choices.h"
+
 namespace llorch::model {
 namespace {
 
@@ -65,8 +67,16 @@ Result<StepBuffers> StepBuffers::allocate(const ModelConfig& config, const Runne
   if (!index_buffer.ok()) return index_buffer.error().in("step indices");
   buffers.indices_ = index_buffer.take();
   buffers.found_ = TensorView(buffers.indices_.data(), DType::I32, {limits.logit_rows});
+  std::int64_t edits = 0;
+  if (limits.logit_changes > 0) {
+    edits = edit_words(limits.logit_rows, limits.logit_changes, config.vocab_size);
+    Result<compute::Buffer> edit_buffer =
+        backend.allocate(edits * static_cast<std::int64_t>(sizeof(std::int32_t)));
+    if (!edit_buffer.ok()) return edit_buffer.error().in("edits of logits");
+    buffers.edits_ = edit_buffer.take();
+  }
   // Written once, not only reserved: memory that is planned is taken now.
-  buffers.staging_.resize(static_cast<std::size_t>(indices));
+  buffers.staging_.resize(static_cast<std::size_t>(std::max(indices, edits)));
   buffers.host_logits_.resize(static_cast<std::size_t>(buffers.logits_.elements()));
   buffers.pinned_logits_ =
       backend.pin_host(std::as_writable_bytes(std::span(buffers.host_logits_)));

@@ -21,7 +21,7 @@ class StepBuffers {
   static Result<StepBuffers> allocate(const ModelConfig& config, const RunnerLimits& limits,
                                       std::int32_t keys_observed, compute::Backend& backend);
 
-  std::int64_t device_bytes() const { return floats_.bytes() + indices_.bytes(); }
+  std::int64_t device_bytes() const { return floats_.bytes() + indices_.bytes() + edits_.bytes(); }
   // Of host memory, for what goes to the device and comes back.
   std::int64_t host_bytes() const;
 
@@ -33,6 +33,8 @@ class StepBuffers {
   struct Flight {
     bool aborted = false;
     std::size_t num_logits = 0, num_ids = 0, num_hidden = 0;
+    // Where it chooses later: of what, by what and where to. Null once that is done.
+    compute::TensorView logits, rules, argmax;
   };
   Flight& flight_at(int index) { return flights_[static_cast<std::size_t>(place_of(index))]; }
   int place_of(int index) const { return (first_flight_ + index) % compute::Backend::kMarks; }
@@ -48,6 +50,7 @@ class StepBuffers {
   std::int32_t blocks_max_ = 0;  // block table entries per sequence
   compute::Buffer floats_;
   compute::Buffer indices_;
+  compute::Buffer edits_;       // what choose() is given; empty where it cannot be called
   compute::TensorView hidden_;  // (rows, hidden): the residual stream
   compute::TensorView normed_;  // (rows, hidden)
   compute::TensorView qkv_;     // (rows, qkv_width)

@@ -1,11 +1,11 @@
 #include "model/transformer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 
 #include "model/choices.h"
+#include "model/staged_rows.h"
 
 namespace llorch::model {
 namespace {
@@ -17,46 +17,6 @@ using tensor::DType;
 constexpr std::size_t kPartsMax = 3;
 // And turn with at most this many tables of frequencies (Gemma 3: local and global layers).
 constexpr std::size_t kRopesMax = 4;
-
-// Entries for each sequence's blocks: enough for the longest of the step, and few different numbers
-// in the life of a sequence. A whole context for each would be most of what a step uploads.
-std::int64_t widest_table(const BatchPlan& plan, std::int32_t blocks_max) {
-  constexpr std::size_t kLeast = 16;
-  std::size_t widest = kLeast;
-  for (const std::span<const std::int32_t> table : plan.block_tables)
-    widest = std::max(widest, std::bit_ceil(table.size()));
-  for (const std::span<const std::int32_t> table : plan.block_tables)
-    CHECK(table.size() <= static_cast<std::size_t>(blocks_max));
-  return std::min<std::int64_t>(static_cast<std::int64_t>(widest), blocks_max);
-}
-
-// Of all rows the token, the position and the slot in the cache, one list after the other. Awaited
-// tokens are places among `num_found` that the step before found.
-void stage_rows(const BatchPlan& plan, const ModelConfig& config, const KvStorage& cache,
-                std::int64_t num_found, std::vector<std::int32_t>& staging) {
-  for (const BatchRow& row : plan.rows) {
-    if (row.awaited >= 0) {
-      CHECK(row.awaited < num_found);
-      staging.push_back(-1 - row.awaited);
-      continue;
-    }
-    const auto num_given = static_cast<std::int64_t>(plan.embeddings.size()) / config.hidden_dim;
-    CHECK(row.token >= 0 && row.token < (row.is_embedding ? num_given : config.vocab_size));
-    staging.push_back(row.is_embedding ? 0 : row.token);
-  }
-  for (const BatchRow& row : plan.rows) {
-    CHECK(row.position >= 0 && row.position < config.context_length);
-    staging.push_back(row.position);
-  }
-  for (const BatchRow& row : plan.rows) {
-    CHECK(row.sequence >= 0 && std::cmp_less(row.sequence, plan.block_tables.size()));
-    const std::span<const std::int32_t> table =
-        plan.block_tables[static_cast<std::size_t>(row.sequence)];
-    const auto index = static_cast<std::size_t>(row.position / cache.block_tokens());
-    CHECK(index < table.size() && table[index] >= 0 && table[index] < cache.num_blocks());
-    staging.push_back(table[index] * cache.block_tokens() + row.position % cache.block_tokens());
-  }
-}
 
 }  // namespace
 
@@ -74,10 +34,15 @@ struct Transformer::Step {
   TensorView argmax;               // (n) I32 of the last n logits, or null; takes their place
   TensorView temperatures, draws;  // of those, or null where none is drawn
   TensorView rules;                // of those, or null where none has more than a temperature
+  bool chooses_later = false;
   TensorView scores;
   std::span<const TensorView> angles;  // not cut
   std::span<const compute::SequenceRun> runs;
 
+  // Rows that want ids come behind those that want logits.
+  TensorView logits_to_choose_of() const {
+    return logits.rows_from(logits.rows() - argmax.rows(), argmax.rows());
+  }
   void observe(std::string_view name, std::int32_t layer, const TensorView& view) const {
     if (observer != nullptr) observer->on_tensor(name, layer, view);
   }
@@ -171,6 +136,7 @@ Transformer::Step Transformer::stage(const BatchPlan& plan, const KvStorage& cac
   }
   if (buffers.limits_.steps_in_flight > 1) step.found = buffers.found_;
   if (num_argmax > 0) step.argmax = buffers.found_.first_rows(num_argmax);
+  step.chooses_later = plan.chooses_later;
   step.hidden = buffers.hidden_.first_rows(rows);
   step.normed = buffers.normed_.first_rows(rows);
   step.qkv = buffers.qkv_.first_rows(rows);
@@ -214,11 +180,12 @@ StepBuffers::Flight Transformer::run(const Submission& submission, StepBuffers& 
                                      int place) const {
   const auto& [plan, cache, observer, stream] = submission;
   const Step step = stage(plan, cache, buffers, observer);
+  const bool chooses = step.argmax && !step.chooses_later;
   const compute::StepShape shape{.rows = step.hidden.rows(),
                                  .logit_rows = step.logits ? step.logits.rows() : 0,
-                                 .argmax_rows = step.argmax ? step.argmax.rows() : 0,
+                                 .argmax_rows = chooses ? step.argmax.rows() : 0,
                                  .draws = static_cast<bool>(step.draws),
-                                 .chooses = static_cast<bool>(step.rules),
+                                 .chooses = chooses && step.rules,
                                  .hidden_rows = step.picked ? step.picked.rows() : 0,
                                  .given_rows = step.own_rows ? step.own_rows.rows() : 0,
                                  .sequences = step.block_tables.rows(),
@@ -424,9 +391,8 @@ void Transformer::finish(const Step& step) const {
                    .weight = &weights_.output_matrix(),
                    .out = step.logits,
                    .softcap = config_.logit_softcap});
-  if (!step.argmax) return;
-  const std::int64_t num_whole = step.logits.rows() - step.argmax.rows();
-  const TensorView logits = step.logits.rows_from(num_whole, step.argmax.rows());
+  if (!step.argmax || step.chooses_later) return;
+  const TensorView logits = step.logits_to_choose_of();
   if (step.rules) {
     backend_.choose({.x = logits, .rules = step.rules, .out = step.argmax});
   } else if (step.draws) {
@@ -437,6 +403,38 @@ void Transformer::finish(const Step& step) const {
   }
 }
 
+void Transformer::choose(std::span<const RowEdits> edits, StepBuffers& buffers) const {
+  CHECK(buffers.num_flights_ > 0, "nothing was submitted");
+  const int place = buffers.place_of(buffers.num_flights_ - 1);
+  StepBuffers::Flight& flight = buffers.flights_[static_cast<std::size_t>(place)];
+  if (flight.aborted) return;
+  CHECK(flight.argmax && flight.argmax.rows() == std::ssize(edits));
+  buffers.staging_.clear();
+  const StagedEdits staged = stage_edits(edits, config_.vocab_size, buffers.staging_);
+  CHECK(staged.changes <= buffers.limits_.logit_changes);
+  auto* next = static_cast<std::int32_t*>(buffers.edits_.data());
+  if (staged.changes + staged.masks > 0) {
+    backend_.upload(std::as_bytes(std::span(buffers.staging_)), next);
+    const auto take = [&next](std::int64_t rows, std::int64_t words) {
+      if (rows == 0) return TensorView();
+      const TensorView view(next, DType::I32, {rows, words});
+      next += view.elements();
+      return view;
+    };
+    compute::EditLogitsArgs args{.x = flight.logits};
+    args.rules = take(staged.rules, compute::kEditWords);
+    args.changes = take(staged.changes, compute::kChangeWords);
+    args.masks = take(staged.masks, compute::mask_words(config_.vocab_size));
+    backend_.edit_logits(args);
+  }
+  backend_.choose({.x = flight.logits, .rules = flight.rules, .out = flight.argmax});
+  const auto ids = buffers.ids_at(place).first(edits.size());
+  backend_.download_later(flight.argmax.data, std::as_writable_bytes(ids));
+  backend_.mark(place);
+  flight.num_ids = ids.size();
+  flight.argmax = {};
+}
+
 // What the step leaves for the host, on its way there.
 StepBuffers::Flight Transformer::fetch(const Step& step, StepBuffers& buffers, int place) const {
   const auto download = [this]<class T>(const TensorView& view, std::span<T> host) {
@@ -445,10 +443,15 @@ StepBuffers::Flight Transformer::fetch(const Step& step, StepBuffers& buffers, i
     return wanted.size();
   };
   const std::int64_t num_whole = step.logits.rows() - step.argmax.rows();
-  const StepBuffers::Flight flight{
+  StepBuffers::Flight flight{
       .num_logits = download(step.logits.first_rows(num_whole), std::span(buffers.host_logits_)),
-      .num_ids = download(step.argmax, buffers.ids_at(place)),
+      .num_ids = step.chooses_later ? 0 : download(step.argmax, buffers.ids_at(place)),
       .num_hidden = download(step.picked, std::span(buffers.host_hidden_))};
+  if (step.chooses_later) {
+    flight.logits = step.logits_to_choose_of();
+    flight.rules = step.rules;
+    flight.argmax = step.argmax;
+  }
   backend_.mark(place);
   return flight;
 }

@@ -36,10 +36,11 @@ class Transformer {
   Transformer(const ModelConfig& config, const ModelWeights& weights, compute::Backend& backend)
       : config_(config), weights_(weights), backend_(backend) {}
 
-  // See ModelRunner::submit and collect. `stream`, for a part of a model: the residual stream
-  // (rows, hidden) as the part before left it; then as this one leaves it, in `buffers`.
+  // See ModelRunner::submit, choose and collect. `stream`, for a part of a model: the residual
+  // stream (rows, hidden) as the part before left it; then as this one leaves it, in `buffers`.
   void submit(const BatchPlan& plan, const KvStorage& cache, StepBuffers& buffers,
               ForwardObserver* observer = nullptr, std::span<const float>* stream = nullptr) const;
+  void choose(std::span<const RowEdits> edits, StepBuffers& buffers) const;
   StepOutput collect(StepBuffers& buffers) const;
 
  private:

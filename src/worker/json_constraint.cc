@@ -13,6 +13,7 @@ class JsonConstraint final : public engine::TokenConstraint {
   explicit JsonConstraint(grammar::TokenMasker masker) : masker_(std::move(masker)) {}
 
   void mask(std::span<float> logits) override { masker_.mask(logits); }
+  void allow(std::span<std::uint32_t> ids) override { masker_.allow(ids); }
   void accept(engine::TokenId id) override {
     const bool accepted = masker_.accept(id);
     DCHECK(accepted, "an id that was masked");

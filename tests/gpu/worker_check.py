@@ -1,9 +1,10 @@
 """What a CUDA worker promises, seen from outside: same ids whatever the batch and over two parts, the CPU's ids in F32, cancel, bursts, a soak with
 flat VRAM, a plan that holds, VRAM back after kill -9, also through the pool.
 
-    worker_check.py BIN_DIR MODEL [--f32 MODEL] [--plan MODEL]... [--requests N] [--json FILE]
+    worker_check.py BIN_DIR MODEL [--f32 MODEL] [--chat MODEL] [--plan MODEL]... [--requests N] [--json FILE]
 
---f32: a small model of float32 weights, whose ids are compared with llorch-cpud's. --plan: models whose memory and time to load are looked at.
+--f32: a small model of float32 weights, whose ids are compared with llorch-cpud's. --chat: one with a chat template, asked for JSON. --plan: models whose
+memory and time to load are looked at.
 Prints a row for each check and exits 1 when one failed. What BIN_DIR has not (llorch-cpud, llorch-pool) makes a row that says so.
 Needs a GPU and its driver; nothing but Python's standard library.
 """
@@ -105,10 +106,14 @@ def same_as_cpu(row, options):
     ids = []
     for program in ("llorch-cpud", "worker-orcd"):
         worker = Worker(options.bin_dir, options.f32, program=program)
-        ids.append([worker.execute(job=f"f32-{i}", prompt=prompt, max_tokens=64, temperature=0)[0] for i, prompt in enumerate(("Once upon a time", "The dog", "Lily wanted"))])
+        prompts = ("Once upon a time", "The dog", "Lily wanted")
+        ids.append([worker.execute(job=f"f32-{i}", prompt=prompt, max_tokens=64, temperature=0, repetition_penalty=penalty)[0]
+                    for i, (prompt, penalty) in enumerate([(prompt, penalty) for penalty in (1.0, 1.3) for prompt in prompts])])
         worker.stop()
-    same = ids[0] == ids[1] and min(len(some) for some in ids[0]) > 32
-    row("64 greedy ids equal to the CPU's in F32", same, f"{sum(len(some) for some in ids[0])} ids of 3 prompts")
+    for penalised in (False, True):
+        some = [of[3:] if penalised else of[:3] for of in ids]
+        same = some[0] == some[1] and min(len(answer) for answer in some[0]) > 32 and (some[0] != ids[0][:3]) == penalised
+        row("64 greedy ids equal to the CPU's in F32" + (", penalised" if penalised else ""), same, f"{sum(len(answer) for answer in some[0])} ids of 3 prompts")
 
 
 def split_in_two(row, options, alone):
@@ -117,6 +122,52 @@ def split_in_two(row, options, alone):
     ids = worker.execute(job="split", max_tokens=48, temperature=0)[0]
     drawn = together(worker, [{"job": f"split-{i}", "max_tokens": 48, "temperature": 1.0, "seed": i} for i in range(16)])
     row("same ids over two parts (--gpu-device 0,0)", ids == alone and len(ids) > 0 and all(d[1] and d[1][0] == "end" for d in drawn), f"{len(ids)} ids, {worker.health().get('device')}")
+    worker.stop()
+
+
+GUIDED = {"plain": {}, "penalties": {"repetition_penalty": 1.1, "frequency_penalty": 0.2, "presence_penalty": 0.1},
+          "JSON Schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "notes", "strict": True, "schema": {
+              "type": "object", "properties": {"title": {"type": "string"}, "notes": {"type": "array", "minItems": 60, "items": {
+                  "type": "object", "properties": {"who": {"type": "string"}, "what": {"type": "string"}, "count": {"type": "integer"}},
+                  "required": ["who", "what", "count"], "additionalProperties": False}}},
+              "required": ["title", "notes"], "additionalProperties": False}}}}}
+
+
+def guided(row, options):
+    """Answers held to a schema, and penalised ones: the same alone and among others, and how fast."""
+    if not options.chat:
+        return row("JSON Schema and penalties", True, "SKIPPED: no --chat")
+    worker = Worker(options.bin_dir, options.chat)
+
+    def ask(of, seed):
+        body = {"messages": [{"role": "user", "content": f"{seed} {WORDS * 3}"}], "max_tokens": 200, "temperature": 0.8, "seed": seed, **GUIDED[of]}
+        answer = json.loads(worker.call("POST", "/v1/chat/completions", body).read())
+        return answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]
+
+    def ask_together(calls):
+        answers = [None] * len(calls)
+
+        def run(i):
+            answers[i] = ask(*calls[i])
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return answers
+    for of in GUIDED:
+        alone = [ask(of, seed) for seed in (3, 11)]
+        among = ask_together([(of if i == 3 else list(GUIDED)[i % 3], i) for i in range(16)])
+        row(f"same text alone and among 16: {of}", among[3] == alone[0] and alone[0][1] > 0, f"{alone[0][1]} tokens: {alone[0][0][:40]!r}")
+        if of == "JSON Schema":
+            row("... begins as the schema wants", alone[0][0].replace(" ", "").replace("\n", "").startswith('{"title":"'), "")
+        for streams in (1, 16):
+            rates = []
+            for again in range(3):
+                begin = time.time()
+                answers = ask_together([(of, 1000 * again + i) for i in range(streams)])
+                rates.append(sum(answer[1] for answer in answers) / (time.time() - begin))
+            row(f"{streams} streams, {of}, of a chat", True, f"{sorted(rates)[1]:.0f} tokens/s")
     worker.stop()
 
 
@@ -178,6 +229,7 @@ def main():
     parser.add_argument("bin_dir")
     parser.add_argument("model")
     parser.add_argument("--f32")
+    parser.add_argument("--chat")
     parser.add_argument("--plan", action="append", default=[])
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--json")
@@ -240,6 +292,7 @@ def main():
     row("SIGTERM: exit 0", worker.stop() == 0, "")
     split_in_two(row, options, greedy)
     same_as_cpu(row, options)
+    guided(row, options)
     for model in options.plan:
         plan_holds(row, options, card, model)
     before = card.used_mib()

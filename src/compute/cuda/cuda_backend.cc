@@ -336,6 +336,8 @@ class CudaBackend final : public Backend {
     begin_op(args);
     cuda::launch_choose(args, draw_workspace(args.x.rows()), queue_);
   }
+  bool can_edit() const override { return true; }
+  void edit_logits(const EditLogitsArgs& args) override { run(args, cuda::launch_edit_logits); }
 
  private:
   // The current device belongs to the calling thread, which may serve several backends.

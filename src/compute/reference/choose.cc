@@ -97,6 +97,19 @@ std::uint64_t draw_weight(float x, float max, float factor) {
       std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(shifted) << 23)));
 }
 
+std::int32_t draw_token(std::span<const float> x, float max, float temperature,
+                        std::uint64_t draw) {
+  const float factor = draw_factor(temperature);
+  std::uint64_t total = 0;
+  for (const float logit : x) total += draw_weight(logit, max, factor);
+  __extension__ using Wide = unsigned __int128;
+  const auto target = static_cast<std::uint64_t>((Wide{total} * draw) >> 53);
+  std::uint64_t passed = 0;
+  std::size_t id = 0;
+  while ((passed += draw_weight(x[id], max, factor)) <= target) ++id;
+  return static_cast<std::int32_t>(id);
+}
+
 std::int32_t choose_token(std::span<const float> x, const ChoiceRule& rule, std::int32_t best) {
   if (rule.temperature == 0) return best;
   const float factor = draw_factor(rule.temperature);

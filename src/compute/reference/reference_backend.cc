@@ -16,6 +16,7 @@
 #include "compute/dequantize.h"
 #include "compute/host_backend.h"
 #include "compute/reference/choose.h"
+#include "compute/reference/edit_logits.h"
 #include "tensor/half.h"
 
 namespace llorch::compute {
@@ -183,18 +184,6 @@ void attend(const AttentionArgs& args, const AttentionForm& form, std::int64_t r
     }
     args.out.row<float>(row)[head * head_dim + i] = static_cast<float>(sum);
   }
-}
-
-std::int32_t draw_one(std::span<const float> x, float max, float temperature, std::uint64_t draw) {
-  const float factor = draw_factor(temperature);
-  std::uint64_t total = 0;
-  for (const float logit : x) total += draw_weight(logit, max, factor);
-  __extension__ using Wide = unsigned __int128;
-  const auto target = static_cast<std::uint64_t>((Wide{total} * draw) >> 53);
-  std::uint64_t passed = 0;
-  std::size_t id = 0;
-  while ((passed += draw_weight(x[id], max, factor)) <= target) ++id;
-  return static_cast<std::int32_t>(id);
 }
 
 // So many sums are made side by side: in one alone each addition waits for the one before it.
@@ -439,8 +428,8 @@ class ReferenceBackend final : public HostBackend {
       const std::span<const float> x(args.x.row<float>(r),
                                      static_cast<std::size_t>(args.x.dims[1]));
       const auto* halves = args.draws.row<std::uint32_t>(r);
-      out = draw_one(x, x[static_cast<std::size_t>(out)], temperature,
-                     halves[0] | (std::uint64_t{halves[1]} << 32));
+      out = draw_token(x, x[static_cast<std::size_t>(out)], temperature,
+                       halves[0] | (std::uint64_t{halves[1]} << 32));
     }
   }
   bool can_choose() const override { return true; }
@@ -455,6 +444,22 @@ class ReferenceBackend final : public HostBackend {
       const auto rule = std::bit_cast<ChoiceRule>(words);
       out =
           choose_token({args.x.row<float>(r), static_cast<std::size_t>(args.x.dims[1])}, rule, out);
+    }
+  }
+  bool can_edit() const override { return true; }
+  void edit_logits(const EditLogitsArgs& args) override {
+    check_args(args);
+    for (std::int64_t r = 0; r < args.x.rows(); ++r) {
+      std::array<std::int32_t, kEditWords> words;
+      std::copy_n(args.rules.row<std::int32_t>(r), words.size(), words.begin());
+      const auto rule = std::bit_cast<EditRule>(words);
+      const auto* changes = static_cast<const LogitChange*>(args.changes.data);
+      const auto* mask = rule.mask < 0 ? nullptr : args.masks.row<std::uint32_t>(rule.mask);
+      const auto dim = static_cast<std::size_t>(args.x.dims[1]);
+      const auto num_words = static_cast<std::size_t>(mask_words(args.x.dims[1]));
+      edit_row({args.x.row<float>(r), dim}, rule,
+               {changes + rule.first_change, static_cast<std::size_t>(rule.num_changes)},
+               {mask, mask == nullptr ? 0 : num_words});
     }
   }
 
