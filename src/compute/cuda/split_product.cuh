@@ -11,7 +11,8 @@ template <class Format>
 struct SplitShape {
   static constexpr int kRows = 64;
   static constexpr int kThreads = 256;  // a warpgroup multiplies, one thread of another copies
-  static constexpr int kSlicesMax = 7;  // of one block
+  static constexpr int kMultiplyThreads = 128;
+  static constexpr int kSlicesMax = 7;                  // of one block
   static constexpr int kRowStride = kGroupOutputs + 4;  // floats: no two lanes on a bank
   static constexpr int kSliceFloats = kRows * kRowStride;
   static constexpr int kInputBytes = kRows * kTileInputs * 2;
@@ -113,7 +114,7 @@ __device__ void multiply_slices(const ProductArgs& args, const SliceRange& slice
       wgmma_commit();
       wgmma_wait();
       wgmma_touch(sums);
-      if (lane == 0) barrier_arrive(empty + stage);
+      barrier_arrive(empty + stage);  // each lane for what it read
     }
     float* at = sums_at + (slice - slices.first) * Shape::kSliceFloats + warp * kTileOutputs +
                 lane / 4 + lane % 4 * 2 * Shape::kRowStride;
@@ -179,21 +180,20 @@ __global__ void __launch_bounds__(SplitShape<Format>::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shape::kStages; ++i) {
       barrier_init(full + i, 1);
-      barrier_init(empty + i, 4);
+      barrier_init(empty + i, Shape::kMultiplyThreads);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  const bool multiplies = threadIdx.x < 128;
+  const bool multiplies = threadIdx.x < Shape::kMultiplyThreads;
   if (multiplies) {
     multiply_slices<Format>(args, slices, sums, stages, full, empty);
-  } else if (threadIdx.x == 128) {
+  } else if (threadIdx.x == Shape::kMultiplyThreads) {
     const std::uint8_t* weight = part.weight + static_cast<std::int64_t>(group - part.first_group) *
                                                    args.tiles * Shape::kPieceBytes;
     copy_slices<Format>(args, weight, slices.first * kSliceTiles,
                         min(args.tiles, slices.end * kSliceTiles), stages, full, empty);
   }
-  __syncwarp();
   cluster_sync();
   wait_for_previous();  // what is added to
   if (multiplies)

@@ -124,6 +124,12 @@ __device__ inline void barrier_expect(std::uint64_t* barrier, int bytes) {
 __device__ inline void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+// A warp's arrival for what all of its lanes have read, which the arrival of one orders only when
+// they have met.
+__device__ inline void barrier_arrive_warp(std::uint64_t* barrier, int lane) {
+  __syncwarp();
+  if (lane == 0) barrier_arrive(barrier);
+}
 __device__ inline void barrier_wait(std::uint64_t* barrier, int parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
@@ -157,8 +163,11 @@ __device__ inline float load_remote(const float* shared, int rank) {
   return 0;
 #endif
 }
+// All threads of the cluster. Its instructions want whole warps, which a loop before it may have
+// parted: half a warp that arrives alone counts as all of it.
 __device__ inline void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
+  __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
 #endif

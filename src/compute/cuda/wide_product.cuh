@@ -119,7 +119,7 @@ __device__ void multiply_stages(const ProductArgs& args, const unsigned char* me
         if (tile + 1 < args.tiles) fetch(a[(i + 1) % 2], tile + 1);
         wgmma_wait();
         wgmma_touch(sums);
-        if (lane == 0) barrier_arrive(empty + stage);
+        barrier_arrive_warp(empty + stage, lane);
       }
     }
 #pragma unroll
