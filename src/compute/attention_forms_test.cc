@@ -42,6 +42,7 @@ TEST(AttentionForms, RoundQueriesAndWeights) {
   EXPECT_EQ(attend({F32, F16}, 1), share(0.367919921875));  // 1507 / 4096
   EXPECT_EQ(attend({BF16, F32}, 1.001F), share(std::exp(-1.0)));
   EXPECT_NE(attend({F16, F32}, 1.001F), share(std::exp(-1.0)));
+  EXPECT_EQ(attend({F32, F32, F16}, 1), share(std::exp(-1.0)));  // 0 and 1 are halves
 }
 
 TEST(SequenceRuns, FollowSequencesAndPositions) {

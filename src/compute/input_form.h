@@ -23,13 +23,15 @@ enum class InputForm : std::uint8_t {
 // Values that share a scale; the last block of a row may be short.
 inline constexpr std::int64_t kInputBlock = 32;
 
-// What attention multiplies with what the cache holds. Scores, their exponentials and all sums are
-// float32 or better.
+// What attention multiplies, and what of the cache it multiplies it with. Scores, their
+// exponentials and all sums are float32 or better.
 struct AttentionForm {
   InputForm query = InputForm::F32;  // each head's, times the keys
   // exp(score - largest score), times the values; not Int8. Their sum, which divides the result, is
   // of the same rounded numbers.
   InputForm weights = InputForm::F32;
+  InputForm cache = InputForm::F32;  // each number that is kept; not Int8
+  bool operator==(const AttentionForm&) const = default;
 };
 
 // What products multiply the input with.

@@ -14,6 +14,13 @@ constexpr int kThreads = 128;
 constexpr int kChunkKeys = kThreads;
 constexpr int kWarps = kThreads / kWarpThreads;
 
+// A Q8_0 cache whose numbers are rounded to halves, as the tiled kernels open it.
+struct RoundedCache : QuantCache {
+  __device__ float at(std::int64_t index) const {
+    return __half2float(__ushort_as_half(half_bits(QuantCache::at(index))));
+  }
+};
+
 struct Attend {
   const float* q;  // (rows, heads, head_dim)
   std::int64_t q_stride;
@@ -138,7 +145,7 @@ __global__ void attention_kernel(Attend args, Cache keys, Cache values) {
 
 }  // namespace
 
-void launch_attention(const AttentionArgs& args, bool rounds_queries, const Queue& queue) {
+void launch_attention(const AttentionArgs& args, const AttentionForm& form, const Queue& queue) {
   CHECK(args.q.dims[2] <= kHeadDimMax, "head_dim is beyond what the kernel keeps in shared memory");
   const Attend attend{
       .q = static_cast<const float*>(args.q.data),
@@ -155,14 +162,18 @@ void launch_attention(const AttentionArgs& args, bool rounds_queries, const Queu
       .scores_stride = args.scores.row_stride,
       .keys_max = args.scores.dims[2],
       .heads = args.q.dims[1],
-      .rounds_queries = rounds_queries,
+      .rounds_queries = form.query == InputForm::F16,
   };
   const std::int64_t blocks = args.q.rows() * args.q.dims[1];
-  with_cache(args.cache.keys, [&](auto keys) {
+  const auto run = [&](auto keys) {
     using Cache = decltype(keys);
-    const Cache values{static_cast<decltype(keys.data)>(args.cache.values.data)};
+    Cache values = keys;
+    values.data = static_cast<decltype(keys.data)>(args.cache.values.data);
     launch("attention", attention_kernel<Cache>, queue, blocks, 1, kThreads, attend, keys, values);
-  });
+  };
+  if (form.cache == InputForm::F16 && args.cache.keys.dtype == tensor::DType::Q8_0)
+    return run(RoundedCache{{static_cast<std::uint8_t*>(args.cache.keys.data)}});
+  with_cache(args.cache.keys, run);
 }
 
 }  // namespace llorch::compute::cuda

@@ -178,8 +178,9 @@ class CudaBackend final : public Backend {
     return rounds ? WeightForm::Half : WeightForm::Exact;
   }
   AttentionForm attention_form(tensor::DType cache) const override {
-    const bool rounds = cores_.mma && cache == tensor::DType::F16;
-    return {.query = rounds ? InputForm::F16 : InputForm::F32};
+    if (!cores_.mma || cache == tensor::DType::F32) return {};
+    return {.query = InputForm::F16,
+            .cache = cache == tensor::DType::Q8_0 ? InputForm::F16 : InputForm::F32};
   }
   std::int32_t step_rows() const override { return cuda::kStepRows; }
 
@@ -307,8 +308,7 @@ class CudaBackend final : public Backend {
     const bool is_tiled = cores_.mma && cuda::is_tiled(args, cores_.shared_bytes);
     // The plain kernel also has the scores that observers ask for.
     if (!is_tiled || args.scores) {
-      const AttentionForm form = attention_form(args.cache.keys.dtype);
-      cuda::launch_attention(args, form.query == InputForm::F16, queue_);
+      cuda::launch_attention(args, attention_form(args.cache.keys.dtype), queue_);
     }
     if (!is_tiled) return;
     const TensorView merged(args.out.data, args.out.dtype,

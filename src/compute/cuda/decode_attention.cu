@@ -19,7 +19,7 @@ struct DecodeShape {
 };
 
 // One block's split. Warps share the keys while scoring and the columns while adding values.
-template <int Dim>
+template <int Dim, class Rows>
 class DecodeSplit {
  public:
   using Shape = DecodeShape<Dim>;
@@ -183,8 +183,8 @@ class DecodeSplit {
       const int to = (key - first_) * Shape::kRowStride + column;
       if (key < end) {
         const std::int64_t at = cache_at<Dim>(args_, sequence_, kv_head, key) + column;
-        copy_async16(keys_ + to, args_.keys + at);
-        copy_async16(values_ + to, args_.values + at);
+        Rows::copy8(keys_ + to, args_.keys, at);
+        Rows::copy8(values_ + to, args_.values, at);
       } else if (key > end) {
         *reinterpret_cast<uint4*>(keys_ + to) = make_uint4(0, 0, 0, 0);
         *reinterpret_cast<uint4*>(values_ + to) = make_uint4(0, 0, 0, 0);
@@ -195,8 +195,8 @@ class DecodeSplit {
     static_assert(Dim / 8 <= kDecodeThreads);
     if (const int column = static_cast<int>(threadIdx.x) * 8; own_at_ >= 0 && column < Dim) {
       const int to = (position - first_) * Shape::kRowStride + column;
-      copy_async16(keys_ + to, args_.keys + own_at_ + column);
-      copy_async16(values_ + to, args_.values + own_at_ + column);
+      Rows::copy8(keys_ + to, args_.keys, own_at_ + column);
+      Rows::copy8(values_ + to, args_.values, own_at_ + column);
     }
     copy_async_commit();
   }
@@ -255,8 +255,8 @@ class DecodeSplit {
 };
 
 // The blocks of a cluster are the splits of a row and key head; each merges some columns of all.
-template <int Dim>
-__device__ void merge_cluster(const Attend& args, const DecodeSplit<Dim>& split,
+template <int Dim, class Rows>
+__device__ void merge_cluster(const Attend& args, const DecodeSplit<Dim, Rows>& split,
                               const float* parts) {
   const int first_column = static_cast<int>(blockIdx.y) * args.group * Dim;
   cluster_sync();
@@ -279,9 +279,9 @@ __device__ void merge_cluster(const Attend& args, const DecodeSplit<Dim>& split,
 }
 
 // The last block to arrive merges from memory: factors first, a thread per head, then columns.
-template <int Dim>
-__device__ void merge_memory(const Attend& args, const DecodeSplit<Dim>& split, const float* parts,
-                             int* ticket, float* shared) {
+template <int Dim, class Rows>
+__device__ void merge_memory(const Attend& args, const DecodeSplit<Dim, Rows>& split,
+                             const float* parts, int* ticket, float* shared) {
   constexpr int kPart = DecodeShape<Dim>::kPart;
   const int splits = split.last_split - split.first_split + 1;
   __shared__ int arrived;
@@ -328,17 +328,17 @@ __device__ void merge_memory(const Attend& args, const DecodeSplit<Dim>& split, 
 // Who merges the splits of a row: nobody, as there is one; the blocks of a cluster; the last block.
 enum class Merge { None, Cluster, Memory };
 
-template <int Dim, Merge Merges>
+template <int Dim, class Rows, Merge Merges>
 __global__ void __launch_bounds__(kDecodeThreads)
     decode_attention(const __grid_constant__ Attend args, std::int64_t first_row,
                      SplitWorkspace work) {
   extern __shared__ __align__(128) unsigned char memory[];
-  DecodeSplit<Dim> split(args, first_row, memory);
+  DecodeSplit<Dim, Rows> split(args, first_row, memory);
   split.copy_earlier();
   touch(args);
   after_previous();
   if (Merges != Merge::Cluster && !split.present) return;
-  typename DecodeSplit<Dim>::Sums running;
+  typename DecodeSplit<Dim, Rows>::Sums running;
   split.score();
   split.add(running);
   if constexpr (Merges == Merge::None) {
@@ -347,14 +347,14 @@ __global__ void __launch_bounds__(kDecodeThreads)
     auto* parts = reinterpret_cast<float*>(memory);
     __syncthreads();  // keys make room
     split.leave(running, parts);
-    merge_cluster<Dim>(args, split, parts);
+    merge_cluster(args, split, parts);
   } else {
     const std::int64_t unit =
         static_cast<std::int64_t>(blockIdx.z) * args.cache.kv_heads + blockIdx.y;
     const int part_size = args.group * DecodeShape<Dim>::kPart;
     float* parts = work.parts + unit * gridDim.x * part_size;
     split.leave(running, parts + static_cast<std::int64_t>(blockIdx.x) * part_size);
-    merge_memory<Dim>(args, split, parts, work.tickets + unit, reinterpret_cast<float*>(memory));
+    merge_memory(args, split, parts, work.tickets + unit, reinterpret_cast<float*>(memory));
   }
 }
 
@@ -372,8 +372,9 @@ std::int64_t rows_at_once(const Attend& args, std::int64_t part_floats, int spli
 
 void launch_decode_attention(const Attend& args, std::int64_t first_row, std::int64_t rows,
                              int splits, const SplitWorkspace& workspace, const Queue& queue) {
-  with_head_dim(args.cache.head_dim, [&](auto head_dim) {
+  with_heads(args, [&](auto head_dim, auto kept) {
     constexpr int kDim = decltype(head_dim)::value;
+    using Rows = decltype(kept);
     using Shape = DecodeShape<kDim>;
     const bool is_clustered = workspace.has_clusters && splits > 1 && splits <= kClusterMax;
     constexpr std::int64_t kGridMax = 65535;
@@ -392,9 +393,9 @@ void launch_decode_attention(const Attend& args, std::int64_t first_row, std::in
           .threads = kDecodeThreads,
           .shared_bytes = shared,
           .cluster = is_clustered ? static_cast<unsigned>(splits) : 1};
-      const auto kernel = splits == 1    ? decode_attention<kDim, Merge::None>
-                          : is_clustered ? decode_attention<kDim, Merge::Cluster>
-                                         : decode_attention<kDim, Merge::Memory>;
+      const auto kernel = splits == 1    ? decode_attention<kDim, Rows, Merge::None>
+                          : is_clustered ? decode_attention<kDim, Rows, Merge::Cluster>
+                                         : decode_attention<kDim, Rows, Merge::Memory>;
       launch_shaped("decode attention", kernel, queue, shape, args, first_row + done, workspace);
     }
   });

@@ -6,6 +6,7 @@
 
 #include "compute/cuda/products.h"
 #include "compute/cuda/queue.h"
+#include "compute/input_form.h"
 #include "compute/ops.h"
 
 namespace llorch::compute::cuda {
@@ -33,7 +34,7 @@ void launch_rope(const RopeArgs& args, const Queue& queue);
 void launch_place_heads(const PlaceHeadsArgs& args, const Queue& queue);
 void launch_write_kv(const WriteKvArgs& args, const Queue& queue);
 // Any cache and head size, a block for each row and head.
-void launch_attention(const AttentionArgs& args, bool rounds_queries, const Queue& queue);
+void launch_attention(const AttentionArgs& args, const AttentionForm& form, const Queue& queue);
 // Rounds rows for a product; columns beyond theirs become zero.
 void launch_round_rows(const TensorView& x, const RoundedTarget& rounded, const Queue& queue);
 void launch_gather_rows(const GatherRowsArgs& args, const Queue& queue);

@@ -126,7 +126,7 @@ __device__ std::uint64_t clean_values(__half* values) {
   return bad_keys;
 }
 
-template <int Dim>
+template <int Dim, class Rows>
 __global__ void __launch_bounds__(kPrefillThreads)
     prefill_attention(const __grid_constant__ Attend args, SequenceRun run) {
   using Shape = PrefillShape<Dim>;
@@ -156,11 +156,11 @@ __global__ void __launch_bounds__(kPrefillThreads)
   const auto copy_tile = [&](int tile) {
     if (tile < tiles) {
       __half* keys = stages + tile % 2 * Shape::kStage;
-      copy_rows<Dim, Shape::kKeyStride, kPrefillThreads>(
+      copy_rows<Dim, Shape::kKeyStride, kPrefillThreads, Rows>(
           keys, args.keys, args, run.sequence, kv_head, tile * kKeyTile, kKeyTile, last + 1);
-      copy_rows<Dim, Shape::kValueStride, kPrefillThreads>(keys + kKeyTile * Shape::kKeyStride,
-                                                           args.values, args, run.sequence, kv_head,
-                                                           tile * kKeyTile, kKeyTile, last + 1);
+      copy_rows<Dim, Shape::kValueStride, kPrefillThreads, Rows>(
+          keys + kKeyTile * Shape::kKeyStride, args.values, args, run.sequence, kv_head,
+          tile * kKeyTile, kKeyTile, last + 1);
     }
     copy_async_commit();
   };
@@ -200,9 +200,9 @@ int log2_of(std::int64_t power) {
 }  // namespace
 
 void launch_prefill_attention(const Attend& args, const SequenceRun& run, const Queue& queue) {
-  with_head_dim(args.cache.head_dim, [&](auto head_dim) {
+  with_heads(args, [&](auto head_dim, auto kept) {
     constexpr int kDim = decltype(head_dim)::value;
-    launch_shaped("prefill attention", prefill_attention<kDim>, queue,
+    launch_shaped("prefill attention", prefill_attention<kDim, decltype(kept)>, queue,
                   {.blocks = dim3(static_cast<unsigned>(ceil_div(run.rows * args.group, kPairs)),
                                   static_cast<unsigned>(args.cache.kv_heads)),
                    .threads = kPrefillThreads,
@@ -220,9 +220,10 @@ void launch_tiled_attention(const AttentionArgs& args, const RoundedTarget& roun
       .out = static_cast<float*>(args.out.data),
       .out_stride = args.out.row_stride,
       .rounded = RoundedRows{rounded},
-      .keys = static_cast<const __half*>(args.cache.keys.data),
-      .values = static_cast<const __half*>(args.cache.values.data),
+      .keys = args.cache.keys.data,
+      .values = args.cache.values.data,
       .cache = cache_shape(args.cache.keys),
+      .is_quantised = args.cache.keys.dtype == tensor::DType::Q8_0,
       .block_bits = log2_of(args.cache.keys.dims[2]),
       .places = row_places(args),
       .heads = static_cast<int>(args.q.dims[1]),

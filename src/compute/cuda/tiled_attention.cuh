@@ -20,9 +20,10 @@ struct Attend {
   float* out;  // same
   std::int64_t out_stride;
   RoundedRows rounded;
-  const __half* keys;
-  const __half* values;
+  const void* keys;  // halves or Q8_0
+  const void* values;
   CacheShape cache;
+  bool is_quantised;
   int block_bits;  // log2 of the tokens of a block
   RowPlaces places;
   int heads;
@@ -33,6 +34,44 @@ struct Attend {
 };
 
 inline constexpr float kLog2E = 1.4426950408889634F;
+
+// How eight values of a cache, counted in values, come into shared memory as halves: copied, which
+// is there after copy_async_wait(), …
+struct HalfRows {
+  __device__ static void copy8(__half* to, const void* from, std::int64_t at) {
+    copy_async16(to, static_cast<const __half*>(from) + at);
+  }
+};
+// … or opened: Q8_0's scale times each quant, rounded once; what is finite beyond halves becomes
+// the largest of them.
+struct QuantRows {
+  __device__ static void copy8(__half* to, const void* from, std::int64_t at) {
+    constexpr int kBlockBytes = 34;  // the scale, and 32 quants
+    const auto* words = reinterpret_cast<const std::uint16_t*>(
+        static_cast<const std::uint8_t*>(from) + at / 32 * kBlockBytes);
+    const __half2 scale = __half2half2(__ushort_as_half(words[0]));
+    words += 1 + at % 32 / 2;
+    std::uint32_t opened[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) opened[i] = open2(scale, words[i]);
+    *reinterpret_cast<uint4*>(to) = make_uint4(opened[0], opened[1], opened[2], opened[3]);
+  }
+
+ private:
+  // Two quants: each with its sign bit turned is 128 more, and 0x6400 below it 1024 more, as a
+  // half.
+  __device__ static std::uint32_t open2(__half2 scale, std::uint32_t quants) {
+    const std::uint32_t raised = __byte_perm(quants ^ 0x8080U, 0x64646464U, 0x4140U);
+    __half2 pair;
+    std::memcpy(&pair, &raised, sizeof(pair));
+    pair = __hmul2_rn(scale, __hsub2_rn(pair, __float2half2_rn(1152.0F)));
+    pair = __hmin2_nan(pair, __float2half2_rn(65504.0F));
+    pair = __hmax2_nan(pair, __float2half2_rn(-65504.0F));
+    std::uint32_t bits;
+    std::memcpy(&bits, &pair, sizeof(bits));
+    return bits;
+  }
+};
 
 // Where the head_dim values of a key are.
 template <int Dim>
@@ -213,14 +252,14 @@ __device__ inline void add_values(float (&left)[4], float (&right)[4],
 }
 
 // Rows of values (or keys) into shared memory; those from `end` on become zero.
-template <int Dim, int Stride, int Threads>
-__device__ inline void copy_rows(__half* shared, const __half* from, const Attend& args,
-                                 int sequence, int kv_head, int first_key, int keys, int end) {
+template <int Dim, int Stride, int Threads, class Rows>
+__device__ inline void copy_rows(__half* shared, const void* from, const Attend& args, int sequence,
+                                 int kv_head, int first_key, int keys, int end) {
   for (int i = static_cast<int>(threadIdx.x); i < keys * (Dim / 8); i += Threads) {
     const int key = first_key + i / (Dim / 8);
     __half* to = shared + i / (Dim / 8) * Stride + i % (Dim / 8) * 8;
     if (key < end) {
-      copy_async16(to, from + cache_at<Dim>(args, sequence, kv_head, key) + i % (Dim / 8) * 8);
+      Rows::copy8(to, from, cache_at<Dim>(args, sequence, kv_head, key) + i % (Dim / 8) * 8);
     } else {
       *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
     }
@@ -288,20 +327,25 @@ void launch_decode_attention(const Attend& args, std::int64_t first_row, std::in
                              int splits, const SplitWorkspace& workspace, const Queue& queue);
 void launch_prefill_attention(const Attend& args, const SequenceRun& run, const Queue& queue);
 
-// Calls function(std::integral_constant<int, Dim>) for the size of a head.
+// Calls function(std::integral_constant<int, Dim>, Rows) for the size of a head and what the cache
+// holds.
 template <class Function>
-void with_head_dim(std::int64_t dim, Function&& function) {
-  switch (dim) {
-    case 64:
-      return function(std::integral_constant<int, 64>());
-    case 96:
-      return function(std::integral_constant<int, 96>());
-    case 128:
-      return function(std::integral_constant<int, 128>());
-    default:
-      CHECK(dim == 256);
-      return function(std::integral_constant<int, 256>());
-  }
+void with_heads(const Attend& args, Function&& function) {
+  const auto with_dim = [&](auto rows) {
+    switch (args.cache.head_dim) {
+      case 64:
+        return function(std::integral_constant<int, 64>(), rows);
+      case 96:
+        return function(std::integral_constant<int, 96>(), rows);
+      case 128:
+        return function(std::integral_constant<int, 128>(), rows);
+      default:
+        CHECK(args.cache.head_dim == 256);
+        return function(std::integral_constant<int, 256>(), rows);
+    }
+  };
+  if (args.is_quantised) return with_dim(QuantRows());
+  with_dim(HalfRows());
 }
 
 }  // namespace llorch::compute::cuda

@@ -1,4 +1,5 @@
-// Attention on tensor cores, as launches: half caches, heads of 64, 96, 128 or 256 values.
+// Attention on tensor cores, as launches: caches of halves or Q8_0, heads of 64, 96, 128 or 256
+// values.
 #pragma once
 
 #include "compute/cuda/products.h"
@@ -24,7 +25,8 @@ inline bool is_tiled(const AttentionArgs& args, std::int64_t shared_bytes) {
   constexpr std::int64_t kSharedOf128 = std::int64_t{80} << 10;
   constexpr std::int64_t kSharedOf256 = std::int64_t{146} << 10;
   const std::int64_t head_dim = args.q.dims[2];
-  return args.cache.keys.dtype == tensor::DType::F16 &&
+  const tensor::DType dtype = args.cache.keys.dtype;
+  return (dtype == tensor::DType::F16 || dtype == tensor::DType::Q8_0) &&
          (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) &&
          shared_bytes >= (head_dim == 256 ? kSharedOf256 : kSharedOf128) &&
          args.q.dims[1] / args.cache.keys.dims[1] <= kGroupMax &&

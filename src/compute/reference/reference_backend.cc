@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "base/host_limits.h"
-#include "compute/cache_blocks.h"
 #include "compute/check_args.h"
 #include "compute/cpu/thread_pool.h"
 #include "compute/dequantize.h"
 #include "compute/host_backend.h"
 #include "compute/reference/choose.h"
 #include "compute/reference/edit_logits.h"
-#include "tensor/half.h"
+#include "compute/reference/kept_numbers.h"
 
 namespace llorch::compute {
 namespace {
@@ -96,46 +95,6 @@ void normalise(std::vector<double>& scores, InputForm form = InputForm::F32) {
   for (double& score : scores) score /= sum;
 }
 
-// Element of a (blocks, kv_heads, block_tokens, head_dim) cache.
-std::int64_t cache_index(const TensorView& cache, std::int64_t block, std::int64_t head,
-                         std::int64_t offset, std::int64_t i) {
-  CHECK(block >= 0 && block < cache.dims[0]);
-  return block * cache.row_stride + (head * cache.dims[2] + offset) * cache.dims[3] + i;
-}
-
-// The Q8_0 block that holds a value.
-std::byte* q8_0_block(const TensorView& cache, std::int64_t index) {
-  const tensor::DTypeInfo& type = tensor::info(DType::Q8_0);
-  return static_cast<std::byte*>(cache.data) + index / type.block_elems * type.block_bytes;
-}
-
-double read_cache(const TensorView& cache, std::int64_t index) {
-  if (cache.dtype == DType::Q8_0) {
-    const tensor::DTypeInfo& type = tensor::info(DType::Q8_0);
-    std::array<float, 32> values;
-    const std::span<const std::byte> block(q8_0_block(cache, index),
-                                           static_cast<std::size_t>(type.block_bytes));
-    CHECK(dequantize(DType::Q8_0, block, values).ok());
-    return values[static_cast<std::size_t>(index % type.block_elems)];
-  }
-  if (cache.dtype == DType::F16) {
-    return tensor::half_to_float(static_cast<const std::uint16_t*>(cache.data)[index]);
-  }
-  return static_cast<const float*>(cache.data)[index];
-}
-
-// One head's values, from `index` on.
-void write_cache(const TensorView& cache, std::int64_t index, std::span<const float> values) {
-  if (cache.dtype == DType::Q8_0) return store_q8_0(values, q8_0_block(cache, index));
-  for (const float value : values) {
-    if (cache.dtype == DType::F16) {
-      static_cast<std::uint16_t*>(cache.data)[index++] = tensor::float_to_half(value);
-    } else {
-      static_cast<float*>(cache.data)[index++] = value;
-    }
-  }
-}
-
 // One query head of one row.
 void attend(const AttentionArgs& args, const AttentionForm& form, std::int64_t row,
             std::int64_t head) {
@@ -159,7 +118,7 @@ void attend(const AttentionArgs& args, const AttentionForm& form, std::int64_t r
     for (std::int64_t i = 0; i < head_dim; ++i) {
       const std::int64_t at =
           cache_index(cache, table[key / block_tokens], kv_head, key % block_tokens, i);
-      score += q[static_cast<std::size_t>(i)] * read_cache(cache, at);
+      score += q[static_cast<std::size_t>(i)] * read_cache(cache, at, form.cache);
     }
     score *= args.scale;
     if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
@@ -180,7 +139,8 @@ void attend(const AttentionArgs& args, const AttentionForm& form, std::int64_t r
     for (std::int64_t key = first; key <= position; ++key) {
       const std::int64_t at =
           cache_index(args.cache.values, table[key / block_tokens], kv_head, key % block_tokens, i);
-      sum += scores[static_cast<std::size_t>(key - first)] * read_cache(args.cache.values, at);
+      sum += scores[static_cast<std::size_t>(key - first)] *
+             read_cache(args.cache.values, at, form.cache);
     }
     args.out.row<float>(row)[head * head_dim + i] = static_cast<float>(sum);
   }
