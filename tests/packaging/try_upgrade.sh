@@ -16,8 +16,13 @@ cgroups=$(findmnt -n -t cgroup2 -o TARGET | head -1)
 work=$(mktemp -d)
 root=$(realpath -m "${2:-$work/root}")
 group=$cgroups/llorch-try-$$
-init="" supervisor=""
+init="" supervisor="" last=""
 cleanup() {
+  local ended=$?
+  if [ "$ended" -ne 0 ] && [ -n "$init" ]; then
+    echo "try_upgrade: '$last' there ended the test; its journal:" >&2
+    on "journalctl -b --no-pager -u pool-managerd -u orchestratord | tail -25" >&2 || true
+  fi
   if [ -n "$init" ]; then kill -KILL "$init" 2> /dev/null || true; fi  # the first of its namespace: all others go along
   if [ -n "$supervisor" ]; then wait "$supervisor" 2> /dev/null || true; fi
   if [ -d "$group" ]; then find "$group" -depth -type d -exec rmdir {} \; 2> /dev/null || true; fi
@@ -67,8 +72,10 @@ mkdir "$group"
     mount -t tmpfs -o mode=755 tmpfs run
     mount -t tmpfs -o mode=755 tmpfs dev
     for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
-    mkdir dev/shm
+    mkdir dev/shm dev/pts
     mount -t tmpfs tmpfs dev/shm
+    mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
+    ln -s pts/ptmx dev/ptmx  # PrivateDevices= of a unit wants both
     ip link set lo up
     exec chroot . env -i container=llorch PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd
   ' sh "$root"
@@ -83,6 +90,7 @@ until_true() {
 is_up() { init=$(pgrep -P "$supervisor") && [ "$(cat "/proc/$init/comm")" = systemd ]; }
 # on COMMANDS: a shell there, as root, which asks the machine's pool and its orchestrator.
 on() {
+  last=$1
   nsenter --target "$init" --mount --pid --net --ipc --uts --cgroup --root --wd \
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
     LLORCH_POOL=http://127.0.0.1:9200 LLORCH_ORCHESTRATOR=http://127.0.0.1:8080 sh -ec "$1"
