@@ -155,6 +155,21 @@ TEST_F(DecideTurns, AMinuteWhereSomebodysOwnWorkersHaveTheMemory) {
   EXPECT_THAT(told_end().message, HasSubstr("memory in use (a load on device 0)"));
 }
 
+TEST_F(DecideTurns, TheTermsOfACandidateAddUp) {
+  add_host("a", {worker("w")});
+  ScoreSheet sheet;
+  sheet.best.push_back({.worker = 0,
+                        .host = 0,
+                        .finish_ms = 226,
+                        .wait_ms = 250,
+                        .prefill_ms = 9,
+                        .decode_ms = 22,
+                        .bonus_ms = -55});
+  EXPECT_EQ(sheet_text(fleet, sheet, {}),
+            "a w: finish 226 = wait 250 + load 0 + prefill 9 + decode 22 + harm 0 - 55 ms for the "
+            "same arithmetic\n");
+}
+
 TEST_F(DecideTurns, TheLabelThatAHostLacksIsNamed) {
   add_host("a", {worker("w")});
   const JobId id = submit_task({.labels = {"gpu"}});

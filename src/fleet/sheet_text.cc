@@ -55,7 +55,9 @@ std::string sheet_text(const Fleet& fleet, const ScoreSheet& sheet,
     const ScoreLine& line = sheet.best[i];
     text += name_candidate(fleet, line) + ": finish " + ms(line.finish_ms) + " = wait " +
             ms(line.wait_ms) + " + load " + ms(line.load_ms) + " + prefill " + ms(line.prefill_ms) +
-            " + decode " + ms(line.decode_ms) + " + harm " + ms(line.harm_ms) + " ms\n";
+            " + decode " + ms(line.decode_ms) + " + harm " + ms(line.harm_ms) +
+            (line.bonus_ms < 0 ? " - " + ms(-line.bonus_ms) + " ms for the same arithmetic\n"
+                               : " ms\n");
   }
   if (sheet.scored > kLinesInText)
     text += std::to_string(sheet.scored - kLinesInText) + " more candidates\n";
