@@ -121,9 +121,10 @@ Result<contract::HostView> bring_up(const FleetContext& context, const FleetClie
   if (!asked.ok()) return asked.error();
   Result<contract::HostView> view = wait_until_up(client, host, stop);
   if (!view.ok()) return view.error();
-  steps.add(true,
-            fmt::format("its pool answers: {} cores, {} devices, {} free for models", view->cores,
-                        view->devices.size(), base::human_bytes(view->disk_free_bytes)));
+  steps.add(true, fmt::format("its pool answers: {} {}, {} {}, {} free for models", view->cores,
+                              view->cores == 1 ? "core" : "cores", view->devices.size(),
+                              view->devices.size() == 1 ? "device" : "devices",
+                              base::human_bytes(view->disk_free_bytes)));
   steps.add(true, fmt::format("{} is up and takes work", host));
   return view;
 }
