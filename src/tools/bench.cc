@@ -65,7 +65,8 @@ class Bench {
       : runner_(runner),
         request_(request),
         blocks_each_(blocks_each(request, runner.limits().block_tokens)) {
-    blocks_.resize(static_cast<std::size_t>(request.batch * blocks_each_));
+    blocks_.resize(static_cast<std::size_t>(request.batch) *
+                   static_cast<std::size_t>(blocks_each_));
     std::iota(blocks_.begin(), blocks_.end(), 0);
   }
 
@@ -180,8 +181,8 @@ class Bench {
   }
 
   std::span<const std::int32_t> blocks_of(std::int32_t sequence) const {
-    return std::span(blocks_).subspan(static_cast<std::size_t>(sequence * blocks_each_),
-                                      static_cast<std::size_t>(blocks_each_));
+    const auto count = static_cast<std::size_t>(blocks_each_);
+    return std::span(blocks_).subspan(static_cast<std::size_t>(sequence) * count, count);
   }
 
   model::ModelRunner& runner_;

@@ -156,7 +156,7 @@ TEST(PerplexityProgram, ComparesModelsInATableAndAsJson) {
   EXPECT_THAT(table.out, AllOf(HasSubstr("perplexity"), HasSubstr("q4.gguf"), HasSubstr("Q4_K"),
                                HasSubstr("±"), HasSubstr("vs first"), HasSubstr(" %")));
   std::vector<std::string> with_json = arguments;
-  with_json.push_back("--json");
+  with_json.emplace_back("--json");
   const json::Value value = json::parse(run_program(with_json).out).take();
   const json::Array& models = value.at("models").as_array();
   ASSERT_EQ(models.size(), 2U);

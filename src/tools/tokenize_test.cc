@@ -37,7 +37,7 @@ Outcome run(const std::string& arguments) {
 TEST(Tokenize, ShowsPiecesAndIds) {
   const Outcome result = run("--model " + model() + " 'the water'");
   EXPECT_EQ(result.code, 0);
-  EXPECT_NE(result.output.find("|"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find('|'), std::string::npos) << result.output;
   EXPECT_NE(result.output.find("tokens: "), std::string::npos) << result.output;
   EXPECT_EQ(result.output.find('\x1B'), std::string::npos) << "colour without a terminal";
 }

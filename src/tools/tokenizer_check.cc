@@ -38,7 +38,8 @@ std::string shown_ids(std::span<const TokenId> ids) {
 
 // The first text that the two encode differently, as a sentence; empty when there is none.
 Result<std::string> find_difference(const Tokenizer& source, const Tokenizer& back,
-                                    std::string_view text, tokenizer::EncodeOptions options) {
+                                    std::string_view text,
+                                    const tokenizer::EncodeOptions& options) {
   Result<std::vector<TokenId>> before = source.encode(text, options);
   if (!before.ok()) return before.error();
   Result<std::vector<TokenId>> after = back.encode(text, options);
