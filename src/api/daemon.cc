@@ -24,7 +24,8 @@ const base::Logger& logger() {
 }  // namespace
 
 int report_failure(std::string_view program, const Error& error) {
-  fmt::print(stderr, "{}: {}\n", program, base::printable(error.message));
+  // Not by fmt::print, which throws where the stream takes nothing: a log on a full disk.
+  std::fputs(fmt::format("{}: {}\n", program, base::printable(error.message)).c_str(), stderr);
   return kExitFailure;
 }
 

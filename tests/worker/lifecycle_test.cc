@@ -210,6 +210,13 @@ TEST(WorkerStart, CorruptedAndTruncatedFilesAreRefused) {
   expect_refusal(model / "tokenizer.json", whole->substr(0, 100), "a broken tokenizer");
 }
 
+TEST(WorkerStart, AStandardErrorThatTakesNothingIsNoCrash) {
+  const ProgramOutcome outcome = run_program(
+      "/bin/sh",
+      {"-c", R"(exec "$0" --worker-id w --model /nowhere --port 0 2>/dev/full)", cpud_program()});
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+}
+
 TEST(WorkerStart, WordsOfAFileNeitherBreakTheLineNorReachTheTerminalAsOrders) {
   const TempDir folder;
   const std::filesystem::path model = folder / "model";
