@@ -59,6 +59,7 @@ json::Object cell_json(const MatrixCell& cell) {
           {"backend", cell.name.backend},
           {"host", cell.name.host},
           {"machine", cell.machine},
+          {"made_at", cell.made_at},
           {"state", name(cell.state())},
           {"quant", cell.quant},
           {"device_class", cell.device_class},
@@ -81,6 +82,7 @@ Result<MatrixCell> read_cell(const json::Value& value) {
   if (cell.name.model.empty() || cell.name.backend.empty() || cell.name.host.empty())
     return broken("a cell has no model, backend or host");
   cell.machine = text_in(*object, "machine");
+  cell.made_at = text_in(*object, "made_at");
   cell.quant = text_in(*object, "quant");
   cell.device_class = text_in(*object, "device_class");
   cell.build = text_in(*object, "build");
@@ -343,6 +345,7 @@ Result<MatrixResult> parse_matrix(std::string_view text) {
     // Before one file could hold both kinds, and several machines, it was the file that said which.
     if (flag_in(*object, "quick")) result.cells.back().is_quick = true;
     if (result.cells.back().machine.empty()) result.cells.back().machine = result.machine;
+    if (result.cells.back().made_at.empty()) result.cells.back().made_at = result.made_at;
   }
   return result;
 }

@@ -38,6 +38,7 @@ std::string text_of(const CellName& name);  // "tinyllama on cpu of local"
 struct MatrixCell {
   CellName name;
   std::string machine;       // that ran the command; empty: not known
+  std::string made_at;       // RFC 3339; empty: not known
   std::string quant;         // of the weights, as the worker says
   std::string device_class;  // "cpu-avx512"
   std::string build;

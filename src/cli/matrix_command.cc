@@ -261,9 +261,10 @@ Result<bool> run_missing(const FleetContext& context, const MatrixArguments& arg
     if (std::optional<CheckResult> agrees = compare_backends(result, cell))
       cell.checks.push_back(std::move(*agrees));
     live.done(cell);
+    result.made_at = base::to_rfc3339(std::chrono::system_clock::now());
+    cell.made_at = result.made_at;
     result.cells.push_back(std::move(cell));
     order_cells(result, wanted);
-    result.made_at = base::to_rfc3339(std::chrono::system_clock::now());
     if (Status kept = keep(arguments.json_file, json::serialize(to_json(result)) + "\n");
         !kept.ok()) {
       live.wipe();

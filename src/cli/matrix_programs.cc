@@ -223,8 +223,9 @@ DrawnModel draw_model(const contract::ModelEntry& known, const fs::path& tokeniz
   // Of a link what it leads to, which says more about whose tokenizer it is.
   const fs::path real = fs::canonical(tokenizer, ignored);
   const std::string whose = (ignored ? tokenizer : real).filename().string();
+  const std::string stem = whose.ends_with(".gguf") ? whose.substr(0, whose.size() - 5) : whose;
   const fs::path file =
-      folder / fmt::format("{}-{}-seed{}-{}.gguf", found->shape, type, kDrawSeed, whose);
+      folder / fmt::format("{}-{}-seed{}-{}.gguf", found->shape, type, kDrawSeed, stem);
   const CheckResult drawn =
       passed(fmt::format("random weights of the shape {}, {}, seed {}, with the tokenizer {}",
                          found->shape, known.quantization, kDrawSeed, whose));

@@ -100,13 +100,26 @@ std::string joined(const std::vector<std::string>& words) {
   return shown < words.size() ? fmt::format("{} and {} more", text, words.size() - shown) : text;
 }
 
-// "AMD …, 2 cores"; of several "machine 1: AMD …; machine 2: …".
+// The day on which a machine's newest cell was made.
+std::string day_of(const MatrixResult& result, const std::string& machine) {
+  std::string newest;
+  for (const MatrixCell& cell : result.cells)
+    if (cell.machine == machine) newest = std::max(newest, cell.made_at);
+  return (newest.empty() ? result.made_at : newest).substr(0, 10);
+}
+
+// "2026-11-16, on AMD …, 2 cores"; of several "on machine 1: AMD …, 2026-11-16; machine 2: …".
 std::string machines_text(const MatrixResult& result) {
   const std::vector<std::string> machines = machines_of(result);
-  if (machines.size() < 2) return machines.empty() ? "" : plain(machines.front());
+  if (machines.empty()) return result.made_at.substr(0, 10);
+  if (machines.size() == 1)
+    return fmt::format("{}, on {}", day_of(result, machines[0]), plain(machines[0]));
   std::string text;
-  for (std::size_t i = 0; i < machines.size(); ++i)
-    text += fmt::format("{}machine {}: {}", i > 0 ? "; " : "", i + 1, plain(machines[i]));
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    const std::string day = day_of(result, machines[i]);
+    text += fmt::format("{} machine {}: {}{}", i > 0 ? ";" : "on", i + 1, plain(machines[i]),
+                        day.empty() ? "" : ", " + day);
+  }
   return text;
 }
 
@@ -251,15 +264,14 @@ std::string matrix_remarks(const MatrixResult& result, bool color) {
 std::string matrix_markdown(const MatrixResult& result) {
   std::string text = "# Models that were tried\n\n";
   text += fmt::format(
-      "Made by `llorch matrix --markdown`, version {}, {}, on {}.\n"
+      "Made by `llorch matrix --markdown`, version {}, {}.\n"
       "{} cells passed, {} failed, {} were skipped. Speeds are medians in tokens a second (first "
       "token: milliseconds),\nas somebody who asks sees them; how busy the machine was counts. "
       "Random weights have the shape and the numbers of\nthe real model, and are as large and as "
       "fast; what they say means nothing. Quick: with fewer requests and repetitions "
       "(`--quick`).\n\n",
-      result.version, result.made_at.substr(0, 10), machines_text(result),
-      result.count(CheckState::Passed), result.count(CheckState::Failed),
-      result.count(CheckState::Skipped));
+      result.version, machines_text(result), result.count(CheckState::Passed),
+      result.count(CheckState::Failed), result.count(CheckState::Skipped));
   for (const std::string& sentence : untried_backends(result))
     text += fmt::format("**{}**\n\n", plain(sentence));
   text +=

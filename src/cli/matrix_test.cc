@@ -38,7 +38,10 @@ MatrixResult sample_result() {
   none.name = {"tiny_model", "cuda", "local"};
   none.checks = {{"plan", CheckState::Skipped, "no NVIDIA driver"}};
   result.cells = {good, bad, none};
-  for (MatrixCell& cell : result.cells) cell.machine = result.machine;
+  for (MatrixCell& cell : result.cells) {
+    cell.machine = result.machine;
+    cell.made_at = result.made_at;
+  }
   return result;
 }
 
@@ -235,6 +238,7 @@ std::vector<MatrixResult> two_machines() {
   there.made_at = "2026-11-17T12:00:00.000Z";
   there.cells = {there.cells[0]};
   there.cells[0].name.backend = "cuda";
+  there.cells[0].made_at = there.made_at;
   there.cells[0].size_bytes = 100;
   there.cells[0].ids = {5, 6, 9};
   return {here, there};
@@ -268,7 +272,8 @@ TEST(MatrixMachines, ArePutTogetherAndKeptApart) {
 TEST(MatrixMachines, StandBesideEachOtherOnThePages) {
   const MatrixResult all = put_together(two_machines());
   const std::string page = matrix_markdown(all);
-  EXPECT_THAT(page, HasSubstr("on machine 1: small one; machine 2: one \\| with a card."));
+  EXPECT_THAT(page, HasSubstr("on machine 1: small one, 2026-11-16; machine 2: one \\| with a "
+                              "card, 2026-11-17."));
   EXPECT_THAT(page, HasSubstr("| cuda | machine 2 | passed |"));
   EXPECT_THAT(page, HasSubstr("cpu of machine 1 and cuda of machine 2 agree on 2 of 3 greedy"));
   EXPECT_THAT(page, Not(HasSubstr("Nothing was tried on cuda")));
