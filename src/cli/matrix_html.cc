@@ -25,7 +25,7 @@ main{max-width:1120px;margin:0 auto;padding:32px 20px 64px;overflow-wrap:anywher
 .good{color:var(--good)}.bad{color:var(--bad)}.none{color:var(--none)}
 .wide{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:10px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:8px 12px;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
+th,td{padding:8px 9px;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
 tr:last-child td{border-bottom:0}th{font-weight:600;color:var(--soft);font-size:13px}.n{text-align:right}
 details{background:var(--card);border:1px solid var(--line);border-radius:10px;margin:8px 0;padding:0 14px}
 summary{cursor:pointer;padding:10px 0;font-weight:600}details td{white-space:normal;vertical-align:top}
