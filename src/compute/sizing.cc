@@ -166,6 +166,10 @@ class CudaSizing final : public Sizing {
     return cuda::input_form_of(cuda::packed_form(weight));
   }
   std::int32_t step_rows() const override { return cuda::kStepRows; }
+  // What these are told lies in buffers of the steps.
+  bool can_draw() const override { return true; }
+  bool can_choose() const override { return true; }
+  bool can_edit() const override { return true; }
   Status reserve(const StepLimits& limits) override {
     const Result<cuda::Workspace> workspace = cuda::plan_workspace(limits);
     if (!workspace.ok()) return workspace.error().in(name_);

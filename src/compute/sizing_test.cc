@@ -120,6 +120,14 @@ TEST(SizingBackend, CountsTheRoomForAPreparedInput) {
   }
 }
 
+// Runners keep room for what they tell a device that chooses tokens.
+TEST(SizingBackend, ChoosesTokensWhereTheDeviceDoes) {
+  const auto cpu = make_sizing_backend("cpu").take();
+  EXPECT_FALSE(cpu->can_draw() || cpu->can_choose() || cpu->can_edit());
+  const auto gpu = make_sizing_backend("cuda:0").take();
+  EXPECT_TRUE(gpu->can_draw() && gpu->can_choose() && gpu->can_edit());
+}
+
 TEST(SizingBackend, AGpuHasItsOwnGranularityAndOverhead) {
   const auto backend = make_sizing_backend("cuda:0").take();
   ASSERT_TRUE(backend->allocate(1).ok());

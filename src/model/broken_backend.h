@@ -61,7 +61,8 @@ class BrokenBackend final : public compute::Backend {
     sound_->fill_in_ids(ids, found);
   }
   void mark(int place) override {
-    marked_.at(static_cast<std::size_t>(place)) = std::exchange(unmarked_, {});
+    for (Copy& copy : std::exchange(unmarked_, {}))
+      marked_.at(static_cast<std::size_t>(place)).push_back(std::move(copy));
   }
   void wait(int place) override {
     for (const Copy& copy : std::exchange(marked_.at(static_cast<std::size_t>(place)), {}))

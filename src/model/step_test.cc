@@ -83,6 +83,58 @@ TEST(StepsInFlight, TheSecondTakesItsTokensFromTheFirst) {
   EXPECT_EQ(generate(true), expected);
 }
 
+// A step that chooses later, of edited logits, and one behind it that awaits its ids.
+TEST(StepsInFlight, WhatIsChosenLaterIsChosenOfEditedLogits) {
+  BrokenBackend backend(compute::make_backend("reference").take());
+  backend.is_behind = true;
+  const auto loaded = load_golden_model("tests/golden/gpt2_tiny", backend);
+  const auto runner = TransformerRunner::make(loaded, backend, {}).take();
+  ASSERT_GT(runner->limits().logit_changes, 0);
+  const auto vocab = static_cast<std::size_t>(runner->vocab_size());
+  const std::vector<std::vector<std::int32_t>> blocks = {{0, 1}, {2, 3}};
+  BatchPlan plan;
+  for (std::int32_t s = 0; s < 2; ++s) {
+    plan.block_tables.emplace_back(blocks[static_cast<std::size_t>(s)]);
+    plan.rows.push_back({.token = 5 + 4 * s, .sequence = s, .wants_logits = true});
+  }
+  const StepOutput whole = runner->forward(plan);
+  const std::vector<float> logits(whole.logits.begin(), whole.logits.end());
+  std::size_t odd = 1;  // the most probable of the odd ids, in the first row
+  for (std::size_t id = 1; id < vocab; id += 2) odd = logits[id] > logits[odd] ? id : odd;
+  const std::vector<std::uint32_t> may_follow((vocab + 31) / 32, 0xAAAAAAAAU);
+  const std::vector<LogitChange> changes = {{.id = 3, .bias = 500, .count = 1},
+                                            {.id = 4, .bias = 500, .count = 2}};
+  for (BatchRow& row : plan.rows) {
+    row.wants_logits = false;
+    row.wants_argmax = true;
+  }
+  plan.chooses_later = true;
+  runner->submit(plan);
+  runner->choose(std::vector<RowEdits>{{.may_follow = may_follow},
+                                       {.changes = changes, .frequency_penalty = 400}});
+  BatchPlan behind = plan;
+  behind.chooses_later = false;
+  for (std::int32_t s = 0; s < 2; ++s) {
+    behind.rows[static_cast<std::size_t>(s)] = {
+        .position = 1, .sequence = s, .wants_argmax = true, .awaited = s};
+  }
+  runner->submit(behind);
+  const StepOutput chosen = runner->collect();
+  const std::vector<std::int32_t> ids(chosen.argmax.begin(), chosen.argmax.end());
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{static_cast<std::int32_t>(odd), 3}));
+  const StepOutput next = runner->collect();
+  const std::vector<std::int32_t> found(next.argmax.begin(), next.argmax.end());
+  // The same with the ids said by the host.
+  for (std::size_t s = 0; s < 2; ++s) {
+    behind.rows[s].awaited = -1;
+    behind.rows[s].token = ids[s];
+  }
+  const StepOutput again = runner->forward(behind);
+  EXPECT_EQ(found, std::vector<std::int32_t>(again.argmax.begin(), again.argmax.end()));
+  // Nobody chose: there are no ids.
+  EXPECT_TRUE(runner->forward(plan).argmax.empty());
+}
+
 TEST(StepsInFlight, BehindAnAbortedOneNothingIsComputed) {
   BrokenBackend backend(compute::make_backend("cpu", {.threads = 1}).take());
   backend.is_behind = true;
