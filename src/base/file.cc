@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/fd.h"
 
 namespace llorch::base {
@@ -98,22 +99,42 @@ std::string_view describe_file_kind(unsigned mode) {
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
   Result<OpenFile> opened = open_regular_file(path);
   if (!opened.ok()) return opened.error();
-  const Fd fd(opened->fd);
+  Fd fd(opened->fd);
   const std::byte* data = nullptr;
   if (opened->size > 0) {
     void* mapped = ::mmap(nullptr, opened->size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
     if (mapped == MAP_FAILED) return system_error("map", path);
     data = static_cast<const std::byte*>(mapped);
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(path, data, opened->size));
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, fd.release(), data, opened->size));
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+Status MappedFile::read(std::span<const std::byte> part, std::span<std::byte> into) const {
+  CHECK(holds(part) && into.size() >= part.size());
+  const std::int64_t begin = part.data() - data_;
+  std::size_t done = 0;
+  while (done < part.size()) {
+    const std::int64_t at = begin + static_cast<std::int64_t>(done);
+    const ssize_t count = ::pread(fd_.get(), into.data() + done, part.size() - done, at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_error("read", path_);
+    if (count == 0) {
+      return Error{ErrorCode::Unavailable,
+                   fmt::format("{} ends at byte {} of {}: it was cut after it was opened; start "
+                               "again with the whole file",
+                               path_.string(), at, size_)};
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  return ok_status();
+}
+
 void MappedFile::forget(std::span<const std::byte> part) const {
-  if (part.empty() || part.data() < data_ || part.data() + part.size() > data_ + size_) return;
+  if (!holds(part)) return;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto first = static_cast<std::size_t>(part.data() - data_);  // data_ begins a page
   const std::size_t begin = (first + page - 1) / page * page;

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fd.h"
 #include "base/result.h"
 
 namespace llorch::base {
@@ -24,6 +25,14 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  bool holds(std::span<const std::byte> part) const {
+    return !part.empty() && part.data() >= data_ && part.data() + part.size() <= data_ + size_;
+  }
+
+  // Copies a part (that the file holds) by reading it: cheaper than touching its pages where each
+  // is looked at once, and a file that was cut or cannot be read is an error, not the end of the
+  // process. `into` is at least as large.
+  Status read(std::span<const std::byte> part, std::span<std::byte> into) const;
 
   // Gives the pages that lie wholly inside `part` back to the system, for content that was copied
   // elsewhere: they are read again when somebody looks. Nothing happens to parts of other memory.
@@ -31,10 +40,11 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::filesystem::path path, int fd, const std::byte* data, std::size_t size)
+      : path_(std::move(path)), fd_(fd), data_(data), size_(size) {}
 
   std::filesystem::path path_;
+  Fd fd_;
   const std::byte* data_;  // null when the file is empty
   std::size_t size_;
 };

@@ -81,6 +81,26 @@ TEST(MappedFile, PagesComeWhenTouchedAndGoWhenForgotten) {
   touch_pages({});
 }
 
+TEST(MappedFile, PartsAreReadAndACutFileIsAnError) {
+  const test::TempDir dir;
+  std::ofstream(dir / "a") << std::string(10000, 'x') << "middle" << std::string(10000, 'y');
+  const auto file = MappedFile::open(dir / "a").take();
+  std::vector<std::byte> into(8);
+  const auto middle = file->bytes().subspan(10000, 6);
+  EXPECT_TRUE(file->holds(middle));
+  EXPECT_FALSE(file->holds(into)) << "other memory";
+  EXPECT_FALSE(file->holds({}));
+  ASSERT_TRUE(file->read(middle, into).ok());
+  EXPECT_EQ(text_of(std::span(into).first(6)), "middle");
+  std::filesystem::resize_file(dir / "a", 10002);
+  const Status cut = file->read(middle, into);
+  ASSERT_FALSE(cut.ok());
+  EXPECT_EQ(cut.error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(cut.error().message, (dir / "a").string() +
+                                     " ends at byte 10002 of 20006: it was cut after it was "
+                                     "opened; start again with the whole file");
+}
+
 TEST(ReadTextFile, RefusesMoreThanTheLimit) {
   const test::TempDir dir;
   std::ofstream(dir / "a") << "12345";

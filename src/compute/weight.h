@@ -9,6 +9,10 @@
 
 #include "tensor/dtype.h"
 
+namespace llorch::base {
+class MappedFile;
+}
+
 namespace llorch::compute {
 
 // Move-only owner of device memory.
@@ -63,6 +67,7 @@ struct WeightSource {
   std::int64_t col_stride = 1;
   WeightUse use = WeightUse::Multiply;
   std::span<const std::byte> bytes;  // outlives the Weight: a backend may keep pointing into it
+  const base::MappedFile* file = nullptr;  // that the bytes are mapped from, or null
 };
 
 // Made by Backend::load_weight, given back to the same backend's ops; opaque to everybody else.

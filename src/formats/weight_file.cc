@@ -25,6 +25,13 @@ void WeightFile::count_borrowed(std::span<const std::byte> image) {
   file_bytes_ += static_cast<std::int64_t>(image.size());
 }
 
+const base::MappedFile* WeightFile::file_of(std::span<const std::byte> bytes) const {
+  for (const std::shared_ptr<const base::MappedFile>& file : files_) {
+    if (file->holds(bytes)) return file.get();
+  }
+  return nullptr;
+}
+
 void WeightFile::forget(std::span<const std::byte> bytes) const {
   for (const std::shared_ptr<const base::MappedFile>& file : files_) file->forget(bytes);
   const bool is_inside =

@@ -54,6 +54,8 @@ class WeightFile {
   const WeightTensor* find(std::string_view name) const;              // null when absent
   std::int64_t file_bytes() const { return file_bytes_; }  // all files (or images) together
   std::span<const std::shared_ptr<const base::MappedFile>> files() const { return files_; }
+  // The file that these bytes are mapped from; null where they are none's.
+  const base::MappedFile* file_of(std::span<const std::byte> bytes) const;
   // Gives pages of a mapped file back once a tensor's bytes were copied; see MappedFile::forget.
   // Borrowed images stay as they are, unless they lie in the program's own file.
   void forget(std::span<const std::byte> bytes) const;

@@ -41,7 +41,8 @@ bool is_vocabulary(Role role) {
   return role == Role::TokenEmbedding || role == Role::Output;
 }
 
-Result<Weight> load_matrix(const MappedTensor& mapped, const ModelPlan& plan, Backend& backend) {
+Result<Weight> load_matrix(const formats::WeightFile& file, const MappedTensor& mapped,
+                           const ModelPlan& plan, Backend& backend) {
   const formats::WeightTensor& tensor = *mapped.tensor;
   const std::int64_t inner = tensor.shape[1];
   const bool plain = tensor.strides.empty();
@@ -62,7 +63,8 @@ Result<Weight> load_matrix(const MappedTensor& mapped, const ModelPlan& plan, Ba
                                .row_stride = outer_stride,
                                .col_stride = inner_stride,
                                .use = use_of(mapped.spec.role, plan),
-                               .bytes = bytes};
+                               .bytes = bytes,
+                               .file = file.file_of(bytes)};
   if (mapped.spec.transposed) {
     std::swap(source.rows, source.cols);
     std::swap(source.row_stride, source.col_stride);
@@ -239,7 +241,7 @@ Result<ModelWeights> load_weights(const formats::WeightFile& file, const ModelPl
       return Error{ErrorCode::Cancelled, "loading was given up"};
     done += static_cast<std::int64_t>(mapped.tensor->bytes.size());
     if (mapped.spec.is_matrix()) {
-      Result<Weight> weight = load_matrix(mapped, plan, backend);
+      Result<Weight> weight = load_matrix(file, mapped, plan, backend);
       if (!weight.ok()) return weight.error();
       if (weight->data != mapped.tensor->bytes.data()) file.forget(mapped.tensor->bytes);
       Target(weights, mapped.spec).put(weight.take());

@@ -148,6 +148,63 @@ Result<CpuPlacement> place_cpu_weight(const WeightSource& source, const CpuForms
   return placement;
 }
 
+namespace {
+
+// A matrix on its way into tiles, some of them at a time.
+class Packing {
+ public:
+  Packing(const WeightSource& source, std::uint8_t* tiles)
+      : source_(source), tiles_(tiles), tile_bytes_(tile_bytes(source.dtype, source.cols)) {
+    const std::int64_t of_tile = bytes_of(std::max(source.row_stride, source.cols) * kTileRows);
+    // Rows that are mingled with others (col_stride) are taken from where they are mapped.
+    if (source.file != nullptr && source.col_stride == 1)
+      tiles_at_once_ = std::max<std::int64_t>(1, kReadBytes / of_tile);
+  }
+
+  // `room` is the calling thread's.
+  Status pack(std::int64_t begin, std::int64_t end, std::vector<std::byte>& room) const {
+    if (tiles_at_once_ == 0) {
+      pack_from(source_, 0, begin, end);
+      return ok_status();
+    }
+    for (std::int64_t tile = begin; tile < end; tile += tiles_at_once_) {
+      const std::int64_t last = std::min(tile + tiles_at_once_, end);
+      WeightSource part = source_;
+      part.rows = std::min(last * kTileRows, source_.rows) - tile * kTileRows;
+      const auto first = static_cast<std::size_t>(bytes_of(tile * kTileRows * part.row_stride));
+      const std::int64_t elems = (part.rows - 1) * part.row_stride + part.cols;
+      part.bytes = source_.bytes.subspan(first, static_cast<std::size_t>(bytes_of(elems)));
+      if (room.size() < part.bytes.size()) room.resize(part.bytes.size());
+      if (const Status read = source_.file->read(part.bytes, room); !read.ok()) return read;
+      part.bytes = std::span(room).first(part.bytes.size());
+      pack_from(part, tile, tile, last);
+    }
+    return ok_status();
+  }
+
+ private:
+  // Of this much a thread's nearer caches keep what was read until it is packed.
+  static constexpr std::int64_t kReadBytes = 256 * 1024;
+
+  std::int64_t bytes_of(std::int64_t elems) const {
+    const tensor::DTypeInfo& type = tensor::info(source_.dtype);
+    return elems / type.block_elems * type.block_bytes;
+  }
+  // `first` is the tile that the source's first row belongs to.
+  void pack_from(const WeightSource& source, std::int64_t first, std::int64_t begin,
+                 std::int64_t end) const {
+    for (std::int64_t tile = begin; tile < end; ++tile)
+      pack_tile(source, tile - first, tiles_ + tile * tile_bytes_);
+  }
+
+  const WeightSource& source_;
+  std::uint8_t* tiles_;
+  std::int64_t tile_bytes_;
+  std::int64_t tiles_at_once_ = 0;  // 0: from where they are mapped
+};
+
+}  // namespace
+
 // Tiles are made by all threads; each writes, and so gets, the memory of its own.
 Result<Weight> CpuBackend::load_weight(const WeightSource& source) {
   const Result<CpuPlacement> placement = place_cpu_weight(source, forms_);
@@ -161,17 +218,22 @@ Result<Weight> CpuBackend::load_weight(const WeightSource& source) {
   Result<Buffer> storage = arena_.take(placement->bytes);
   if (!storage.ok()) return storage.error().in(source.name);
   auto* tiles = static_cast<std::uint8_t*>(storage->data());
-  const std::int64_t bytes = tile_bytes(source.dtype, source.cols);
-  const std::int64_t count = placement->bytes / bytes;
+  const Packing packing(source, tiles);
+  const std::int64_t count = placement->bytes / tile_bytes(source.dtype, source.cols);
   const std::int64_t meetings = pool_.num_meetings();
-  pool_.share_out(count, 16 * pool_.num_threads(), [&](int, ThreadPool::Pieces& pieces) {
+  std::vector<Status> results(static_cast<std::size_t>(pool_.num_threads()), ok_status());
+  pool_.share_out(count, 16 * pool_.num_threads(), [&](int thread, ThreadPool::Pieces& pieces) {
+    Status& result = results[static_cast<std::size_t>(thread)];
+    std::vector<std::byte> room;
     std::int64_t begin = 0;
     std::int64_t end = 0;
     while (pieces.next(&begin, &end)) {
-      for (std::int64_t tile = begin; tile < end; ++tile)
-        pack_tile(source, tile, tiles + tile * bytes);
+      if (result.ok()) result = packing.pack(begin, end, room);
     }
   });
+  for (const Status& result : results) {
+    if (!result.ok()) return result.error().in(source.name);
+  }
   load_meetings_ += pool_.num_meetings() - meetings;
   has_bf16_products_ |= cpu_multiplies_bf16(forms_, source.dtype);
   Weight weight{.dtype = source.dtype, .use = source.use, .rows = source.rows, .cols = source.cols};
