@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
 # A pool whose every program is run by an emulator of user programs (qemu), as on an emulated host of another kind (try_host.sh): it starts,
 # is found by its commands, its worker says what one says without the emulator, a manager that comes after a kill adopts it, and all ends.
-#   try_emulated.sh BIN
-# The programs are this machine's own, copied with a mark in their headers, and qemu is registered for what has the mark, in a user namespace
-# (Linux 6.7 or newer): nothing of this machine changes, and all of it is gone afterwards. Exit code 77: this machine cannot.
+#   try_emulated.sh BIN               the programs are this machine's own, copied with a mark in their headers, for which qemu is registered
+#   try_emulated.sh BIN ARM64 ROOT    the pool's programs are those in the folder ARM64, for 64-bit ARM; ROOT has their C library (the folder
+#                                     that `make portable` builds against, or a bare root); what is asked for is compared with BIN's answer
+# qemu is registered in a user namespace (Linux 6.7 or newer): nothing of this machine changes, and all of it is gone afterwards. Exit code 77:
+# this machine cannot.
 set -euo pipefail
 fail() { echo "try_emulated: $*" >&2; exit 1; }
 skip() { echo "SKIPPED: $*" >&2; exit 77; }
-bin=$(realpath "${1:?"usage: try_emulated.sh BIN"}")
-machine=$(uname -m)
+bin=$(realpath "${1:?"usage: try_emulated.sh BIN [ARM64 ROOT]"}")
+other=${2:+$(realpath "$2")}
+machine=${2:+aarch64}
+machine=${machine:-$(uname -m)}
+root=${2:+$(realpath "${3:?"usage: try_emulated.sh BIN ARM64 ROOT"}")}
 qemu=$(command -v "qemu-$machine-static") || skip "qemu-$machine-static is not here: apt install qemu-user-static"
 if [ -z "${LLORCH_TRY_INSIDE:-}" ]; then
   unshare --user --map-root-user --pid --fork true 2> /dev/null || skip "this machine has no user namespaces"
-  LLORCH_TRY_INSIDE=1 exec unshare --user --map-root-user --mount --net --pid --fork --kill-child --mount-proc "$0" "$bin"
+  LLORCH_TRY_INSIDE=1 exec unshare --user --map-root-user --mount --net --pid --fork --kill-child --mount-proc "$0" "$@"
 fi
 
 # --- inside ---
@@ -25,19 +30,28 @@ end() {
 }
 trap end EXIT
 ip link set lo up
-# ELF of 64 bits, with the mark in a byte that nobody reads.
 formats=/proc/sys/fs/binfmt_misc
-line=":llorch-marked:M:0:\x7fELF\x02\x01\x01\x00\x00Q:\xff\xff\xff\xff\xff\xff\xff\x00\x00\xff:$qemu:F"
+if [ -z "$other" ]; then  # ELF of 64 bits, with the mark in a byte that nobody reads
+  line=":llorch-marked:M:0:\x7fELF\x02\x01\x01\x00\x00Q:\xff\xff\xff\xff\xff\xff\xff\x00\x00\xff:$qemu:F"
+else  # ELF of 64 bits for this kind of machine (183)
+  any=$(printf '\\x00%.0s' {1..9})
+  line=":llorch-arm64:M:0:\x7fELF\x02\x01\x01\x00\x00$any\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\x00$any\xff\xff:$qemu:F"
+fi
 if ! mount -t binfmt_misc binfmt_misc $formats 2> /dev/null || ! printf '%s' "$line" > $formats/register; then
   skip "this kernel has no binfmt_misc for a user namespace (Linux 6.7 has)"
 fi
+# Keepers hand no environment on, so what QEMU_LD_PREFIX would name lies where programs look.
+[ -z "$other" ] || mount -t overlay overlay -o "lowerdir=/usr/lib:$root/lib" /usr/lib || skip "no overlay of folders in a user namespace"
 mkdir "$work/bin" "$work/home"
 for program in llorch llorch-pool pool-managerd llorch-cpud; do
-  strip -o "$work/bin/$program" "$bin/$program" 2> /dev/null || cp "$bin/$program" "$work/bin/"
-  printf Q | dd of="$work/bin/$program" bs=1 seek=9 conv=notrunc status=none
+  if [ -n "$other" ]; then
+    cp "$other/$program" "$work/bin/" 2> /dev/null || ln -s "$bin/$program" "$work/bin/"  # who asks may be this machine's
+  else
+    strip -o "$work/bin/$program" "$bin/$program" 2> /dev/null || cp "$bin/$program" "$work/bin/"
+    printf Q | dd of="$work/bin/$program" bs=1 seek=9 conv=notrunc status=none
+  fi
 done
-# The programs see it is so: the file that the kernel runs is the emulator's.
-"$work/bin/llorch-pool" --version > /dev/null || fail "a marked program does not run"
+"$work/bin/llorch-pool" --version > /dev/null || fail "a program does not run under the emulator"
 unset LLORCH_POOL LLORCH_CONFIG LLORCH_ORCHESTRATOR LLORCH_TOKEN LLORCH_CA_FILE XDG_RUNTIME_DIR
 export LLORCH_HOME=$work/home QEMU_CPU=max PATH=$work/bin:$PATH
 manager() { sed -nE 's/.*"pid":([0-9]+).*/\1/p' "$work/home/pool.json"; }
