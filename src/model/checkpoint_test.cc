@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <vector>
@@ -16,6 +17,8 @@
 
 namespace llorch::model {
 namespace {
+
+using ::testing::HasSubstr;
 
 struct Subject {
   std::string_view golden;  // reference
@@ -455,6 +458,25 @@ TEST(Checkpoint, RunsAreBitIdentical) {
     EXPECT_EQ(tensor.values, second.tensors.at(name).values) << name;
   }
   EXPECT_EQ(first.greedy_ids, second.greedy_ids);
+}
+
+// A score of 714 in floats has steps of 0.00006.
+TEST(Checkpoints, LargeNumbersMayDifferByAMillionthOfThemselves) {
+  Trace reference;
+  reference.tensors["scores.0"] = {{3}, {713.7804F, 0.5F, -std::numeric_limits<float>::infinity()}};
+  Trace ours = reference;
+  std::vector<float>& values = ours.tensors["scores.0"].values;
+  const auto judge = [&] { return compare(ours, reference)[3]; };
+  values[0] = 713.77997F;
+  EXPECT_TRUE(judge().passed) << judge().difference;
+  values[0] = 713.779F;
+  EXPECT_THAT(judge().difference, HasSubstr("expected 713.7804 within 0.000713"));
+  values[0] = 713.7804F;
+  values[1] = 0.50015F;  // small numbers beside large ones are held to what small ones are
+  EXPECT_THAT(judge().difference, HasSubstr("element 1 "));
+  values[1] = 0.5F;
+  values[2] = -1e30F;
+  EXPECT_FALSE(judge().passed) << "masked on one side alone";
 }
 
 TEST(Checkpoint, MissingReferenceIsAFailure) {

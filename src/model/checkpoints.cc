@@ -142,6 +142,12 @@ CheckpointResult result(const Checkpoint& checkpoint, double max_error, std::str
   return {checkpoint, difference.empty(), max_error, std::move(difference)};
 }
 
+double allowed_at(const Checkpoint& checkpoint, double expected) {
+  if (checkpoint.tolerance == 0) return 0;
+  return std::isfinite(expected) ? std::max(checkpoint.tolerance, std::abs(expected) * kOfItself)
+                                 : checkpoint.tolerance;
+}
+
 CheckpointResult compare_tensors(const Checkpoint& checkpoint, const HostTensor* ours,
                                  const HostTensor* reference) {
   if (ours == nullptr) return result(checkpoint, kInfinity, "not recorded");
@@ -152,6 +158,7 @@ CheckpointResult compare_tensors(const Checkpoint& checkpoint, const HostTensor*
                               fmt::join(reference->shape, ", ")));
   }
   double max_error = 0;
+  double worst_excess = 0;
   std::size_t worst = 0;
   for (std::size_t i = 0; i < ours->values.size(); ++i) {
     const double a = ours->values[i];
@@ -159,15 +166,18 @@ CheckpointResult compare_tensors(const Checkpoint& checkpoint, const HostTensor*
     double error = std::abs(a - b);
     if (std::isinf(a) && a == b) error = 0;  // masked on both sides
     if (std::isnan(error)) error = kInfinity;
-    if (error > max_error) {
-      max_error = error;
+    max_error = std::max(max_error, error);
+    const double excess = error - allowed_at(checkpoint, b);
+    if (excess > worst_excess) {
+      worst_excess = excess;
       worst = i;
     }
   }
-  if (max_error <= checkpoint.tolerance) return result(checkpoint, max_error, {});
-  return result(checkpoint, max_error,
-                fmt::format("element {} is {}, expected {} within {}", worst, ours->values[worst],
-                            reference->values[worst], checkpoint.tolerance));
+  if (worst_excess == 0) return result(checkpoint, max_error, {});
+  return result(
+      checkpoint, max_error,
+      fmt::format("element {} is {}, expected {} within {}", worst, ours->values[worst],
+                  reference->values[worst], allowed_at(checkpoint, reference->values[worst])));
 }
 
 const HostTensor* find(const Trace& trace, std::string_view name) {

@@ -36,11 +36,17 @@ struct Trace {
   std::int32_t argmax = -1;              // of the prompt's last position
 };
 
+// Eight steps of a float: scores of random weights are in the hundreds, where one step is most of
+// a tolerance that is meant for numbers of about one.
+inline constexpr double kOfItself = 1e-6;
+
 struct Checkpoint {
   int number;
   std::string_view name;
   std::string_view tensor;  // what is compared; empty where it is not one tensor
-  double tolerance;         // largest absolute difference; 0 means exact
+  // The largest difference, 0 means exact. Numbers beyond tolerance / kOfItself may differ by so
+  // much of themselves.
+  double tolerance;
 };
 std::span<const Checkpoint> checkpoints();
 

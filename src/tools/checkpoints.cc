@@ -222,6 +222,12 @@ std::string describe_outside(const OutsideResult& outside, const Verdict& verdic
                           outside.same_ids)));
 }
 
+bool has_large_numbers(std::span<const CheckpointResult> ladder) {
+  return std::any_of(ladder.begin(), ladder.end(), [](const CheckpointResult& rung) {
+    return rung.passed && rung.max_error > rung.checkpoint.tolerance;
+  });
+}
+
 std::string table_text(const Outcome& outcome, bool color) {
   std::string text;
   const auto out = std::back_inserter(text);
@@ -251,6 +257,9 @@ std::string table_text(const Outcome& outcome, bool color) {
                   rung.passed ? base::Color::None : base::Color::Red);
   }
   fmt::format_to(out, "{}\n", table.render(2, color));
+  if (has_large_numbers(outcome.ladder))
+    fmt::format_to(out, "  numbers beyond tolerance / {:g} are held to that part of themselves\n\n",
+                   model::kOfItself);
   const std::span<const std::int32_t> ids(outcome.ids);
   fmt::format_to(out, "  prompt      {}\n  prompt ids  {}\n  greedy ids  {}\n", outcome.prompt_from,
                  fmt::join(ids.first(outcome.prompt_tokens), " "),
