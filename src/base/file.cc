@@ -76,6 +76,16 @@ Status write_all(int fd, std::span<const std::byte> content, const std::filesyst
   return ok_status();
 }
 
+// Where the file ends now, which may be long before the place that was asked for.
+Error cut_error(int fd, const std::filesystem::path& path, std::size_t opened_size) {
+  struct stat status {};
+  const std::int64_t end = ::fstat(fd, &status) == 0 ? status.st_size : 0;
+  return Error{ErrorCode::Unavailable,
+               fmt::format("{} ends at byte {} of {}: it was cut after it was opened; start again "
+                           "with the whole file",
+                           path.string(), end, opened_size)};
+}
+
 }  // namespace
 
 std::string_view describe_file_kind(unsigned mode) {
@@ -122,12 +132,7 @@ Status MappedFile::read(std::span<const std::byte> part, std::span<std::byte> in
     const ssize_t count = ::pread(fd_.get(), into.data() + done, part.size() - done, at);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return system_error("read", path_);
-    if (count == 0) {
-      return Error{ErrorCode::Unavailable,
-                   fmt::format("{} ends at byte {} of {}: it was cut after it was opened; start "
-                               "again with the whole file",
-                               path_.string(), at, size_)};
-    }
+    if (count == 0) return cut_error(fd_.get(), path_, size_);
     done += static_cast<std::size_t>(count);
   }
   return ok_status();

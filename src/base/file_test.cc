@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -99,6 +100,9 @@ TEST(MappedFile, PartsAreReadAndACutFileIsAnError) {
   EXPECT_EQ(cut.error().message, (dir / "a").string() +
                                      " ends at byte 10002 of 20006: it was cut after it was "
                                      "opened; start again with the whole file");
+  std::filesystem::resize_file(dir / "a", 5000);
+  EXPECT_THAT(file->read(middle, into).error().message,
+              ::testing::HasSubstr(" ends at byte 5000 of 20006: "));
 }
 
 TEST(ReadTextFile, RefusesMoreThanTheLimit) {
