@@ -14,18 +14,6 @@
 
 namespace llorch::api {
 
-namespace {
-
-// What is wrong, in the order in which the words stand: CLI11's own sentence has them from the
-// last.
-std::string tell_problem(const CLI::App& app, const CLI::ParseError& error) {
-  const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  const std::string mistake = is_extra ? base::tell_unexpected(app) : std::string();
-  return mistake.empty() ? error.what() : mistake;
-}
-
-}  // namespace
-
 std::optional<CommandEnd> parse_daemon_command(CLI::App& app, std::string_view program,
                                                const std::vector<std::string>& arguments,
                                                const base::SettingNames& settings,
@@ -41,8 +29,9 @@ std::optional<CommandEnd> parse_daemon_command(CLI::App& app, std::string_view p
     std::ostringstream err;
     if (app.exit(error, out, err) == 0) return CommandEnd{0, out.str()};
     return CommandEnd{
-        kExitUsage, fmt::format("{}: {}{}\n", program, tell_problem(app, error),
-                                base::tell_origin(error.what(), arguments, settings, environment))};
+        kExitUsage,
+        fmt::format("{}: {}{}\n", program, base::tell_problem<CLI::ExtrasError>(app, error),
+                    base::tell_origin(error.what(), arguments, settings, environment))};
   }
   return std::nullopt;
 }

@@ -25,13 +25,16 @@ std::string did_you_mean_inside(std::string_view name,
 // none.
 std::string tell_unexpected_words(const std::vector<std::string>& words,
                                   const std::vector<std::string>& options);
-// The same of what a CLI::App left over.
-template <class App>
-std::string tell_unexpected(const App& app) {
+// What a CLI::ParseError says; of words left over the sentence above, as its own has them from the
+// last.
+template <class ExtrasError, class App, class ParseError>
+std::string tell_problem(const App& app, const ParseError& error) {
+  if (dynamic_cast<const ExtrasError*>(&error) == nullptr) return error.what();
   std::vector<std::string> options;
   for (const auto* option : app.get_options())
     for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
-  return tell_unexpected_words(app.remaining(), options);
+  const std::string problem = tell_unexpected_words(app.remaining(), options);
+  return problem.empty() ? error.what() : problem;
 }
 
 }  // namespace llorch::base

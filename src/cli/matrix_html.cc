@@ -179,8 +179,6 @@ std::string cell_details(const MatrixResult& result, const MatrixCell& cell) {
   return text + "</table></details>\n";
 }
 
-}  // namespace
-
 // A line for each; numbered where there are several.
 std::string machine_lines(const MatrixResult& result) {
   const std::vector<std::string> machines = machines_of(result);
@@ -190,6 +188,8 @@ std::string machine_lines(const MatrixResult& result) {
             escaped(machines[i]);
   return text;
 }
+
+}  // namespace
 
 std::string matrix_html(const MatrixResult& result, const std::vector<Difference>& differences) {
   std::string text = fmt::format(

@@ -9,18 +9,6 @@
 #include "base/version.h"
 
 namespace llorch::tools {
-namespace {
-
-// What is wrong, in the order in which the words stand: CLI11's own sentence has them from the
-// last.
-std::string tell_problem(const CLI::App& app, const CLI::ParseError& error) {
-  const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  const std::string mistake = is_extra ? base::tell_unexpected(app) : std::string();
-  return mistake.empty() ? error.what() : mistake;
-}
-
-}  // namespace
-
 std::optional<int> parse_command_line(CLI::App& app, std::string_view footer, int argc,
                                       const char* const* argv) {
   app.set_help_flag("-h,--help", "print this help");
@@ -32,7 +20,8 @@ std::optional<int> parse_command_line(CLI::App& app, std::string_view footer, in
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help and version arrive here, too
     return fail(app.get_name(),
-                fmt::format("{}; `{} --help` says more", tell_problem(app, error), app.get_name()),
+                fmt::format("{}; `{} --help` says more",
+                            base::tell_problem<CLI::ExtrasError>(app, error), app.get_name()),
                 kUsage);
   }
   return std::nullopt;
